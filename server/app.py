@@ -36,6 +36,7 @@ from server.routes import (
     runs,
     tokens,
     webhooks,
+    why,
 )
 from server.settings import Settings
 from server.web import auth, problems, rules
@@ -85,7 +86,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.context = context_of(settings)
     problems.install(app)
     about_runs = (runs, curves, gap, live, overlay)
-    about_jobs = (jobs, gate, overviews, remarks)
+    about_jobs = (jobs, gate, overviews, remarks, why)
     for module in (*about_jobs, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens, webhooks):
         app.include_router(
             module.router,

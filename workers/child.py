@@ -29,6 +29,7 @@ from training.overrides import from_document
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.statistics import StepStats, layer_names
 from training.switches import Switches
+from workers.analysis import analyse
 from workers.protocol import Message, StepValues, TrainRequest
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
 
     engine = _maxtext if spec.engine == "maxtext" else _own_engine
     try:
+        if request["analysis"] is not None:
+            analyse(request["analysis"], _spec, send)
+            send({"kind": "end"})
+            return
         trained = engine(spec, request, send, own)
         # MaxText stops itself, and then shows that no step was lost.
         is_whole = spec.engine == "maxtext" or request["steps"] >= spec.schedule.steps

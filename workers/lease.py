@@ -7,7 +7,9 @@ that only knows the run and its epoch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import ColumnElement, exists, func, select, update
@@ -17,6 +19,7 @@ from server.database import clock, run_tokens
 from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Job, Run, RunState, Worker
 from server.jobs import lifecycle
+from server.jobs.analyses import baseline_of, results_of
 from server.jobs.fingerprint import columns_of_reused, equal_run, fork_of, run_spec
 from server.jobs.workers import devices_fit, refused_recipe
 from training.forks import Fork
@@ -31,10 +34,22 @@ class LeaseLostError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedAnalysis:
+    """What an analysis measures: its setup as a document, the specifications of the candidate's runs by id, that of the baseline (None:
+    against bf16), and the results on record by key."""
+
+    setup: Mapping[str, Any]
+    parents: Mapping[str, RunSpec]
+    baseline: RunSpec | None
+    results: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's time limit; None: no limit.
 
-    `keep` are the numbers of steps after which a checkpoint is kept. A fork has its start in `fork`, and the id of its parent.
+    `keep` are the numbers of steps after which a checkpoint is kept. A fork has its start in `fork`, and the id of its parent. An analysis
+    has its `analysis`, with the results on record.
     `token` is the run token of this attempt. `steps` is how many steps to train: for a noise run fewer than its schedule has.
     `steps_done` is what the run had when it was claimed, `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an
     equal earlier run may be reused, for a candidate only that of an earlier look at its `question`.
@@ -55,6 +70,7 @@ class Claim:
     keep: tuple[int, ...] = ()
     fork: Fork | None = None
     parent_id: str | None = None
+    analysis: ClaimedAnalysis | None = None
 
 
 def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | None:
@@ -70,7 +86,7 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
     if not _fits(job, worker) or not token_allows(session, job):
         return None
     try:
-        spec, fork = run_spec(run), fork_of(run)
+        spec, fork, analysis = run_spec(run), fork_of(run), _analysis(session, run)
     except ValidationError as error:
         # A row that this version cannot read must not block the queue.
         message = f"this version cannot read the stored specification: {error.errors()[0]['msg']}"
@@ -102,6 +118,20 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         keep=tuple(job.spec.get("keep_checkpoints", ())) if run.kind == "full" else (),
         fork=fork,
         parent_id=run.forked_from,
+        analysis=analysis,
+    )
+
+
+def _analysis(session: Session, run: Run) -> ClaimedAnalysis | None:
+    """What a run of kind why measures; None for any other."""
+    own = run.job.analysis
+    if own is None:
+        return None
+    return ClaimedAnalysis(
+        setup=own.setup,
+        parents={parent: run_spec(session.get_one(Run, parent)) for parent in own.setup["parents"]},
+        baseline=baseline_of(run.job) if own.against == "baseline" else None,
+        results=results_of(session, run.job_id),
     )
 
 

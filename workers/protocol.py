@@ -31,10 +31,26 @@ class ForkRequest(TypedDict):
     draw: int
 
 
+class ParentRequest(TypedDict):
+    """A run of the analysed candidate: its specification, and the folder of its checkpoints."""
+
+    spec: dict[str, Any]
+    folder: str
+
+
+class AnalysisRequest(TypedDict):
+    """An analysis (`parity.why.setup`): the candidate's runs, the baseline's specification (None: bf16), and the results on record."""
+
+    setup: dict[str, Any]
+    parents: list[ParentRequest]
+    baseline: dict[str, Any] | None
+    results: dict[str, Any]
+
+
 class TrainRequest(TypedDict):
     """One run to train. `spec` has the fields of a `RunSpec`, `core` is the processor to use; 0 `profile_steps` means no trace.
 
-    The run ends after `steps` steps, which may be fewer than those of its schedule.
+    The run ends after `steps` steps, which may be fewer than those of its schedule. With an `analysis` nothing is trained from step 0.
     """
 
     core: int | None
@@ -42,6 +58,7 @@ class TrainRequest(TypedDict):
     steps: int
     checkpoints: CheckpointRequest
     fork: ForkRequest | None
+    analysis: AnalysisRequest | None
     silence_seconds: float
     artifacts: str
     profile_steps: int
@@ -114,6 +131,15 @@ class KeptMessage(TypedDict):
     steps: list[int]
 
 
+class ResultMessage(TypedDict):
+    """A result of an analysis, with its key and its cost in steps of training."""
+
+    kind: Literal["result"]
+    key: str
+    value: Any
+    steps: float
+
+
 class NoteMessage(TypedDict):
     """A sentence for readers of the attempt."""
 
@@ -156,6 +182,7 @@ Message = (
     | ProfileMessage
     | ValidationMessage
     | KeptMessage
+    | ResultMessage
     | NoteMessage
     | AliveMessage
     | EndMessage

@@ -28,8 +28,9 @@ from server.settings import Settings
 from training.switches import Rounding
 from workers import lease, training_process
 from workers.lease import Claim, LeaseLostError
-from workers.protocol import CheckpointRequest, ForkRequest, Message, TrainRequest
+from workers.protocol import AnalysisRequest, CheckpointRequest, ForkRequest, Message, TrainRequest
 from workers.recorder import Recorder
+from workers.results import Results
 from workers.slots import Slot, environment
 from workers.training_process import TrainingProcess
 
@@ -65,6 +66,7 @@ class Supervisor:
         self._held = held
         self._stopping = stopping
         self._recorder = Recorder(database, held, settings.lease_seconds)
+        self._results = Results(database, held, settings.lease_seconds)
         self._checkpoints = settings.checkpoints / held.run_id
 
     def train(self, slot: Slot) -> None:
@@ -78,6 +80,7 @@ class Supervisor:
             "steps": held.steps,
             "checkpoints": self._checkpoint_request(),
             "fork": self._fork_request(),
+            "analysis": self._analysis_request(),
             "silence_seconds": settings.silence_seconds,
             "artifacts": str(settings.artifacts / f"{held.run_id}-{held.epoch}"),
             "profile_steps": settings.profile_steps,
@@ -141,6 +144,18 @@ class Supervisor:
         folder = str(self._settings.checkpoints / parent)
         return {"folder": folder, "parent": fork.parent.document(), "step": fork.step, "draw": fork.draw}
 
+    def _analysis_request(self) -> AnalysisRequest | None:
+        own = self._held.analysis
+        if own is None:
+            return None
+        folders = self._settings.checkpoints
+        return {
+            "setup": dict(own.setup),
+            "parents": [{"spec": spec.document(), "folder": str(folders / run_id)} for run_id, spec in own.parents.items()],
+            "baseline": None if own.baseline is None else own.baseline.document(),
+            "results": dict(own.results),
+        }
+
     def _follow(self, process: TrainingProcess) -> bool:
         """Record the process's messages; True once the run has ended in the database, False if the process failed or is stopped."""
         settings, limits = self._settings, self._limits(process)
@@ -155,10 +170,14 @@ class Supervisor:
                 if message["kind"] == "step":
                     self._recorder.add(message["values"])
                     steps_waiting = True
+                elif message["kind"] == "result":
+                    self._results.add(message)
+                    steps_waiting = True
                 elif self._act_on(message):
                     return True
             now = time.monotonic()
             if (steps_waiting and now >= next_flush) or now >= next_beat:
+                self._retried(self._results.flush)
                 self._retried(self._recorder.flush)
                 steps_waiting = False
                 next_flush, next_beat = now + settings.flush_seconds, now + settings.heartbeat_seconds
@@ -186,6 +205,7 @@ class Supervisor:
         elif message["kind"] == "note":
             self._retried(partial(self._write_note, message["message"]))
         elif message["kind"] == "broke_off":
+            self._retried(self._results.flush)
             self._retried(self._recorder.flush)
             self.give_back(message["message"], "crashed")
             return True
@@ -264,6 +284,7 @@ class Supervisor:
         self._retried(partial(self._write_failed, code, message))
 
     def _write_last_steps(self) -> None:
+        self._retried(self._results.flush)
         self._retried(self._recorder.flush)
         self._retried(self._recorder.seal)
 

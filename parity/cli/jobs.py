@@ -323,6 +323,8 @@ def _finish(document: Mapping[str, Any], *, as_json: bool, markdown: bool) -> in
     if document["status"] != "concluded":
         why = f": {document['message']}" if document["message"] else ""
         raise JobEndedError(f"job {document['id']} {document['status']} without a verdict{why}")
+    if "why" in document.get("links", {}):
+        raise UsageError(f"job {document['id']} is an analysis and has no verdict; print it with `parity why {document['id']}`")
     holding = accepted(document["verdicts"], document["criteria"], document.get("sign_offs", ()))
     show(document["verdicts"], as_json=as_json, markdown=markdown, accepted=holding)
     return exit_code(document["verdicts"])

@@ -35,7 +35,7 @@ def follow(
 
     `check` is called about once a second; what it raises ends the watching.
     """
-    documents = _documents(client, job_id, timeout_seconds, check or (lambda: None))
+    documents = poll(lambda: client.job(job_id), job_id, timeout_seconds, check or (lambda: None))
     if not console.is_terminal:
         return _follow_in_lines(client, documents, console)
     document: dict[str, Any] = {}
@@ -48,8 +48,10 @@ def follow(
     return document
 
 
-def _documents(client: Client, job_id: str, timeout_seconds: float | None, check: Callable[[], None]) -> Iterator[dict[str, Any]]:
-    """The job about once a second, the last one ended.
+def poll(
+    fetch: Callable[[], dict[str, Any]], job_id: str, timeout_seconds: float | None, check: Callable[[], None] = lambda: None
+) -> Iterator[dict[str, Any]]:
+    """What `fetch` returns about once a second; its `status` is that of the job, and the last one has ended.
 
     Raises WatchTimeoutError where it had not ended in time; where no server answered at that time, the last request's error.
     """
@@ -69,7 +71,7 @@ def _documents(client: Client, job_id: str, timeout_seconds: float | None, check
     check()
     while True:
         document = retry(
-            lambda: client.job(job_id),
+            fetch,
             pauses=PAUSES,
             is_retryable=is_transient,
             wait=wait,

@@ -152,6 +152,21 @@ class Client:
         document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}:cancel")
         return document
 
+    def plan_why(self, job_id: str, question: Mapping[str, Any]) -> dict[str, Any]:
+        """What an analysis of a job would measure and cost; nothing is queued. `question` as in `why`."""
+        document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}/why:plan", json=dict(question))
+        return document
+
+    def why(self, job_id: str, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Queue an analysis: `candidate`, `against`, `step`, `fork_steps`, `budget` and `anyway`, each optional."""
+        document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}/why", json=dict(question))
+        return document
+
+    def analysis(self, job_id: str) -> dict[str, Any]:
+        """An analysis by its own job, or the newest of an explained job: `plan` and `answer`."""
+        document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}/why")
+        return document
+
     def verdict(self, job_id: str) -> dict[str, Any]:
         """The job's status and the verdict of each candidate (none before its end)."""
         document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}/verdict")

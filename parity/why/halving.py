@@ -8,6 +8,9 @@ The chance that any cluster without an effect is named is at most alpha, however
 if the one above it is guilty, so few of the tree's clusters need forks. Both directions are tested because opposite effects of two units
 cancel in `without`, and because a unit may harm only where the others are gone.
 
+A cluster for which the plan has no steps left is not tested: it is neither guilty nor innocent, and the cluster above it is named if
+no other part of that one is guilty.
+
 Can fail: a cluster whose effects cancel in both directions hides its units; a small effect next to a large one can need more forks than the
 plan has, and then the smallest guilty cluster, not one unit, is the answer.
 
@@ -34,10 +37,12 @@ class Tested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guilt:
-    """Every test in its order, and the smallest guilty clusters: no part of them is guilty by itself."""
+    """Every test in its order, the smallest guilty clusters (no tested part of them is guilty by itself), and the parts of guilty clusters
+    that were not tested."""
 
     tested: tuple[Tested, ...]
     named: tuple[Cluster, ...]
+    untested: tuple[Cluster, ...] = ()
 
 
 def halves(cluster: Cluster) -> tuple[Cluster, ...]:
@@ -51,8 +56,8 @@ def both_ways(without: float, alone: float) -> float:
     return min(1.0, 2.0 * min(without, alone))
 
 
-def find_guilty(units: Sequence[str], p_of: Callable[[Cluster], float], alpha: float = 0.05) -> Guilt:
-    """Test clusters from the root down; `p_of` is called for a cluster only when it is needed, so it may train forks.
+def find_guilty(units: Sequence[str], p_of: Callable[[Cluster], float | None], alpha: float = 0.05) -> Guilt:
+    """Test clusters from the root down; `p_of` is called for a cluster only when it is needed, and returns None if it cannot be tested.
 
     The order of the units sets the tree, and must not depend on the values that `p_of` uses. Raises ValueError without units.
     """
@@ -60,9 +65,13 @@ def find_guilty(units: Sequence[str], p_of: Callable[[Cluster], float], alpha: f
         raise ValueError(f"units are {list(units)[:4]}, expected at least one, each once")
     tested: list[Tested] = []
     named: list[Cluster] = []
+    untested: list[Cluster] = []
 
     def test(cluster: Cluster, above: float) -> bool:
         p = p_of(cluster)
+        if p is None:
+            untested.append(cluster)
+            return False
         if not 0.0 <= p <= 1.0:
             raise ValueError(f"the p-value of a cluster of {len(cluster)} units is {p}, expected 0 to 1")
         adjusted = min(1.0, max(above, p * len(units) / len(cluster)))
@@ -75,7 +84,7 @@ def find_guilty(units: Sequence[str], p_of: Callable[[Cluster], float], alpha: f
         return guilty
 
     test(tuple(units), 0.0)
-    return Guilt(tested=tuple(tested), named=tuple(named))
+    return Guilt(tested=tuple(tested), named=tuple(named), untested=tuple(untested))
 
 
 def clusters(units: Cluster) -> Iterator[Cluster]:

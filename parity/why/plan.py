@@ -2,8 +2,8 @@
 
 cost = evaluations (instant split), gradients (gradient split) and steps (forks), in steps of training:
        a forward pass of a batch is 1/3 of a step, a gradient 1 step
-forks: the unchanged and the switch-everything arm with `draws` forks for each parent, then 2 arms (without, alone) with `draws` forks for
-       each cluster tested: the root is those two arms; each guilty cluster adds its halves
+forks: the unchanged and the switch-everything arm with `noise_draws` forks for each parent, which measure the noise of forks and are the
+       root's test; then 2 arms (without, alone) with `draws` forks for each further cluster; each guilty cluster adds its halves
 
 A unit alone in its effect is found after 2 log2(units) clusters below the root. `smallest_effect` is what the last test of that path sees
 with 80 % power if the fork noise is as assumed. Can fail: the fork noise is known only after the A/A forks; several guilty units cost
@@ -32,17 +32,19 @@ class WhyPlan:
     seeds: int
     gradient_batches: int
     parents: int
+    noise_draws: int
     draws: int
     fork_steps: int
     pair_steps: int
 
     def __post_init__(self) -> None:
-        for name in ("units", "checkpoints", "batches", "parents", "draws", "fork_steps", "pair_steps"):
+        for name in ("units", "checkpoints", "parents", "draws", "fork_steps", "pair_steps"):
             value = getattr(self, name)
             if value < 1:
                 raise ValueError(f"plan.{name} is {value}, expected at least 1")
-        if self.batches < 2:
-            raise ValueError(f"plan.batches is {self.batches}, expected at least 2: an interval needs two batches")
+        for name in ("batches", "noise_draws"):
+            if getattr(self, name) < 2:
+                raise ValueError(f"plan.{name} is {getattr(self, name)}, expected at least 2: an interval needs two values")
 
     @property
     def instant_steps(self) -> float:
@@ -57,7 +59,7 @@ class WhyPlan:
 
     def forks(self, clusters: int) -> int:
         """Forks that are trained if this many clusters below the root are tested."""
-        return self.parents * self.draws * 2 * (1 + clusters)
+        return 2 * self.parents * (self.noise_draws + self.draws * clusters)
 
     @property
     def clusters_for_one(self) -> int:
@@ -81,7 +83,7 @@ class WhyPlan:
 
     def smallest_effect(self, fork_sd: float, alpha: float = 0.05) -> float:
         """The effect (nats) of one unit that its own test sees with 80 % power, given the noise of forks (nats)."""
-        df = 2 * self.parents * max(1, self.draws - 1)
-        se = fork_sd * math.sqrt(2.0 / (self.parents * self.draws))
+        df = 2 * self.parents * (self.noise_draws - 1)
+        se = fork_sd * math.sqrt((1.0 / self.draws + 1.0 / self.noise_draws) / self.parents)
         level = alpha / (2 * self.units)  # both ways, and the share of one unit
         return float((special.stdtrit(df, 1 - level / 2) + special.stdtrit(df, POWER)) * se)

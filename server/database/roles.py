@@ -20,6 +20,8 @@ _RUN_PROGRESS = (
 )
 
 API: Mapping[str, str] = {
+    "analyses": "select, insert, update (answer)",
+    "analysis_results": "select",
     "alembic_version": "select",
     "arms": "select, insert, update (question)",
     "attempts": "select, insert, update",
@@ -45,6 +47,8 @@ API: Mapping[str, str] = {
     "workers": "select",
 }
 WORKER: Mapping[str, str] = {
+    "analyses": "select, update (answer)",
+    "analysis_results": "select, insert",
     "alembic_version": "",
     "arms": "select",
     "attempts": "select, insert, update",

@@ -22,7 +22,8 @@ JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
 AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", "lost", "released"]
 Role = Literal["baseline", "candidate"]
-RunKind = Literal["full", "noise", "fork"]
+RunKind = Literal["full", "noise", "fork", "why"]
+Against = Literal["baseline", "bf16"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
 WebhookEvent = Literal["job.ended", "verdict.given", "job.hopeless", "job.futile"]
@@ -122,6 +123,12 @@ class Job(Base):
     tags: Mapped[list[JobTag]] = relationship(order_by="JobTag.tag", cascade="all, delete-orphan")
     notes: Mapped[list[JobNote]] = relationship(order_by="JobNote.id")
     sign_offs: Mapped[list[SignOff]] = relationship(order_by="SignOff.id")
+    analysis: Mapped[Analysis | None] = relationship(foreign_keys="Analysis.job_id", back_populates="job")
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the judge compares its runs; a job of forks and an analysis have none for it."""
+        return any(arm.runs for arm in self.arms)
 
 
 class Arm(Base):
@@ -180,7 +187,8 @@ class Run(Base):
 
     A run of `kind` noise stops after `planned_steps`, before the end of its schedule: it measures run noise and is never judged.
     A run of `kind` fork starts from the checkpoint of step `fork_step` of the run `forked_from`, and is never judged either. Its record
-    begins at that step: the steps before it are its parent's.
+    begins at that step: the steps before it are its parent's. A run of `kind` why measures what an `Analysis` needs and has no curve; it
+    has the first of the analysed runs in `forked_from`, and its steps are the cost of its measurements.
     """
 
     __tablename__ = "runs"
@@ -233,6 +241,35 @@ class Run(Base):
     def first_step(self) -> int:
         """The first step that the run trains itself."""
         return self.fork_step or 0
+
+
+class Analysis(Base):
+    """What a job of kind why explains: the gap of a candidate of another job, against that job's baseline or bf16.
+
+    `setup` is `parity.why.setup.Setup` as a document, `answer` that of `parity.why.answer`, set when the job concludes.
+    """
+
+    __tablename__ = "analyses"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    explains: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    candidate: Mapped[str]
+    against: Mapped[Against] = mapped_column(String(32))
+    setup: Mapped[dict[str, Any]]
+    answer: Mapped[dict[str, Any] | None]
+
+    job: Mapped[Job] = relationship(foreign_keys=job_id, back_populates="analysis")
+    explained: Mapped[Job] = relationship(foreign_keys=explains)
+
+
+class AnalysisResult(Base):
+    """One measurement of an analysis, by its key. Rows are only added, never changed."""
+
+    __tablename__ = "analysis_results"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[Any] = mapped_column(JSON)
 
 
 class Attempt(Base):

@@ -167,7 +167,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         tags=remarks.tags,
         notes=remarks.notes,
         sign_offs=remarks.sign_offs,
-        links=_links(job.id),
+        links=_links(job.id, is_analysis=job.analysis is not None),
     )
 
 
@@ -233,7 +233,7 @@ def _parameters(job: Job) -> int | None:
     return None if job.engine == "external" else Model(**job.spec["model"]).parameters
 
 
-def _links(job_id: str) -> Mapping[str, str]:
+def _links(job_id: str, *, is_analysis: bool) -> Mapping[str, str]:
     own = f"/api/v1/jobs/{job_id}"
     return {
         "self": own,
@@ -243,4 +243,5 @@ def _links(job_id: str) -> Mapping[str, str]:
         "evidence": f"{own}/evidence.zip",
         "cancel": f"{own}:cancel",
         "page": f"/jobs/{job_id}",
+        **({"why": f"{own}/why"} if is_analysis else {}),
     }

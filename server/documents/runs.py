@@ -139,7 +139,9 @@ def run_document(run: Run, arm: str, eta_seconds: float | None, attempts: list[A
         manifest=run.manifest,
         rounding=run.rounding,
         reused=_reused(run.source) if run.source else None,
-        fork=ForkDocument(parent=run.forked_from, step=run.first_step, draw=run.fork_draw or 0) if run.forked_from else None,
+        fork=ForkDocument(parent=run.forked_from, step=run.first_step, draw=run.fork_draw or 0)
+        if run.forked_from and run.kind == "fork"
+        else None,
         kept_checkpoints=run.kept_checkpoints or [],
         started_at=time_text(run.started_at),
         finished_at=time_text(run.finished_at),

@@ -104,7 +104,9 @@ def promote(session: Session, name: str, job_id: str, arm_name: str | None, reas
     if arm is None:
         raise NotFoundError(f"job {job_id} has no arm {arm_name!r}, expected one of {', '.join(arm.name for arm in job.arms)}")
     if not arm.runs:
-        raise ConflictError(f"arm {arm.name} of job {job_id} has forks of other runs only; a baseline needs runs trained from step 0")
+        raise ConflictError(
+            f"arm {arm.name} of job {job_id} has no run that was judged (forks, or an analysis); a baseline needs runs trained from step 0"
+        )
     runs = _sound(session, arm)
     hold_lock(session, f"baseline {name}")  # two promotions under one name at the same time get two versions
     newest = session.scalars(select(Baseline).where(Baseline.name == name).order_by(Baseline.version.desc()).limit(1)).first()

@@ -17,12 +17,14 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.floors.groups import Floors, read_floors
 from parity.judging.multiplicity import Multiplicity
+from parity.why.answer import Answer
 from server.curves import layer_snr, loading
 from server.database import clock
 from server.database.sessions import Database
 from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
-from server.database.tables import Arm, Job, Run, Verdict, new_id
+from server.database.tables import Analysis, Arm, Job, Run, Verdict, new_id
 from server.jobs import ledger, lifecycle, live
+from server.jobs.analyses import answer_of
 from server.jobs.floors import family_of, lent_floors, reruns_of
 from server.jobs.imported_floors import family_that_lends
 
@@ -34,7 +36,7 @@ class Outcome:
     """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none.
 
     `floors` are the groups of reruns from which the verdicts borrow, `reruns` those of the job itself. A job that is not judged, because
-    it has forks only, may be `complete` without a verdict.
+    it has forks only, may be `complete` without a verdict; so may an analysis, with its `answer`.
     """
 
     verdicts: Sequence[tuple[Mapping[str, Any], str]]
@@ -43,6 +45,7 @@ class Outcome:
     code: str | None = None
     message: str | None = None
     complete: bool = False
+    answer: Answer | None = None
 
 
 def conclude(database: Database, job_id: str) -> None:
@@ -81,7 +84,9 @@ def ready_to_conclude(session: Session, job_id: str) -> bool:
 def decide(session: Session, job_id: str) -> Outcome:
     """Judge the finished runs of a job, without writing. If an arm has no finished run, there is no verdict."""
     job = session.get_one(Job, job_id)
-    if any(arm.forks for arm in job.arms):
+    if job.analysis is not None:
+        return end_of_analysis(session, job, job.analysis)
+    if not job.is_judged:
         return end_of_forks(job)
     for arm in job.arms:
         if not any(run.state == "finished" for run in arm.runs):
@@ -109,6 +114,14 @@ def end_of_forks(job: Job) -> Outcome:
     why = f"{first.code}: {first.message}" if first.code else f"it was {first.state}"
     message = f"{len(short)} of {len(job.runs)} forks did not finish; run {first.id} of arm {first.arm.name}: {why}"
     return Outcome(verdicts=(), code=first.code or "CANCELLED", message=message)
+
+
+def end_of_analysis(session: Session, job: Job, analysis: Analysis) -> Outcome:
+    """How an analysis ends: without a verdict, complete with its answer, else with the reason why its run did not finish."""
+    run = job.runs[0]
+    if run.state != "finished":
+        return Outcome(verdicts=(), code=run.code or "CANCELLED", message=run.message or f"its run was {run.state}")
+    return Outcome(verdicts=(), complete=True, answer=answer_of(session, analysis))
 
 
 def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[VerdictDocument]:
@@ -183,6 +196,8 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
     if outcome.floors is not None:
         job.floors = outcome.floors.csv()
     job.reruns = outcome.reruns.csv() if outcome.reruns else None
+    if outcome.answer is not None and job.analysis is not None:
+        job.analysis.answer = dict(outcome.answer)
     return True
 
 

@@ -41,16 +41,21 @@ class Difference:
     other: str | None
 
 
-def run_spec(run: Run) -> RunSpec:
-    """The specification of a run, from that of its job. Raises pydantic's ValidationError if this version cannot read it."""
-    job = _job_spec(json.dumps(run.job.spec))
-    return job.run_of(next(arm for arm in job.arms if arm.name == run.arm.name), run.replicate)
+def job_spec(job: Job) -> JobSpec:
+    """The specification of a job. Raises pydantic's ValidationError if this version cannot read it."""
+    return _job_spec(json.dumps(job.spec))
 
 
 @lru_cache(maxsize=64)
 def _job_spec(text: str) -> JobSpec:
-    """A job's specification: a worker takes the runs of a job one after another."""
+    """Kept, because a worker takes the runs of a job one after another."""
     return _JOB_SPEC.validate_json(text)
+
+
+def run_spec(run: Run) -> RunSpec:
+    """The specification of a run, from that of its job. Raises pydantic's ValidationError if this version cannot read it."""
+    job = job_spec(run.job)
+    return job.run_of(next(arm for arm in job.arms if arm.name == run.arm.name), run.replicate)
 
 
 def fork_of(run: Run) -> Fork | None:
@@ -102,8 +107,12 @@ def unsound(session: Session, run: Run) -> str | None:
     if run.state != "finished":
         return f"run {run.id} is {run.state}, not finished"
     if run.kind != "full":
-        why = "was stopped early to measure run noise" if run.kind == "noise" else f"is a fork of run {run.forked_from}"
-        return f"run {run.id} {why}"
+        whys = {
+            "noise": "was stopped early to measure run noise",
+            "fork": f"is a fork of run {run.forked_from}",
+            "why": "measured the parts of a gap",
+        }
+        return f"run {run.id} {whys[run.kind]}"
     if run.code is not None:
         return f"run {run.id} ended with {run.code}"
     curve = loading.losses(session, run)

@@ -14,21 +14,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from server.database import tables
 from server.database.lookup import find_job
 from server.database.tables import Arm, Job, Run
 from server.errors import ConflictError, InvalidError
-from server.jobs.fingerprint import run_spec, unsound
+from server.jobs.fingerprint import job_spec, run_spec, unsound
 from server.jobs.submit import Order, announce_new
 from training.forks import Fork, check_fork_step
 from training.overrides import Override
 from training.rules import SpecError
 from training.spec import JobSpec
 
-_JOB_SPEC = TypeAdapter(JobSpec)
 UNCHANGED = "unchanged"
 
 
@@ -65,7 +64,7 @@ def submit_forks(session: Session, forks: Forks, submitted_by: str | None = None
     arm = next((each for each in job.arms if each.name == forks.arm), None)
     if arm is None:
         raise InvalidError(f"job {job.id} has no arm {forks.arm!r}, expected one of {', '.join(each.name for each in job.arms)}")
-    parents = _parents(session, job, arm, forks.step)
+    parents = fork_parents(session, job, arm, forks.step)
     try:
         spec = _specification(job, arm, parents[0], forks)
     except SpecError as error:
@@ -107,7 +106,7 @@ def submit_forks(session: Session, forks: Forks, submitted_by: str | None = None
     return row
 
 
-def _parents(session: Session, job: Job, arm: Arm, step: int) -> Sequence[Run]:
+def fork_parents(session: Session, job: Job, arm: Arm, step: int) -> Sequence[Run]:
     """The runs of an arm from which forks can start; ConflictError with the way to get one if there is none."""
     reasons = []
     parents = []
@@ -131,7 +130,7 @@ def _parents(session: Session, job: Job, arm: Arm, step: int) -> Sequence[Run]:
 def _specification(job: Job, arm: Arm, parent: Run, forks: Forks) -> JobSpec:
     """The job of these forks: each arm is what a run from step 0 would need to be equal to the fork. SpecError if one cannot be."""
     try:
-        whole = _JOB_SPEC.validate_python(job.spec)
+        whole = job_spec(job)
     except ValidationError as error:
         raise ConflictError(f"this version cannot read the specification of job {job.id}: {error.errors()[0]['msg']}") from error
     own = whole.arms[arm.position]

@@ -71,7 +71,7 @@ def watch(session: Session, job_id: str) -> list[str]:
     job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
     if job.status != "running":
         return []
-    if any(arm.forks for arm in job.arms):
+    if not job.is_judged:
         return []
     criteria = criteria_from_mapping(job.criteria)
     ended = []
@@ -91,7 +91,7 @@ def watch(session: Session, job_id: str) -> list[str]:
 def catch_up(session: Session, job_id: str) -> None:
     """Look at all steps that nobody has looked at, without events, at the end of a job whose last runs ended together."""
     job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
-    if any(arm.forks for arm in job.arms):
+    if not job.is_judged:
         return
     criteria = criteria_from_mapping(job.criteria)
     while _advance(session, job, criteria)[1]:

@@ -15,7 +15,8 @@ from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.documents.job import job_document
 from server.documents.workers import worker_documents
-from server.pages import baselines, candidates, differences, floors, job_lists, policies, queue, refusals, remarks, site, tokens
+from server.jobs.analyses import is_explained
+from server.pages import baselines, candidates, differences, floors, job_lists, policies, queue, refusals, remarks, site, tokens, why
 from server.pages.rendering import HERE, LoginNeededError, templates, visitor
 from server.settings import Settings
 from server.web import auth
@@ -37,6 +38,7 @@ def install(app: FastAPI, settings: Settings) -> None:
     app.include_router(remarks.router, max_body_size=settings.max_body_bytes)
     app.include_router(baselines.router)
     app.include_router(floors.router)
+    app.include_router(why.router)
     app.include_router(tokens.router, max_body_size=settings.max_body_bytes)
     app.include_router(doors, max_body_size=settings.max_body_bytes)
     refusals.install(app)
@@ -80,11 +82,15 @@ def show(
     """One job: its candidates with what decided, then the evidence; `candidate` is the one whose details are shown."""
     with context.database.read() as session:
         job = find_job(session, job_id)
+        if job.analysis is not None:
+            return RedirectResponse(f"/jobs/{job.id}/why", 303)
+        explained = is_explained(session, job.id)
         document = job_document(session, job, context.settings.lease_seconds)
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
     pairs = list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs))
     values = {
         "job": document,
+        "explained": explained,
         "table": candidates.candidate_table(document, candidate, cast(candidates.Order, order) if order in candidates.ORDERS else ""),
         "there": {kind: set(names) for kind, names in recorded.items()},
         "ended": document.status in JOB_ENDED,

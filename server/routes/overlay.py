@@ -103,7 +103,7 @@ def overlaid(
         tag = entity_tag(job, "overlay", name, arms, kind, seed, replicate, first_step, last_step, points, seconds, spacing)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
-        first = (job.arms[0].runs or job.arms[0].forks)[0]
+        first = (job.arms[0].runs or job.runs)[0]  # forks, and an analysis, are no runs of an arm
         wanted = first.seed if seed is None else seed, first.replicate if replicate is None else replicate
         chosen = {name for name in arms.split(",") if name}
         shown = [arm for arm in job.arms if not chosen or arm.name in chosen]

@@ -19,7 +19,7 @@ it from the start would have gained; the forward part is an upper bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -113,11 +113,13 @@ class Forked(NamedTuple):
     losses: npt.NDArray[np.float64]
 
 
-def forked(model: Decoder, run: Run, state: State, choice: Choice, first: int, steps: int) -> Forked:
+def forked(
+    model: Decoder, run: Run, state: State, choice: Choice, first: int, steps: int, alive: Callable[[], None] | None = None
+) -> Forked:
     """Train these steps of a run from a state, every GEMM with the arithmetic that was chosen: one program for all forks of a job.
 
-    `run` has the data order, the schedule and the random numbers. Raises ValueError for a run with delayed scaling, whose state lives in
-    the channel that the choice takes.
+    `run` has the data order, the schedule and the random numbers; `alive` is called after each block of steps.
+    Raises ValueError for a run with delayed scaling, whose state lives in the channel that the choice takes.
     """
     if model_is_delayed(model):
         raise ValueError("a recipe has delayed scaling, expected none on the menu; fork such a run from its kept checkpoint")
@@ -127,6 +129,8 @@ def forked(model: Decoder, run: Run, state: State, choice: Choice, first: int, s
         inputs = run.inputs(begin, count, BLOCK)
         state, lm_loss = _steps(model, state, jnp.asarray(choice), inputs)
         losses.append(np.asarray(lm_loss, np.float64)[:count])
+        if alive is not None:
+            alive()
     return Forked(state, np.concatenate(losses))
 
 

@@ -2,11 +2,12 @@
 
 What it answers: which recipes stand on the menu for this run, and which number does every GEMM take if one unit is off, or on alone?
 
-    unit         GEMM `gemm` of `projection` in `block`, quantized in this run
+    unit         GEMM `gemm` of `projection` in `block` whose arithmetic differs between this run and what it is compared with
     ingredient   a part of the recipe in all quantized GEMMs: rotation (rht), stochastic rounding (sr), 2D weight scales (2d),
                  the format of the block scales (e4m3 with a scale of the tensor, against e8m0 in blocks of the same size)
 
-Number 0 is bf16. A choice is int32 (blocks, projections, GEMMs). Numpy only.
+A unit that is off has the arithmetic of what the run is compared with: bf16 everywhere, or its baseline's. Number 0 is bf16. A choice is
+int32 (blocks, projections, GEMMs). Numpy only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from training.overrides import GEMMS, Gemm
-from training.segments import Arithmetic, Segment
+from training.segments import Arithmetic, Segment, gemm_key
 from training.statistics import PROJECTIONS
 from training.switches import Switches, features
 
@@ -53,54 +54,81 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What stands on the menu (`arithmetics`, number 0 is bf16), what the run itself takes (`own`), and the units that it quantizes.
+    """What stands on the menu (`arithmetics`, number 0 is bf16), what the run itself takes (`own`), what a unit takes that is off (`off`),
+    and the units: the GEMMs in which the two differ.
 
     `ingredients` are the choices of the whole run without each ingredient that it has.
     """
 
     arithmetics: tuple[Arithmetic, ...]
     own: Choice
+    off: Choice
     units: tuple[Unit, ...]
     ingredients: Mapping[str, Choice]
 
     def without(self, units: Sequence[Unit]) -> Choice:
-        """The run's own choice, but bf16 in these units."""
+        """The run's own choice, but with these units off."""
         choice = self.own.copy()
         for unit in units:
-            choice[unit.place] = 0
+            choice[unit.place] = self.off[unit.place]
         return choice
 
     def alone(self, units: Sequence[Unit]) -> Choice:
-        """Bf16, but the run's own choice in these units."""
-        choice = np.zeros_like(self.own)
+        """All units off, but the run's own choice in these."""
+        choice = self.off.copy()
         for unit in units:
             choice[unit.place] = self.own[unit.place]
         return choice
 
 
-def measured(segment: Segment, n_layers: int) -> Measured:
-    """What can be measured of the arithmetic of a segment. Raises ValueError if it quantizes nothing, or computes in f32."""
-    cells: dict[Unit, Arithmetic] = {}
-    ends = {span.first: span.last for span in segment.spans}
-    for first, projection, gemm, arithmetic in segment.cells():
-        cells |= {Unit(block, projection, gemm): arithmetic for block in range(first, ends[first] + 1)}
-    quantized = {unit: arithmetic for unit, arithmetic in cells.items() if features(*arithmetic) is not None}
-    if not quantized or any(each.recipe == "f32" for each in cells.values()):
-        recipes = ", ".join(sorted({each.recipe for each in cells.values()}))
+def measured(segment: Segment, n_layers: int, off: Segment | None = None) -> Measured:
+    """What can be measured of the arithmetic of a segment, against that of `off` (None: bf16 everywhere).
+
+    Raises ValueError if the segment quantizes nothing, if one of the two computes in f32, or if they do not differ.
+    """
+    own_cells = _cells(segment)
+    off_cells = dict.fromkeys(own_cells, BF16) if off is None else _cells(off)
+    own_recipes, off_recipes = ({each.recipe for each in cells.values()} for cells in (own_cells, off_cells))
+    if "f32" in own_recipes | off_recipes or not any(_is_quantized(each) for each in own_cells.values()):
+        recipes = ", ".join(sorted(own_recipes))
         raise ValueError(f"the run computes its linear layers in {recipes}, expected a quantized recipe; there is nothing to explain")
-    menu = list(dict.fromkeys([BF16, *quantized.values()]))
-    own = np.zeros((n_layers, len(PROJECTIONS), len(GEMMS)), np.int32)
-    for unit, arithmetic in quantized.items():
-        own[unit.place] = menu.index(arithmetic)
+    menu = list(dict.fromkeys([BF16, *filter(_is_quantized, own_cells.values()), *filter(_is_quantized, off_cells.values())]))
+    own, other = (_numbered(cells, menu, n_layers) for cells in (own_cells, off_cells))
     ingredients = {}
     for name in (*INGREDIENTS, SCALE_FORMAT):
-        changed = {each: other for each in menu[1:] if (other := _without_ingredient(each, name)) is not None}
+        taken = [menu[number] for number in np.unique(own) if number]
+        changed = {each: replaced for each in taken if (replaced := _without_ingredient(each, name)) is not None}
         if changed:
             menu = list(dict.fromkeys([*menu, *changed.values()]))
-            number = {menu.index(each): menu.index(other) for each, other in changed.items()}
+            number = {menu.index(each): menu.index(replaced) for each, replaced in changed.items()}
             ingredients[name] = np.vectorize(lambda at, number=number: number.get(at, at), otypes=[np.int32])(own)
-    units = tuple(sorted(quantized, key=lambda unit: (GEMMS.index(unit.gemm), unit.block, PROJECTIONS.index(unit.projection))))
-    return Measured(arithmetics=tuple(menu), own=own, units=units, ingredients=ingredients)
+    different = [unit for unit, each in own_cells.items() if gemm_key(unit.gemm, each) != gemm_key(unit.gemm, off_cells[unit])]
+    if not different:
+        raise ValueError("the two compute every GEMM alike, expected a difference; there is nothing to explain")
+    units = tuple(sorted(different, key=lambda unit: (GEMMS.index(unit.gemm), unit.block, PROJECTIONS.index(unit.projection))))
+    return Measured(arithmetics=tuple(menu), own=own, off=other, units=units, ingredients=ingredients)
+
+
+def _cells(segment: Segment) -> dict[Unit, Arithmetic]:
+    """The arithmetic of every GEMM of every block."""
+    ends = {span.first: span.last for span in segment.spans}
+    return {
+        Unit(block, projection, gemm): arithmetic
+        for first, projection, gemm, arithmetic in segment.cells()
+        for block in range(first, ends[first] + 1)
+    }
+
+
+def _is_quantized(arithmetic: Arithmetic) -> bool:
+    return features(*arithmetic) is not None
+
+
+def _numbered(cells: Mapping[Unit, Arithmetic], menu: Sequence[Arithmetic], n_layers: int) -> Choice:
+    """The number of every GEMM's arithmetic on the menu; 0 if it is not quantized."""
+    choice = np.zeros((n_layers, len(PROJECTIONS), len(GEMMS)), np.int32)
+    for unit, arithmetic in cells.items():
+        choice[unit.place] = menu.index(arithmetic) if _is_quantized(arithmetic) else 0
+    return choice
 
 
 def _without_ingredient(arithmetic: Arithmetic, name: str) -> Arithmetic | None:
@@ -129,7 +157,7 @@ def _without_ingredient(arithmetic: Arithmetic, name: str) -> Arithmetic | None:
 
 def rows(measured: Measured) -> Iterator[tuple[str, Choice]]:
     """Everything that the instant split evaluates, with its name: `off`, `on`, `without UNIT`, `alone UNIT`, `without INGREDIENT`."""
-    yield "off", np.zeros_like(measured.own)
+    yield "off", measured.off
     yield "on", measured.own
     for unit in measured.units:
         yield f"without {unit.name}", measured.without([unit])

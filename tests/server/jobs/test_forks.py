@@ -100,7 +100,7 @@ def test_no_fork_is_a_run_of_its_own_anywhere(database, forks):
         assert [*floors._groups(session, job, "family")] == []
         assert all(not arm.runs for arm in job.arms)
         assert baselines._offered(session, job.id) == []
-        with pytest.raises(ConflictError, match="forks of other runs only"):
+        with pytest.raises(ConflictError, match="has no run that was judged"):
             baselines.promote(session, "name", job.id, None, "reason", "who", None)
         assert live.watch(session, job.id) == []
         live.catch_up(session, job.id)

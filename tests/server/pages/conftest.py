@@ -14,15 +14,17 @@ from parity import criteria_from_mapping
 from server.database import store
 from server.database.tables import Job
 from server.jobs import baselines
+from server.jobs.analyses import Question, submit_analysis
 from server.jobs.conclude import conclude, decide, write_outcome
 from server.jobs.submit import submit_job
 from server.web import auth
+from tests.server.analyses import make_explained, measured
 from training.spec import Arm
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 390)}
 # The addresses to be tried, for each route of a page. Of the jobs, `{job}` has ended, `{many}` too, with twelve candidates, `{live}` still
-# trains, and `{failed}` ended without a step.
+# trains, `{failed}` ended without a step, `{why}` is an analysis with an answer, and `{begun}` one that has begun.
 PAGES = {
     "/jobs": ["/jobs", "/jobs?state=awaiting_data"],
     "/compare": ["/compare", "/compare?job={job}&job={live}"],
@@ -36,6 +38,7 @@ PAGES = {
         "/jobs/{failed}",
     ],
     "/jobs/{job_id}/compare": ["/jobs/{job}/compare"],
+    "/jobs/{job_id}/why": ["/jobs/{why}/why", "/jobs/{begun}/why"],
     "/baselines": ["/baselines"],
     "/baselines/{name}/{version}": ["/baselines/fp8/1?other={job}"],
     "/floors": ["/floors", "/floors?family=any-decoder"],
@@ -109,13 +112,22 @@ def job_id(database, recorded):
 
 @pytest.fixture
 def others(database, recorded, many_judged):
-    """A job that trains, one that failed before its first step, and one with twelve candidates."""
+    """A job that trains, one that failed before its first step, one with twelve candidates, and two analyses: one with an answer, and one
+    that has begun."""
     live, failed = recorded({"nvfp4": 0.0}, done=300, state="running"), recorded({"nvfp4": 0.0}, done=0, state="failed")
     with database.write() as session:
         session.get_one(Job, live).finished_at = None
         job = session.get_one(Job, failed)
         job.status, job.code, job.message = "failed", "CRASHED", "the trainer crashed"
-    return {"live": live, "failed": failed, "many": many_judged}
+    explained = make_explained(database)
+    analyses = []
+    for question in (Question(), Question(against="bf16")):
+        with database.write() as session:
+            analyses.append(submit_analysis(session, explained, question).id)
+    measured(database, analyses[0], {"0.down.wgrad": 0.02})
+    measured(database, analyses[1], {"0.down.wgrad": 0.02}, most=10)
+    conclude(database, analyses[0])
+    return {"live": live, "failed": failed, "many": many_judged, "why": analyses[0], "begun": analyses[1]}
 
 
 @pytest.fixture

@@ -1,0 +1,301 @@
+"""Submits an analysis: a job of its own that explains the gap of a candidate of a job that has ended, from the checkpoints its runs kept.
+
+It has one run of kind `why`, which a worker of the same device class claims, and which is fenced, cancelled and resumed like any other.
+It ends without a verdict: no judge, baseline, run floor, forecast or reuse ever sees it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from parity.judging.document_types import GapDocument
+from parity.why.answer import Answer, answer
+from parity.why.setup import Setup, make_setup, setup_from
+from parity.wording import interval_words, signed
+from server.database import tables
+from server.database.lookup import find_job
+from server.database.states import JOB_ENDED, JOB_OPEN
+from server.database.tables import Against, Analysis, AnalysisResult, Arm, Job, Run, Verdict
+from server.errors import ConflictError, InvalidError, NotFoundError
+from server.jobs.fingerprint import job_spec, run_spec
+from server.jobs.forks import fork_parents
+from server.jobs.submit import Order, announce_new
+from training.rules import SpecError
+from training.spec import JobSpec, RunSpec
+from training.why.subject import subject
+from training.why.units import Measured
+
+DEFAULT_SHARE = 0.6  # of the steps: the checkpoint from which to fork
+MOST_PARENTS = 3
+FORKS_OVER_RERUNS = 1 / 8  # the spread of forks of one checkpoint, as a share of that of reruns from step 0 (decision 0089)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What to explain: a candidate of a job (None: its only one), and how.
+
+    `against`: what a unit takes that is off. `step`: the kept checkpoint (None: the one nearest to 60 % of the steps). `fork_steps` and
+    `budget` (the largest cost, in steps of training) have defaults. `anyway`: also explain a gap that passed, or one that the forks
+    probably cannot see.
+    """
+
+    candidate: str | None = None
+    against: Against = "baseline"
+    step: int | None = None
+    fork_steps: int | None = None
+    budget: float | None = None
+    anyway: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedAnalysis:
+    """An analysis that could be queued. `smallest_effect` (nats) is what the test of one unit sees with 80 % power, if the noise of forks
+    is an eighth of that of reruns; None if the verdict has no gap. `seconds`: about how long it takes; None while that is unknown."""
+
+    job: Job
+    arm: Arm
+    verdict: Verdict
+    against: Against
+    setup: Setup
+    smallest_effect: float | None
+    seconds: float | None
+
+
+def plan_analysis(session: Session, job_id: str, question: Question) -> PlannedAnalysis:
+    """What an analysis would measure and cost. Raises NotFoundError, InvalidError or ConflictError with the way out if there is none."""
+    job = find_job(session, job_id)
+    if job.analysis is not None:
+        raise ConflictError(f"job {job.id} is an analysis itself; explain job {job.analysis.explains}")
+    if job.status not in JOB_ENDED:
+        raise ConflictError(f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict")
+    arm = _candidate(job, question.candidate)
+    verdict = next((each for each in job.verdicts if each.candidate == arm.name), None)
+    if verdict is None:
+        raise ConflictError(f"candidate {arm.name} of job {job.id} has no verdict, so there is no gap to explain; train the job again")
+    if verdict.outcome == "pass" and not question.anyway:
+        raise ConflictError(
+            f"candidate {arm.name} of job {job.id} passed: its gap is {_gap_words(verdict)}; to explain it all the same, set anyway: true"
+        )
+    spec = _specification(job)
+    step = _step(arm, question.step, spec.schedule.steps)
+    if arm.runs:
+        _subject(spec, arm, spec.run_of(spec.arms[arm.position], 0), question, step)  # before the parents, whose remedy is to train again
+    parents = fork_parents(session, job, arm, step)[:MOST_PARENTS]
+    measured = _subject(spec, arm, run_spec(parents[0]), question, step)
+    try:
+        setup = make_setup(
+            units=tuple(unit.name for unit in measured.units),
+            ingredients=tuple(measured.ingredients),
+            parents=tuple(parent.id for parent in parents),
+            fork_step=step,
+            run_steps=spec.schedule.steps,
+            fork_steps=question.fork_steps,
+            most_steps=question.budget,
+        )
+    except ValueError as error:
+        raise InvalidError(str(error)) from error
+    planned = _planned(session, job, arm, verdict, question.against, setup)
+    _check_worth(planned, anyway=question.anyway)
+    return planned
+
+
+def plan_of(session: Session, analysis: Analysis) -> PlannedAnalysis:
+    """The plan of an analysis on record."""
+    job = analysis.explained
+    arm = next(arm for arm in job.arms if arm.name == analysis.candidate)
+    verdict = next(each for each in job.verdicts if each.candidate == arm.name)
+    return _planned(session, job, arm, verdict, analysis.against, setup_from(analysis.setup))
+
+
+def analysis_of(session: Session, job_id: str) -> Analysis:
+    """The analysis that a job is, or the newest of those that explain it; NotFoundError with the way to one."""
+    job = find_job(session, job_id)
+    newest = select(Analysis).where(Analysis.explains == job.id).order_by(Analysis.job_id.desc()).limit(1)
+    analysis = job.analysis or session.scalars(newest).first()
+    if analysis is None:
+        raise NotFoundError(f"job {job.id} has no analysis; `parity why {job.id}` plans one")
+    return analysis
+
+
+def is_explained(session: Session, job_id: str) -> bool:
+    """Whether a job has an analysis."""
+    return session.scalar(select(Analysis.job_id).where(Analysis.explains == job_id).limit(1)) is not None
+
+
+def _planned(session: Session, job: Job, arm: Arm, verdict: Verdict, against: Against, setup: Setup) -> PlannedAnalysis:
+    return PlannedAnalysis(
+        job=job,
+        arm=arm,
+        verdict=verdict,
+        against=against,
+        setup=setup,
+        smallest_effect=_smallest_effect(job, verdict, setup),
+        seconds=_seconds([session.get_one(Run, parent) for parent in setup.parents], setup),
+    )
+
+
+def submit_analysis(session: Session, job_id: str, question: Question, submitted_by: str | None = None, order: Order | None = None) -> Job:
+    """Queue an analysis, or return the open one with the same plan. Ring the doorbell after the commit. Errors as `plan_analysis`."""
+    planned, order = plan_analysis(session, job_id, question), order or Order()
+    job, arm, document = planned.job, planned.arm, planned.setup.document()
+    same = select(Analysis).join(Job, Job.id == Analysis.job_id).where(Analysis.explains == job.id, Job.status.in_(sorted(JOB_OPEN)))
+    for other in session.scalars(same):
+        if (other.candidate, other.against, setup_from(other.setup)) == (arm.name, question.against, planned.setup):
+            return other.job
+    whole = _specification(job)
+    own = whole.arms[arm.position]
+    spec = replace(
+        whole,
+        name=f"why: {arm.name} of {job.name}"[:200],
+        baseline=replace(whole.baseline, replicates=1),
+        candidates=(replace(own, replicates=1),),
+        noise=None,
+        family=None,
+        keep_checkpoints=(),
+    )
+    row = Job(
+        id=tables.new_id("j"),
+        name=spec.name,
+        status="queued",
+        engine=job.engine,
+        capability=job.capability,
+        spec=spec.document(),
+        devices=job.devices,
+        criteria=job.criteria,
+        revision=job.revision,
+        branch=job.branch,
+        model=job.model,
+        device_class=job.device_class,
+        threads=job.threads,
+        submitted_by=submitted_by,
+        max_run_seconds=order.max_run_seconds,
+        reuse=False,
+        created_at=time.time(),
+    )
+    for position, each in enumerate(spec.arms):
+        role: tables.Role = "candidate" if position else "baseline"
+        row.arms.append(Arm(id=tables.new_id("a"), position=position, name=each.name, role=role, recipe=each.recipe))
+    first = session.get_one(Run, planned.setup.parents[0])
+    row.runs.append(
+        Run(
+            id=tables.new_id("r"),
+            arm=row.arms[1],
+            position=0,
+            kind="why",
+            seed=first.seed,
+            replicate=first.replicate,
+            capability=job.capability,
+            priority=order.priority,
+            forked_from=first.id,
+            planned_steps=math.ceil(planned.setup.most_steps),
+            created_at=row.created_at,
+            state="queued",
+        )
+    )
+    row.analysis = Analysis(explains=job.id, candidate=arm.name, against=question.against, setup=document)
+    announce_new(session, row)
+    return row
+
+
+def results_of(session: Session, job_id: str) -> dict[str, Any]:
+    """The results on record of an analysis, by key."""
+    rows = session.execute(
+        select(AnalysisResult.key, AnalysisResult.value).join(Run, Run.id == AnalysisResult.run_id).where(Run.job_id == job_id)
+    )
+    return {row.key: row.value for row in rows}
+
+
+def answer_of(session: Session, analysis: Analysis) -> Answer:
+    """What the results on record say. Raises ValueError for forks that tell nothing."""
+    return answer(setup_from(analysis.setup), results_of(session, analysis.job_id))
+
+
+def baseline_of(job: Job) -> RunSpec:
+    """The specification of the baseline of the job of an analysis."""
+    spec = _specification(job)
+    return spec.run_of(spec.baseline, 0)
+
+
+def _candidate(job: Job, name: str | None) -> Arm:
+    candidates = [arm for arm in job.arms if arm.role == "candidate"]
+    names = ", ".join(arm.name for arm in candidates)
+    if name is None and len(candidates) != 1:
+        raise InvalidError(f"job {job.id} has {len(candidates)} candidates, expected the name of one: {names}")
+    arm = next((arm for arm in candidates if name in (None, arm.name)), None)
+    if arm is None:
+        raise InvalidError(f"job {job.id} has no candidate {name!r}, expected one of {names}")
+    return arm
+
+
+def _specification(job: Job) -> JobSpec:
+    try:
+        return job_spec(job)
+    except ValueError as error:
+        raise ConflictError(f"this version cannot read the specification of job {job.id}; train it again") from error
+
+
+def _step(arm: Arm, wanted: int | None, steps: int) -> int:
+    """The checkpoint to fork from: the one that is wanted, else the kept one nearest to 60 % of the steps."""
+    kept = {step for run in arm.runs for step in (run.source or run).kept_checkpoints or () if step < steps}
+    target = DEFAULT_SHARE * steps
+    return wanted if wanted is not None else min(kept, key=lambda step: abs(step - target), default=max(1, round(target)))
+
+
+def _subject(spec: JobSpec, arm: Arm, candidate: RunSpec, question: Question, step: int) -> Measured:
+    baseline = spec.run_of(spec.baseline, 0) if question.against == "baseline" else None
+    length = min(candidate.schedule.steps - step, 1) if question.fork_steps is None else question.fork_steps
+    try:
+        return subject(candidate, baseline, step, length)
+    except SpecError as error:
+        raise InvalidError(f"candidate {arm.name} cannot be analysed: {error}") from error
+
+
+def _smallest_effect(job: Job, verdict: Verdict, setup: Setup) -> float | None:
+    gap: GapDocument | None = json.loads(verdict.document).get("gap")
+    if gap is None or not math.isfinite(gap["se"]):
+        return None
+    runs = min(
+        sum(run.state == "finished" for run in arm.runs) for arm in job.arms if arm.role == "baseline" or arm.name == verdict.candidate
+    )
+    rerun_sd = gap["se"] * math.sqrt(max(1, runs) / 2)
+    return setup.plan.smallest_effect(FORKS_OVER_RERUNS * rerun_sd, setup.alpha)
+
+
+def _seconds(parents: Sequence[Run], setup: Setup) -> float | None:
+    """About how long the plan takes at the speed of the parents."""
+    speeds = [
+        run.planned_steps / (run.finished_at - run.started_at)
+        for run in parents
+        if run.started_at and run.finished_at and run.finished_at > run.started_at
+    ]
+    return setup.plan.steps_for_one / max(speeds) if speeds else None
+
+
+def _check_worth(planned: PlannedAnalysis, *, anyway: bool) -> None:
+    """Refuse a budget below the least cost, and forks that probably cannot see the gap."""
+    plan, setup = planned.setup.plan, planned.setup
+    if setup.most_steps < plan.least_steps:
+        raise InvalidError(
+            f"budget is {setup.most_steps:,.0f} steps, expected at least {plan.least_steps:,.0f} (the splits and "
+            f"the unchanged forks alone); about {plan.steps_for_one:,.0f} find one guilty unit"
+        )
+    gap, smallest = planned.verdict.gap, planned.smallest_effect
+    if gap is not None and smallest is not None and smallest > abs(gap) and not anyway:
+        raise ConflictError(
+            f"the gap is {_gap_words(planned.verdict)}, and forks would probably see effects from {smallest:.4f} nats per unit on; keep "
+            f"checkpoints of more runs, or set anyway: true"
+        )
+
+
+def _gap_words(verdict: Verdict) -> str:
+    if verdict.gap is None or verdict.ci_low is None or verdict.ci_high is None:
+        return "not measured"
+    return f"{signed(verdict.gap, 4)} nats ({interval_words(verdict.ci_low, verdict.ci_high, 4)})"

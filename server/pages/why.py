@@ -1,0 +1,176 @@
+"""The page of an analysis: the effect at the checkpoint in parts with intervals, and a heat map of layer x GEMM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import RedirectResponse
+
+from parity.why.search import label
+from server.database.states import JOB_ENDED
+from server.documents.analysis import AnalysisDocument, analysis_document
+from server.jobs.analyses import analysis_of
+from server.pages.rendering import templates, visitor
+from server.web.context import InContext
+
+router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
+WIDTH = 320.0
+LEVELS = 8
+_UNITS_SHOWN = 6
+_GEMMS = ("fprop", "dgrad", "wgrad")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A row of a waterfall: its value and interval in nats, and where the bar, its interval and zero lie, from 0 to WIDTH."""
+
+    name: str
+    kind: str
+    value: float
+    low: float
+    high: float
+    zero: float
+    begin: float
+    end: float
+    low_at: float
+    high_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One GEMM of a layer: the error of the gradient that it causes alone, and its part of the forward loss; None if it is no unit.
+
+    The levels are 0 to LEVELS, from none to the largest of the map; the forward level is negative for a unit that helps.
+    """
+
+    unit: str
+    error: Mapping[str, float] | None
+    error_level: int
+    forward: Mapping[str, float] | None
+    forward_level: int
+    named: bool
+
+
+@router.get("/jobs/{job_id}/why")
+def show(job_id: str, request: Request, context: InContext) -> Response:
+    """An analysis by its own job, or the newest one of an explained job."""
+    with context.database.read() as session:
+        document = analysis_document(session, analysis_of(session, job_id))
+    if document.job != job_id:
+        return RedirectResponse(f"/jobs/{document.job}/why", 303)
+    answer = document.answer or {}
+    values = {
+        "analysis": document,
+        "plan": document.plan,
+        "answer": answer,
+        "ended": document.status in JOB_ENDED,
+        "width": WIDTH,
+        "levels": range(LEVELS + 1),
+        "label": label,
+        "forks": fork_bars(document),
+        "forward": forward_bars(answer),
+        "layers": layers(document),
+        "gemms": _GEMMS,
+    }
+    return templates.TemplateResponse(request, "why.html", values)
+
+
+def fork_bars(document: AnalysisDocument) -> list[Bar]:
+    """The gap of the full runs, the effect at the checkpoint, its named parts and what is unexplained."""
+    answer, gap = document.answer, document.plan.gap
+    if answer is None or answer["effect"] is None:
+        return []
+    rows: list[tuple[str, str, Mapping[str, float]]] = []
+    if gap.gap is not None and gap.low is not None and gap.high is not None:
+        rows.append(("gap of the full runs", "whole", {"value": gap.gap, "low": gap.low, "high": gap.high}))
+    rows.append((f"effect at step {document.plan.fork_step:,}", "whole", answer["effect"]))
+    if answer["named"]:
+        rows += [(label(each["units"]), "part", each["without"]) for each in answer["named"]]
+        rows.append(("unexplained", "rest", answer["unexplained"]))
+    return _bars(rows)
+
+
+def forward_bars(answer: Mapping[str, Any]) -> list[Bar]:
+    """The forward loss, its largest parts, the other units together, and what single units leave unexplained."""
+    instant = answer.get("instant")
+    if instant is None:
+        return []
+    units = sorted(instant["units"], key=lambda part: -abs(part["without"]["value"]))
+    shown = [part for part in units[:_UNITS_SHOWN] if part["without"]["value"]]
+    rest = sum(part["without"]["value"] for part in units[_UNITS_SHOWN:])
+    rows = [("forward loss", "whole", instant["whole"]), *((part["name"], "part", part["without"]) for part in shown)]
+    if rest:
+        rows.append((f"{len(units) - _UNITS_SHOWN} other units", "part", {"value": rest, "low": rest, "high": rest}))
+    return _bars([*rows, ("unexplained", "rest", instant["unexplained_without"])])
+
+
+def _bars(rows: Sequence[tuple[str, str, Mapping[str, float]]]) -> list[Bar]:
+    """Rows on one axis; a part begins where the part before it ended."""
+    begin, placed = 0.0, []
+    for name, kind, own in rows:
+        start = 0.0 if kind == "whole" else begin
+        placed.append((name, kind, own, start))
+        begin = 0.0 if kind == "whole" else start + own["value"]
+    ends = [start + own[key] for *_, own, start in placed for key in ("value", "low", "high")]
+    least, most = min(0.0, *ends), max(0.0, *ends)
+    scale = (WIDTH - 8) / ((most - least) or 1.0)
+
+    def at(value: float) -> float:
+        return round(4 + (value - least) * scale, 1)
+
+    return [
+        Bar(
+            name=name,
+            kind=kind,
+            value=own["value"],
+            low=own["low"],
+            high=own["high"],
+            zero=at(0.0),
+            begin=at(start),
+            end=at(start + own["value"]),
+            low_at=at(start + own["low"]),
+            high_at=at(start + own["high"]),
+        )
+        for name, kind, own, start in placed
+    ]
+
+
+def layers(document: AnalysisDocument) -> list[tuple[str, list[Cell | None]]]:
+    """The rows of the heat map: a layer (`block.projection`) and a cell for each GEMM, None where it is no unit."""
+    answer = document.answer or {}
+    errors = {each["name"]: each["error"] for each in answer.get("gradients") or ()}
+    forward = {part["name"]: part["without"] for part in (answer.get("instant") or {"units": ()})["units"]}
+    if not errors and not forward:
+        return []
+    named = {unit for each in answer.get("named", ()) for unit in each["units"]}
+    units = set(document.plan.units)
+    most_error = max((errors[unit]["value"] for unit in units if unit in errors), default=0.0)
+    most_forward = max((abs(each["value"]) for each in forward.values()), default=0.0)
+
+    def cell(unit: str) -> Cell | None:
+        if unit not in units:
+            return None
+        error, part = errors.get(unit), forward.get(unit)
+        return Cell(
+            unit=unit,
+            error=error,
+            error_level=_level(error["value"], most_error) if error else 0,
+            forward=part,
+            forward_level=_level(part["value"], most_forward) if part else 0,
+            named=unit in named,
+        )
+
+    names = sorted({unit.rsplit(".", 1)[0] for unit in units}, key=_place)
+    return [(name, [cell(f"{name}.{gemm}") for gemm in _GEMMS]) for name in names]
+
+
+def _level(value: float, most: float) -> int:
+    return round(LEVELS * value / most) if most else 0
+
+
+def _place(layer: str) -> tuple[int, str]:
+    block, projection = layer.split(".", 1)
+    return int(block), projection

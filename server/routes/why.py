@@ -1,0 +1,78 @@
+"""Analyses over REST: what one would cost, submit it, and what it says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from fastapi import APIRouter, Response
+from pydantic import Field
+
+from server.database.tables import Against
+from server.documents.analysis import AnalysisDocument, AnalysisPlan, analysis_document, plan_document
+from server.jobs.analyses import Question, analysis_of, plan_analysis, submit_analysis
+from server.jobs.limits import check_queue
+from server.routes.jobs import ring
+from server.web.auth import Sender
+from server.web.context import InContext
+from server.web.strict_body import StrictBody
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"])
+_MOST_STEPS = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyRequest:
+    """Which candidate to explain (null: the job's only one), and what a unit takes that is off.
+
+    `step`: a kept checkpoint (null: the one nearest to 60 % of the steps). `fork_steps` and `budget`, the largest cost in steps of
+    training, have defaults. `anyway`: also explain a gap that passed, or one that forks probably cannot see.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    against: Against = "baseline"
+    step: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
+    fork_steps: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
+    budget: Annotated[float, Field(gt=0, le=_MOST_STEPS, allow_inf_nan=False)] | None = None
+    anyway: bool = False
+
+    @property
+    def question(self) -> Question:
+        """The same for the record."""
+        return Question(
+            candidate=self.candidate,
+            against=self.against,
+            step=self.step,
+            fork_steps=self.fork_steps,
+            budget=self.budget,
+            anyway=self.anyway,
+        )
+
+
+@router.post("/jobs/{job_id}/why:plan")
+def plan(job_id: str, request: StrictBody[WhyRequest], context: InContext) -> AnalysisPlan:
+    """What an analysis of a candidate's gap would measure and cost: nothing is queued. 409 if its runs kept no checkpoint."""
+    with context.database.read() as session:
+        return plan_document(plan_analysis(session, job_id, request.question))
+
+
+@router.post("/jobs/{job_id}/why", status_code=202)
+def submit(job_id: str, request: StrictBody[WhyRequest], response: Response, context: InContext, sender: Sender) -> AnalysisDocument:
+    """Queue an analysis of a candidate's gap, as a job of its own; an open one with the same plan is returned instead."""
+    with context.database.write() as session:
+        job = submit_analysis(session, job_id, request.question, sender.id)
+        check_queue(session, context.settings, sender.id)
+        analysis = analysis_of(session, job.id)
+        document = analysis_document(session, analysis)
+    ring(context, job)
+    response.headers["Location"] = f"/api/v1/jobs/{document.job}/why"
+    return document
+
+
+@router.get("/jobs/{job_id}/why")
+def show(job_id: str, context: InContext) -> AnalysisDocument:
+    """An analysis by its own job, or the newest one of an explained job: its plan, and its answer so far."""
+    with context.database.read() as session:
+        return analysis_document(session, analysis_of(session, job_id))

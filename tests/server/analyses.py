@@ -1,0 +1,71 @@
+"""A judged job whose candidate has another format in one layer, with kept checkpoints; and the results of its analysis, simulated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from parity import criteria_from_mapping
+from parity.why.search import next_measurement
+from parity.why.setup import setup_from
+from server.database import store
+from server.database.sessions import Database
+from server.database.tables import AnalysisResult, Job
+from server.jobs.conclude import decide, write_outcome
+from server.jobs.submit import submit_job
+from tests.conftest import small_job
+from tests.parity.why.simulated import measure
+from training.overrides import Override
+from training.spec import Arm
+
+STEPS, KEPT = 1000, 600
+FAULT = Override(recipe="mxfp4", projections=("down",))
+UNITS = ["0.down.fprop", "0.down.dgrad", "0.down.wgrad"]
+_MANIFEST = {"engine": "emulated", "data_digest": "d", "device_class": "cpu"}
+
+
+def make_explained(
+    database: Database,
+    gap: float = 0.05,
+    baseline: Any = "fp8_current",
+    candidate: Any = "fp8_current",
+    kept: tuple[int, ...] = (KEPT,),
+    overrides: tuple[Override, ...] = (FAULT,),
+    **changes: Any,
+) -> str:
+    """A concluded job whose candidate `planted` is worse by a gap in nats; its id."""
+    spec = small_job(
+        STEPS,
+        baseline=Arm(recipe=baseline, name="base", replicates=3),
+        candidates=(Arm(recipe=candidate, name="planted", overrides=overrides, replicates=3),),
+        keep_checkpoints=kept,
+        **changes,
+    )
+    generator, at = np.random.default_rng(3), np.arange(STEPS)
+    with database.write() as session:
+        job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}))
+        job.status, job.device_class, job.threads = "running", "cpu:test", 1
+        for run in job.runs:
+            level = 1.4 + (gap if run.arm.position else 0) + generator.normal(0, 0.001)
+            loss = level + np.exp(-at / 40) + generator.normal(0, 0.01, STEPS)
+            store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss})
+            run.state, run.epoch, run.steps_done, run.rounding, run.manifest = "finished", 1, STEPS, "nearest", _MANIFEST
+            run.kept_checkpoints = [*kept]
+        session.flush()
+        write_outcome(session, job.id, decide(session, job.id))
+        return job.id
+
+
+def measured(database: Database, job_id: str, costs: dict[str, float], most: int = 10_000) -> None:
+    """Write the results of a simulated candidate, at most this many; with all of them the run has ended."""
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        assert job.analysis is not None
+        setup, results = setup_from(job.analysis.setup), {}  # type: ignore[var-annotated]
+        while len(results) < most and (wanted := next_measurement(setup, results)) is not None:
+            results[wanted.key] = measure(setup, wanted, costs)
+        run = job.runs[0]
+        session.add_all(AnalysisResult(run_id=run.id, key=key, value=value) for key, value in results.items())
+        job.status, run.epoch, run.fingerprint = "running", 1, "f"
+        run.state = "finished" if next_measurement(setup, results) is None else "running"

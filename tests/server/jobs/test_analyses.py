@@ -1,0 +1,192 @@
+"""Analyses on the record: what is planned and refused, that nothing counts one as a run of its own, and what it answers."""
+
+from functools import partial
+
+import pytest
+
+from parity import criteria_from_mapping
+from parity.why.setup import setup_from
+from server.database.tables import AnalysisResult, Job
+from server.errors import ConflictError, InvalidError, NotFoundError
+from server.jobs import baselines, floors, live
+from server.jobs.analyses import Question, analysis_of, plan_analysis, submit_analysis
+from server.jobs.conclude import conclude
+from server.jobs.fingerprint import equal_run, unsound
+from server.jobs.submit import submit_job
+from server.retention import files, jobs
+from tests.server.analyses import KEPT, STEPS, UNITS, make_explained, measured
+from training.overrides import Override
+
+pytestmark = pytest.mark.both_databases
+
+
+@pytest.fixture
+def explained(database):
+    """A function that makes a judged job whose candidate is worse by a gap; returns its id."""
+    return partial(make_explained, database)
+
+
+def submitted(database, job, question=Question()):  # noqa: B008 (frozen)
+    with database.write() as session:
+        return submit_analysis(session, job, question, "me").id
+
+
+def test_an_analysis_is_a_job_with_one_run_on_the_device_class_of_what_it_explains(database, explained):
+    job_id = explained()
+    made = submitted(database, job_id)
+    with database.read() as session:
+        job = session.get_one(Job, made)
+        (run,) = job.runs
+        assert (run.kind, run.state, run.arm.name, run.seed) == ("why", "queued", "planted", 0)
+        assert (job.device_class, job.threads, job.config_hash, job.submitted_by) == ("cpu:test", 1, None, "me")
+        analysis = job.analysis
+        assert (analysis.explains, analysis.candidate, analysis.against) == (job_id, "planted", "baseline")
+        setup = setup_from(analysis.setup)
+        assert list(setup.units) == UNITS
+        assert (setup.fork_step, setup.fork_steps, len(setup.parents)) == (KEPT, 60, 3)
+        assert run.planned_steps >= setup.plan.least_steps
+        assert run.forked_from == setup.parents[0]
+        assert analysis_of(session, job_id).job_id == analysis_of(session, made).job_id == made
+    assert submitted(database, job_id) == made  # an open one with the same plan
+    assert submitted(database, job_id, Question(against="bf16")) != made
+
+
+def test_the_answer_names_the_planted_unit_and_stays_on_record(database, worker_database, explained):
+    made = submitted(database, explained())
+    measured(worker_database, made, {"0.down.wgrad": 0.02})
+    conclude(worker_database, made)
+    with database.read() as session:
+        job = session.get_one(Job, made)
+        assert (job.status, job.code, job.verdicts) == ("concluded", None, [])
+        answer = job.analysis.answer
+        assert [each["units"] for each in answer["named"]] == [["0.down.wgrad"]]
+        assert answer["complete"]
+
+
+def test_an_analysis_that_failed_ends_its_job_with_the_reason(database, explained):
+    made = submitted(database, explained())
+    with database.write() as session:
+        job = session.get_one(Job, made)
+        job.status, run = "running", job.runs[0]
+        run.state, run.code, run.message = "failed", "CHECKPOINT_NOT_FOUND", "gone"
+    conclude(database, made)
+    with database.read() as session:
+        job = session.get_one(Job, made)
+        assert (job.status, job.code, job.message, job.analysis.answer) == ("failed", "CHECKPOINT_NOT_FOUND", "gone", None)
+
+
+def test_no_analysis_is_a_run_of_its_own_anywhere(database, explained):
+    made = submitted(database, explained())
+    measured(database, made, {})
+    with database.write() as session:
+        job = session.get_one(Job, made)
+        assert not job.is_judged
+        assert equal_run(session, "f") is None
+        assert "measured the parts of a gap" in unsound(session, job.runs[0])
+        assert [*floors._groups(session, job, "family")] == []
+        assert baselines._offered(session, job.id) == []
+        with pytest.raises(ConflictError, match="has no run that was judged"):
+            baselines.promote(session, "name", job.id, None, "reason", "who", None)
+        assert live.watch(session, job.id) == []
+        live.catch_up(session, job.id)
+        with pytest.raises(ConflictError, match="is an analysis itself"):
+            plan_analysis(session, made, Question())
+
+
+@pytest.mark.parametrize(
+    ("changes", "question", "error", "why"),
+    [
+        ({"gap": 0.0}, Question(), ConflictError, r"passed: its gap is .* nats .*anyway: true"),
+        ({"kept": ()}, Question(), ConflictError, r"kept no checkpoint of step 600 \(kept: none\); add keep_checkpoints: \[600\]"),
+        ({}, Question(step=500), ConflictError, r"kept no checkpoint of step 500 \(kept: 600\)"),
+        ({}, Question(step=STEPS), InvalidError, r"before schedule\.steps = 1000"),
+        ({}, Question(fork_steps=401), InvalidError, r"fork_steps is 401, expected 1 to 400"),
+        ({}, Question(budget=10), InvalidError, r"budget is 10 steps, expected at least [\d,]+ "),
+        ({}, Question(candidate="other"), InvalidError, "no candidate 'other', expected one of planted"),
+        ({"baseline": "fp8_delayed"}, Question(), InvalidError, "use against: bf16"),
+        ({"overrides": (), "candidate": "fp8_delayed"}, Question(), InvalidError, "without delayed scaling"),
+        ({"overrides": (), "candidate": "bf16"}, Question(), InvalidError, "there is nothing to explain"),
+        (
+            {"overrides": (Override(recipe="mxfp4", from_step=630),)},
+            Question(fork_steps=60),
+            InvalidError,
+            "does not change .it does at 630",
+        ),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(database, explained, changes, question, error, why):
+    job_id = explained(**changes)
+    with database.write() as session, pytest.raises(error, match=why):
+        submit_analysis(session, job_id, question)
+
+
+def test_what_was_asked_for_anyway_is_planned(database, explained):
+    passed = explained(gap=0.0)
+    with database.read() as session:
+        planned = plan_analysis(session, passed, Question(anyway=True))
+        assert planned.verdict.outcome == "pass"
+        assert planned.smallest_effect > 0
+    delayed = explained(baseline="fp8_delayed")
+    with database.read() as session:
+        assert len(plan_analysis(session, delayed, Question(against="bf16")).setup.units) == 9
+
+
+def test_a_job_that_is_open_or_has_no_analysis_says_so(database, make_job):
+    with database.write() as session:
+        job = submit_job(session, make_job(), criteria_from_mapping({"margin": "1.0%"}))
+        with pytest.raises(ConflictError, match="is queued, expected one that has ended"):
+            plan_analysis(session, job.id, Question())
+        with pytest.raises(NotFoundError, match="parity why"):
+            analysis_of(session, job.id)
+
+
+def test_what_an_open_analysis_needs_is_kept(database, explained):
+    job_id = explained()
+    made = submitted(database, job_id)
+    with database.read() as session:
+        parents = setup_from(session.get_one(Job, made).analysis.setup).parents
+        assert job_id not in session.scalars(jobs._unneeded(1e12)).all()
+    assert files._states(database, parents) == dict.fromkeys(parents, "forked")
+    with database.write() as session:
+        session.get_one(Job, made).runs[0].state = "cancelled"
+    assert set(files._states(database, parents).values()) == {"finished"}
+
+
+def test_a_job_goes_with_its_analysis(database, explained):
+    job_id = explained()
+    made = submitted(database, job_id)
+    measured(database, made, {})
+    conclude(database, made)
+    with database.write() as session:
+        assert jobs._drop(made, 1e12, session) > 10
+        assert session.get(Job, made) is None
+        assert session.query(AnalysisResult).count() == 0
+        assert job_id in session.scalars(jobs._unneeded(1e12)).all()
+
+
+def test_over_rest(database, explained, api):
+    job_id = explained()
+    plan = api.post(f"/api/v1/jobs/{job_id}/why:plan", json={})
+    assert plan.status_code == 200, plan.text
+    assert plan.json()["units"] == UNITS
+    assert plan.json()["gap"]["verdict"] == "fail"
+    assert plan.json()["least_steps"] < plan.json()["steps_for_one"] < plan.json()["most_steps"]
+    assert api.get(f"/api/v1/jobs/{job_id}/why").status_code == 404
+    made = api.post(f"/api/v1/jobs/{job_id}/why", json={"against": "bf16"})
+    assert made.status_code == 202, made.text
+    document = made.json()
+    assert document["plan"]["against"] == "bf16"
+    assert document["answer"]["complete"] is False
+    assert api.get(made.headers["Location"]).json()["job"] == document["job"]
+    measured(database, document["job"], {"0.down.wgrad": 0.02})
+    begun = api.get(f"/api/v1/jobs/{job_id}/why").json()
+    conclude(database, document["job"])
+    ended = api.get(f"/api/v1/jobs/{job_id}/why").json()
+    assert ended["status"] == "concluded"
+    assert begun["answer"] == ended["answer"]
+    assert [each["units"] for each in ended["answer"]["named"]] == [["0.down.wgrad"]]
+    shown = api.get(f"/api/v1/jobs/{document['job']}").json()
+    assert shown["verdicts"] == []
+    assert api.post(f"/api/v1/jobs/{job_id}/why:plan", json={"against": "fp8"}).status_code == 422
+    for path in ("", "/overlay", "/gap", "/live", "/verdict", "/runs", "/evidence.zip"):
+        assert api.get(f"/api/v1/jobs/{document['job']}{path}").status_code < 500, path

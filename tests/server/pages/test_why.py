@@ -1,0 +1,41 @@
+"""The page of an analysis in a real browser: the named unit, the waterfall, the heat map, and its links."""
+
+from playwright.sync_api import Page, expect
+
+from server.jobs.analyses import Question, submit_analysis
+from server.jobs.conclude import conclude
+from tests.server.analyses import make_explained, measured
+
+LOOKS = ["light"]
+NAMED = "0.down.wgrad"
+
+
+def test_an_analysis_from_its_plan_to_its_answer(page: Page, database):
+    explained = make_explained(database)
+    page.goto(f"/jobs/{explained}")
+    expect(page.locator(".explain")).to_contain_text(f"parity why {explained} --candidate planted")
+    with database.write() as session:
+        analysis = submit_analysis(session, explained, Question()).id
+    page.goto(f"/jobs/{analysis}")
+    expect(page).to_have_url(f"/jobs/{analysis}/why")
+    expect(page.locator("#main")).to_contain_text("The forks have no result yet")
+    measured(database, analysis, {NAMED: 0.02})
+    conclude(database, analysis)
+    expect(page.locator(".headline")).to_contain_text(f"{NAMED}: switching it off gains", timeout=20_000)  # the page refreshes itself
+    expect(page.get_by_role("img", name=NAMED).first).to_be_visible()
+    cell = page.locator(".heat-map td", has_text="◆")
+    expect(cell).to_have_count(1)
+    assert "named" in (cell.get_attribute("title") or "")
+    page.goto(f"/jobs/{explained}/why")
+    expect(page).to_have_url(f"/jobs/{analysis}/why")
+    page.goto(f"/jobs/{explained}")
+    expect(page.locator(".explain a")).to_have_attribute("href", f"/jobs/{explained}/why")
+
+
+def test_an_analysis_without_a_guilty_unit_says_so(page: Page, database):
+    with database.write() as session:
+        analysis = submit_analysis(session, make_explained(database), Question()).id
+    measured(database, analysis, {})
+    conclude(database, analysis)
+    page.goto(f"/jobs/{analysis}/why")
+    expect(page.locator(".headline")).to_contain_text("No unit is named")

@@ -1,0 +1,59 @@
+"""One analysis in a training process: measures what the record lacks, in order, and sends each result as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from parity.why.search import Measurement, next_measurement
+from parity.why.setup import Setup, setup_from
+from training.spec import RunSpec
+from workers.protocol import AnalysisRequest, Message
+
+if TYPE_CHECKING:
+    from training.why.program import Program
+
+Read = Callable[[Any], RunSpec]
+
+
+class ForksTellNothingError(Exception):
+    """The noise of the forks cannot be estimated."""
+
+    code = "FORKS_TELL_NOTHING"
+
+
+def analyse(request: AnalysisRequest, read: Read, send: Callable[[Message], None]) -> None:
+    """Measure everything that `request.results` lacks. `read` makes a specification of its document."""
+    from training.trainer.fingerprint import manifest  # noqa: PLC0415 (the core must be set before jax counts the processors)
+    from training.why.program import Program  # noqa: PLC0415
+
+    setup, results = setup_from(request["setup"]), dict(request["results"])
+    parents = [(read(each["spec"]), Path(each["folder"])) for each in request["parents"]]
+    baseline = None if request["baseline"] is None else read(request["baseline"])
+    program = Program(parents, baseline, setup.fork_step, setup.fork_steps)
+    spec = parents[0][0]
+    send({"kind": "manifest", "manifest": manifest(spec, program.corpus), "rounding": spec.rounding})
+    while (wanted := _next(setup, results)) is not None:
+        value = _value(program, setup, wanted, lambda: send({"kind": "alive"}))
+        results[wanted.key] = value
+        send({"kind": "result", "key": wanted.key, "value": value, "steps": wanted.steps})
+
+
+def _next(setup: Setup, results: dict[str, Any]) -> Measurement | None:
+    try:
+        return next_measurement(setup, results)
+    except ValueError as error:
+        raise ForksTellNothingError(str(error)) from error
+
+
+def _value(program: Program, setup: Setup, wanted: Measurement, alive: Callable[[], None]) -> Any:
+    if wanted.kind == "gradients":
+        return program.gradients(wanted.batch, setup.seeds)
+    if wanted.ingredient is not None:
+        choice = program.without_ingredient(wanted.ingredient)
+    else:
+        choice = program.without(wanted.units) if wanted.way == "without" else program.alone(wanted.units)
+    if wanted.kind == "instant":
+        return program.losses(choice, setup.batches)
+    return program.fork(choice, wanted.parent, wanted.draw, alive)
