@@ -9,7 +9,7 @@ fprop, dgrad and wgrad of its MLP, and its attention projections. Of this space 
     grid      the 2^4 policies that treat both blocks alike, each with 4 replicates
     ends      one switch alone in NVFP4, and all but one, each with 4 replicates
     forks     each of these policies from the baseline's checkpoint (harm put in) and from that of everything in NVFP4 (harm taken out)
-    noise     further forks of the two ends, and further runs of the baseline
+    noise     further runs of the baseline
     scores    what each switch does to the held-out loss and the gradients of fixed weights
 
 Every result is one line of policies.jsonl. `experiments.search` reads them. The assumption that can fail: 0.1 million parameters and 600
@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ MODEL = Model(d_model=64, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=192)
 SWITCHES = tuple(f"{block}.{part}" for block in range(MODEL.n_layers) for part in ("mlp.fprop", "mlp.dgrad", "mlp.wgrad", "attention"))
 BASELINE, EVERYTHING = "0" * len(SWITCHES), "1" * len(SWITCHES)
 STEPS, FORK_AT, PART = 600, 300, 20  # steps of a run, of a fork's parent, and of each mean of a fork's losses
-REPLICATES, MORE_BASELINES, MORE_DRAWS = 4, 4, 2
+REPLICATES, MORE_BASELINES = 4, 4
 LATE = 0.8  # the late window of a full run starts here, as a share of its steps
 _DATA = Data(batch_size=8, sequence_length=64)
 _ATTENTION, _MLP = slice(0, 4), slice(4, 7)  # projections of a block
@@ -85,23 +85,26 @@ class Space:
         self._about = {"settings": _SETTINGS, "code": trainer_facts({})["code_sha256"][:12], "device": describe().device_class}
 
     def run(self) -> None:
-        """Compute what the record lacks."""
-        for policies in (grid(), ends()):
-            for replicate in range(REPLICATES):
-                for policy in policies:
-                    self.full_run(policy, replicate)
-                for policy in policies:
-                    for origin in (BASELINE, EVERYTHING):
-                        self.fork(policy, origin, replicate)
-            for replicate in range(REPLICATES, REPLICATES + MORE_BASELINES):
-                self.full_run(BASELINE, replicate)
-            for origin in (BASELINE, EVERYTHING):
-                self._scores(origin)
+        """Compute what the record lacks, what is needed most first."""
+        self._replicates(grid(), range(REPLICATES - 1), (BASELINE, EVERYTHING))
+        for replicate in range(REPLICATES + MORE_BASELINES):
+            self.full_run(BASELINE, replicate)
         for replicate in range(REPLICATES):
-            for draw in range(1, MORE_DRAWS + 1):
-                for origin in (BASELINE, EVERYTHING):
-                    for policy in (BASELINE, EVERYTHING):
-                        self.fork(policy, origin, replicate, draw)
+            self.full_run(EVERYTHING, replicate)
+        for origin in (BASELINE, EVERYTHING):
+            self._scores(origin)
+        self._replicates(ends(), range(2), (BASELINE,))
+        self._replicates(grid(), range(REPLICATES), (BASELINE, EVERYTHING))
+        self._replicates(ends(), range(REPLICATES), (BASELINE, EVERYTHING))
+
+    def _replicates(self, policies: Sequence[str], replicates: range, origins: Sequence[str]) -> None:
+        """A run of each policy, and its forks from these origins, for each replicate."""
+        for replicate in replicates:
+            for policy in policies:
+                self.full_run(policy, replicate)
+            for policy in policies:
+                for origin in origins:
+                    self.fork(policy, origin, replicate)
 
     def full_run(self, policy: str, replicate: int) -> float:
         """The mean loss (nats) of a run's late window, computed unless it is on record."""

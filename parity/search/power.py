@@ -16,6 +16,7 @@ import numpy as np
 from parity.design.chances import NO_FAMILIES, Chances, chances
 from parity.design.experiment import Design
 from parity.judging.criteria import Criteria
+from parity.judging.curve import FloatArray
 from parity.judging.floors.lending import Lenders
 from parity.judging.multiplicity import Multiplicity
 
@@ -36,11 +37,14 @@ class Confirmation:
         """The chance of a pass at a true gap in nats."""
         return self.chances.passes(gap, self.margin)
 
-    def expected(self, mean: float, sd: float) -> float:
-        """The chance of a pass where the gap is known as a normal variable, by Gauss and Hermite at 9 nodes."""
+    def expected(self, means: FloatArray, sds: FloatArray) -> FloatArray:
+        """The chance of a pass (n,) at gaps that are known as normal variables, by Gauss and Hermite at 9 nodes."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(9)
-        values = [self.passes(mean + sd * float(node)) for node in nodes]
-        return float(weights @ values / weights.sum())
+        reach = 8.0 * max(self.chances.se, self.margin)
+        grid = np.linspace(-reach, reach, 801)
+        table = [self.passes(float(gap)) for gap in grid]
+        chance: FloatArray = np.interp(means[:, None] + sds[:, None] * nodes, grid, table) @ weights / weights.sum()
+        return chance
 
     def largest_gap(self, power: float = WANTED) -> float | None:
         """The largest gap (nats) that passes with this power; None where even a gap of 0 does not."""

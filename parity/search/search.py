@@ -114,7 +114,7 @@ def rate(setting: Setting, batches: Sequence[Sequence[Result]]) -> Rating:
     scale = Scale(gap=whole, seen=seen(setting, first).value / whole)
     policies = all_policies(setting.size)
     belief = believe(policies, [*setting.given, *(result for batch in batches for result in batch)], noise, scale)
-    passes = _expected_passes(setting.confirmation, belief)
+    passes = setting.confirmation.expected(belief.mean, belief.sd)
     with np.errstate(divide="ignore"):
         fits = special.ndtr((setting.target - belief.mean) / np.maximum(belief.sd, 1e-12))
     return Rating(policies=policies, belief=belief, passes=passes, fits=np.asarray(fits))
@@ -186,17 +186,6 @@ def _new_fork(results: Sequence[Result], policy: Policy, parent: str) -> Evaluat
 def _by_parent(results: Sequence[Result], policy: Policy) -> Forks:
     rows = [(each.evaluation.parent, each.value) for each in results if each.evaluation.kind == "fork" and each.evaluation.policy == policy]
     return {parent: [value for own, value in rows if own == parent] for parent in dict.fromkeys(own for own, _ in rows)}
-
-
-def _expected_passes(own: Confirmation, belief: Belief) -> NDArray[np.float64]:
-    """The chance of a pass of every policy (policies,), from a table of the chance at many gaps."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(9)
-    gaps = belief.mean[:, None] + belief.sd[:, None] * nodes
-    reach = 8.0 * max(own.chances.se, own.margin)
-    grid = np.linspace(-reach, reach, 801)
-    table = np.array([own.passes(float(gap)) for gap in grid])
-    passes: NDArray[np.float64] = np.interp(gaps, grid, table) @ weights / weights.sum()
-    return passes
 
 
 def _end(reason: str, confirmations: int = 0) -> Outcome:
