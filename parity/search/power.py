@@ -10,6 +10,7 @@ The chances of a pass are those of `parity.design.chances`; the largest gap that
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -40,10 +41,7 @@ class Confirmation:
     def expected(self, means: FloatArray, sds: FloatArray) -> FloatArray:
         """The chance of a pass (n,) at gaps that are known as normal variables, by Gauss and Hermite at 9 nodes."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(9)
-        reach = 8.0 * max(self.chances.se, self.margin)
-        grid = np.linspace(-reach, reach, 801)
-        table = [self.passes(float(gap)) for gap in grid]
-        chance: FloatArray = np.interp(means[:, None] + sds[:, None] * nodes, grid, table) @ weights / weights.sum()
+        chance: FloatArray = np.interp(means[:, None] + sds[:, None] * nodes, *_table(self)) @ weights / weights.sum()
         return chance
 
     def largest_gap(self, power: float = WANTED) -> float | None:
@@ -55,6 +53,14 @@ class Confirmation:
             middle = (low + high) / 2.0
             low, high = (middle, high) if self.passes(middle) >= power else (low, middle)
         return low
+
+
+@lru_cache(maxsize=8)
+def _table(own: Confirmation) -> tuple[FloatArray, FloatArray]:
+    """Gaps, and the chance of a pass at each."""
+    reach = 8.0 * max(own.chances.se, own.margin)
+    gaps = np.linspace(-reach, reach, 801)
+    return gaps, np.array([own.passes(float(gap)) for gap in gaps])
 
 
 def confirmation(design: Design, criteria: Criteria, margin: float, confirmations: int, lenders: Lenders = NO_FAMILIES) -> Confirmation:
