@@ -1,0 +1,255 @@
+"""A world in which the gap of every policy is known: fitted to the runs and forks of `experiments.policies`.
+
+A switch of the world is one of the eight measured switches, drawn without repetition: its gap alone, its effect in forks, and its scores,
+times a factor of its own (30 %). Pairs of switches interact as measured on average, with a spread. So forks and scores are as wrong about
+the gaps of full runs as they were measured to be. Step times differ by switch (50 %), and the margin is drawn so that the largest gap that
+passes with 95 % power is 20 to 70 % of the candidate's gap.
+
+    run           level + gap + run noise of the arm          fork    level + effect in forks + fork noise
+    confirmation  4 fresh runs of each arm, and the judge's own interval
+
+The assumption that can fail: eight switches of one model are few to draw worlds from; all worlds resemble it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.policies import BASELINE, EVERYTHING, PART, STEPS, SWITCHES, ends, grid, records
+from parity.design.experiment import Design
+from parity.judging.criteria import Amount, Criteria
+from parity.judging.curve import FloatArray
+from parity.judging.interval import interval
+from parity.judging.noise import StandardError
+from parity.judging.run_floor import prior_for, run_floor, run_term
+from parity.search.belief import Noise, Scale, believe
+from parity.search.evaluations import Evaluation, Result
+from parity.search.policies import Policy, all_policies, alone
+from parity.search.power import confirmation
+from parity.search.search import Setting
+
+SIZE = len(SWITCHES)
+FORK_STEPS = 120
+FORK_WINDOW = slice(FORK_STEPS // 2 // PART, FORK_STEPS // PART)  # the later half of a fork of 120 steps
+PAIRS, CONFIRMATIONS, PARENTS = 4, 2, 2
+SCORES = ("SNR", "SNIP-like", "AutoQuantize-like")
+_SPREAD, _TIMES = 0.3, 0.5
+_PAIR_SD = 0.0011  # of the loss: a pair's step-to-step spread
+_LEVEL = 1.83
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What was measured: of each switch its gap, its effect in forks and its scores; interactions relative to both switches; noise."""
+
+    gaps: FloatArray
+    forks: FloatArray
+    scores: Mapping[str, FloatArray]
+    pairs: tuple[float, float]
+    fork_pairs: tuple[float, float]
+    noise: Noise
+
+
+def fit() -> Fit:
+    """The fit to what policies.jsonl holds."""
+    runs = [line for line in records() if line["kind"] == "run"]
+    means = {policy: [line["late_mean"] for line in runs if line["policy"] == policy] for policy in {line["policy"] for line in runs}}
+    spread = {policy: (sum((np.array(own) - np.mean(own)) ** 2), len(own) - 1) for policy, own in means.items()}
+    baseline = float(np.sqrt(spread[BASELINE][0] / spread[BASELINE][1]))
+    others = [value for policy, value in spread.items() if policy != BASELINE]
+    candidate = float(np.sqrt(sum(each[0] for each in others) / sum(each[1] for each in others)))
+    forks = np.array([[_fork_effect(policy, parent) for parent in _parents()] for policy in (*grid(), *ends())])
+    fork_noise = float(np.sqrt(((forks - forks.mean(1, keepdims=True)) ** 2).sum() / (forks.shape[0] * (forks.shape[1] - 1)) / 2))
+    noise = Noise(fork=fork_noise, baseline=baseline, candidate=candidate)
+    gap = float(np.mean(means[EVERYTHING]) - np.mean(means[BASELINE]))
+    results = [
+        Result(evaluation=Evaluation(kind="run", policy=policy, number=at), value=value)
+        for policy, own in means.items()
+        for at, value in enumerate(own)
+    ]
+    full = believe(all_policies(SIZE), results, noise, Scale(gap=gap, seen=1.0)).mean
+    seen = [
+        Result(evaluation=Evaluation(kind="run", policy=policy, number=at), value=value)
+        for policy, row in zip((*grid(), *ends()), forks, strict=True)
+        for at, value in enumerate(row)
+    ]
+    fork_noise_of_runs = Noise(fork=1.0, baseline=fork_noise, candidate=fork_noise)
+    in_forks = believe(
+        all_policies(SIZE), seen, fork_noise_of_runs, Scale(gap=float(forks.mean(1)[grid().index(EVERYTHING)]), seen=1.0)
+    ).mean
+    gaps, effects = _alone(full), _alone(in_forks)
+    return Fit(gaps=gaps, forks=effects, scores=_scores(), pairs=_pairs(full, gaps), fork_pairs=_pairs(in_forks, effects), noise=noise)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """A world: gaps and effects in forks of every policy (2^8,), step times (2^8,), scores (8,) by method, and the setting of a search."""
+
+    gaps: FloatArray
+    forks: FloatArray
+    scores: Mapping[str, FloatArray]
+    setting: Setting
+    noise: Noise
+    criteria: Criteria
+
+    @property
+    def best_time(self) -> float:
+        """The step time of the fastest policy that passes with 95 % power."""
+        return float(self.setting.times[self.gaps <= self.setting.target].min())
+
+
+class World:
+    """Answers evaluations of a truth; each has random numbers of its own, so the order does not matter."""
+
+    def __init__(self, truth: Truth, number: int) -> None:
+        self.truth = truth
+        self._number = number
+        self.steps = 0
+
+    def __call__(self, evaluation: Evaluation) -> Result:
+        """The result of an evaluation, and its cost added to `steps`."""
+        truth, at = self.truth, int(evaluation.policy, 2)
+        kind = ("fork", "run", "confirmation").index(evaluation.kind)
+        draw = np.random.default_rng([self._number, kind, at, evaluation.number, int(evaluation.parent or 0)])
+        self.steps += {"fork": FORK_STEPS, "run": STEPS, "confirmation": 2 * PAIRS * STEPS}[evaluation.kind]
+        if evaluation.kind == "fork":
+            return Result(evaluation=evaluation, value=_LEVEL + truth.forks[at] + truth.noise.fork * draw.standard_normal())
+        if evaluation.kind == "run":
+            return Result(evaluation=evaluation, value=_LEVEL + truth.gaps[at] + self._sd(at) * draw.standard_normal())
+        arms = [_LEVEL + gap + sd * draw.standard_normal(PAIRS) for gap, sd in ((0.0, self._sd(0)), (truth.gaps[at], self._sd(at)))]
+        return judged(evaluation, arms[0], arms[1], truth.criteria, truth.setting.confirmation.margin)
+
+    def _sd(self, at: int) -> float:
+        return self.truth.noise.candidate if at else self.truth.noise.baseline
+
+
+def judged(evaluation: Evaluation, baseline: FloatArray, candidate: FloatArray, criteria: Criteria, margin: float) -> Result:
+    """A confirmation by the judge's interval of the late means (runs,) of both arms; `criteria.confidence` is that of one confirmation."""
+    level = float(baseline.mean())
+    declared = (criteria.baseline_run_floor, criteria.candidate_run_floor)
+    recipes = ("fp8_current", "nvfp4")
+    floors = [
+        run_floor(prior_for(recipe, amount, criteria, level), means, [0] * len(means))
+        for recipe, amount, means in zip(recipes, declared, (baseline, candidate), strict=True)
+    ]
+    within = StandardError(value=_PAIR_SD * level / np.sqrt(criteria.window_fraction * STEPS), df=12.0)
+    own = interval(float(candidate.mean() - baseline.mean()), within, run_term(*floors))
+    return Result(evaluation=evaluation, value=own.mean, se=own.se, passed=bool(own.bounds(criteria.confidence)[1] < margin))
+
+
+def setting_of(times: FloatArray, given: Sequence[Result], noise: Noise, share: float) -> tuple[Setting, Criteria]:
+    """A search whose target is this share of the candidate's gap in the given runs, and the criteria of each of its confirmations."""
+    level, gap = (float(np.mean([each.value for each in given if each.evaluation.policy == policy])) for policy in (BASELINE, EVERYTHING))
+    design = Design(
+        planned_steps=STEPS, level=level, baseline_runs=PAIRS, candidate_runs=PAIRS, baseline_recipe="fp8_current", candidate_recipe="nvfp4"
+    )
+    criteria = Criteria(
+        margin=Amount(value=0.02, unit="relative"),  # replaced below, because what a confirmation costs of a margin does not depend on it
+        min_points=100,
+        baseline_run_floor=Amount(value=noise.baseline, unit="nats"),
+        candidate_run_floor=Amount(value=noise.candidate, unit="nats"),
+    )
+    wide = confirmation(design, criteria, 0.1, CONFIRMATIONS)
+    target = share * (gap - level)
+    own = confirmation(design, criteria, target + 0.1 - wide.largest_gap(), CONFIRMATIONS)
+    setting = Setting(
+        size=SIZE,
+        times=times,
+        given=tuple(given),
+        parents=tuple(str(number) for number in range(PARENTS)),
+        baseline_sd=noise.baseline,
+        candidate_sd=noise.candidate,
+        confirmation=own,
+        target=target,
+        confirmations=CONFIRMATIONS,
+    )
+    return setting, Criteria(**{**_fields(criteria), "confidence": own.confidence})
+
+
+def truth(measured: Fit, number: int) -> Truth:
+    """World `number`: a pure function of the fit and its number."""
+    draw = np.random.default_rng([1, number])
+    switches = draw.permutation(SIZE)
+    factors = np.exp(_SPREAD * draw.standard_normal(SIZE))
+    gaps = _drawn(draw, measured.gaps[switches] * factors, measured.pairs)
+    forks = _drawn(draw, measured.forks[switches] * factors, measured.fork_pairs)
+    scores = {name: values[switches] * factors for name, values in measured.scores.items()}
+    costs = np.exp(_TIMES * draw.standard_normal(SIZE))
+    bits = np.array([[int(bit) for bit in policy] for policy in all_policies(SIZE)])
+    times = 1.0 - (1.0 - 1.0 / 1.73) * bits @ costs / costs.sum()
+    noise = measured.noise
+    runs = [
+        (policy, at, _LEVEL + gap + sd * draw.standard_normal())
+        for policy, gap, sd in ((BASELINE, 0.0, noise.baseline), (EVERYTHING, gaps[-1], noise.candidate))
+        for at in range(PAIRS)
+    ]
+    given = [Result(evaluation=Evaluation(kind="run", policy=policy, number=1000 + at), value=value) for policy, at, value in runs]
+    setting, criteria = setting_of(times, given, noise, float(draw.uniform(0.2, 0.7)))
+    return Truth(gaps=gaps, forks=forks, scores=scores, setting=setting, noise=noise, criteria=criteria)
+
+
+def _drawn(draw: np.random.Generator, own: FloatArray, pairs: tuple[float, float]) -> FloatArray:
+    """Values (2^8,) of every policy: the switches' own, and an interaction of each pair."""
+    bits = np.array([[int(bit) for bit in policy] for policy in all_policies(SIZE)], float)
+    mean, sd = pairs
+    size = np.sqrt(np.abs(np.outer(own, own)))
+    mixed = np.triu((mean + sd * draw.standard_normal(size.shape)) * size, 1)
+    values: FloatArray = bits @ own + np.einsum("pi,ij,pj->p", bits, mixed, bits)
+    return values
+
+
+def _alone(values: FloatArray) -> FloatArray:
+    return np.array([values[int(alone(SIZE, at), 2)] for at in range(SIZE)])
+
+
+def _pairs(values: FloatArray, own: FloatArray) -> tuple[float, float]:
+    """Mean and standard deviation over pairs of the interaction divided by the geometric mean of both switches' values."""
+    ratios = []
+    for first in range(SIZE):
+        for second in range(first + 1, SIZE):
+            both = values[int(alone(SIZE, first), 2) | int(alone(SIZE, second), 2)]
+            ratios.append((both - own[first] - own[second], np.sqrt(abs(own[first] * own[second]))))
+    interactions, sizes = np.array(ratios).T
+    mean = float(interactions.sum() / sizes.sum())
+    return mean, float(np.sqrt(((interactions - mean * sizes) ** 2).sum() / (sizes**2).sum()))
+
+
+def _parents() -> list[int]:
+    """The parents whose forks of all policies are on record."""
+    forks = [line for line in records() if line["kind"] == "fork" and not line["draw"] and line["origin"] == BASELINE]
+    policies = {*grid(), *ends()}
+    return [at for at in range(100) if {line["policy"] for line in forks if line["replicate"] == at} >= policies]
+
+
+def fork_loss(parts: Sequence[float]) -> float:
+    """The loss of a fork of 120 steps: the mean over the later half."""
+    return float(np.mean(parts[FORK_WINDOW]))
+
+
+def _fork_effect(policy: Policy, parent: int) -> float:
+    own = {
+        line["policy"]: fork_loss(line["parts"])
+        for line in records()
+        if line["kind"] == "fork" and line["origin"] == BASELINE and line["replicate"] == parent and not line["draw"]
+    }
+    return own[policy] - own[BASELINE]
+
+
+def _scores() -> Mapping[str, FloatArray]:
+    """Scores (8,) of the switches by method, from fixed weights at the baseline's checkpoint: the higher, the more harm is expected."""
+    values = next(line["values"] for line in records() if line["kind"] == "scores" and line["origin"] == BASELINE)
+    rows = np.array([values[alone(SIZE, at)] for at in range(SIZE)])
+    loss = np.maximum(rows[:, 0] - values[BASELINE][0], 0.0)
+    error = np.sqrt(rows[:, 4] / rows[:, 1])  # of the gradient, relative to FP8's
+    return {"SNR": error, "SNIP-like": loss / loss.sum() + error / error.sum(), "AutoQuantize-like": loss}
+
+
+def _fields(criteria: Criteria) -> dict[str, object]:
+    return {name: getattr(criteria, name) for name in criteria.__dataclass_fields__}
+
+
+Times = NDArray[np.float64]
