@@ -100,7 +100,8 @@ def head_svg(axis: Axis) -> str:
     """The labels of the axis, for the head of the column."""
     labels = [(0.0, "0")]
     if axis.margin is not None:
-        labels += [(axis.margin, f"margin {signed(axis.margin, 4)}"), (-axis.margin, signed(-axis.margin, 4))]
+        edge = signed(axis.margin, 4)
+        labels += [(axis.margin, f"margin {edge}"), (axis.margin, edge), (-axis.margin, signed(-axis.margin, 4))]
     labels += [(axis.high, signed(axis.high, 3)), (axis.low, signed(axis.low, 3))]
     drawn, taken = [], list[tuple[float, float]]()
     for value, text in labels:

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from server.database.tables import Job, is_id
+from server.database.tables import Job, JobTag, is_id
 from server.documents.summaries import JobSummary, job_summaries
 from server.errors import InvalidError
 from server.overviews.wanted import Sort, Wanted
@@ -24,6 +24,7 @@ from server.web.cursors import cursor_of, row_id_of
 
 # A list counts no further: a larger number says no more than "many", and its cost would grow with the record.
 MOST_COUNTED = 10_000
+_TAGS_OFFERED = 200
 _COLUMNS: Mapping[Sort, InstrumentedAttribute[Any]] = {"name": Job.name, "ended": Job.finished_at, "gap": Job.worst_gap}
 _DESCENDING = ("newest", "ended", "gap")
 
@@ -51,6 +52,11 @@ def job_list(session: Session, wanted: Wanted, sort: Sort, cursor: str | None, l
     if counted:  # a list that is one page is counted by now
         total = len(rows) if not cursor and len(rows) <= limit else _count(session, conditions)
     return JobList(jobs=job_summaries(session, [row.id for row in shown]), next_cursor=following, total=total)
+
+
+def known_tags(session: Session) -> list[str]:
+    """The tags that a filter offers: the first of all in alphabetical order."""
+    return [*session.scalars(select(JobTag.tag).distinct().order_by(JobTag.tag).limit(_TAGS_OFFERED))]
 
 
 def _count(session: Session, conditions: list[ColumnElement[bool]]) -> int:

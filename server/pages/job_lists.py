@@ -16,7 +16,7 @@ from parity.report.headline import MARKS
 from server.documents.summaries import JobSummary
 from server.documents.verdicts import VerdictSummary
 from server.errors import NotFoundError
-from server.overviews.job_list import MOST_COUNTED, job_list
+from server.overviews.job_list import MOST_COUNTED, job_list, known_tags
 from server.overviews.matrix import MOST_JOBS, Columns, matrix
 from server.overviews.trend import MOST_POINTS, By, short, trend
 from server.overviews.wanted import OUTCOMES, SORTS, STATUSES, Sort, Wanted, wanted
@@ -89,11 +89,13 @@ def index(
     order: Sort = next((each for each in SORTS if each == sort), "newest")
     with context.database.read() as session:
         page = job_list(session, filters, order, cursor, JOBS_A_PAGE, counted=True)
+        tags = known_tags(session)
     query = filters.query() + ([("sort", order)] if order != "newest" else [])
     values = {
         "rows": [Row.of(job) for job in page.jobs],
         "following": f"/jobs?{urlencode([*query, ('cursor', page.next_cursor)])}" if page.next_cursor else None,
         "filters": filters,
+        "tags": tags,
         "filtered": bool(filters.query()),
         "first": f"/jobs?{urlencode(query)}" if query else "/jobs",
         "paged": cursor is not None,

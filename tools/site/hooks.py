@@ -25,6 +25,8 @@ import parity
 from parity.cli.application import app
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+CODES = "troubleshooting.md"
+_CODE_ROW = re.compile(r"^\| `([A-Z][A-Z0-9_]+)` \|")
 _LINK = re.compile(r"(\]\()([^)\s#]*)((?:#[^)\s]*)?\))")
 _FENCE = re.compile(r"^(```.*?^```$)", re.DOTALL | re.MULTILINE)
 _INLINE_SCRIPT = re.compile(r"<script>(.+?)</script>", re.DOTALL)
@@ -66,7 +68,18 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             return match[0]
         return match[1] + posixpath.relpath(_in_site(path), posixpath.dirname(page.file.src_uri)) + match[3]
 
-    return "".join(part if part.startswith("```") else _LINK.sub(inside, part) for part in _FENCE.split(markdown))
+    text = "".join(part if part.startswith("```") else _LINK.sub(inside, part) for part in _FENCE.split(markdown))
+    return with_code_anchors(text) if page.file.src_uri == CODES else text
+
+
+def with_code_anchors(markdown: str) -> str:
+    """The page with an anchor in each row of its tables of codes, to which the dashboard's codes lead: its heading's, then the code."""
+    section, lines = "", []
+    for line in markdown.splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ").lower().replace(" ", "-")
+        lines.append(_CODE_ROW.sub(rf'| <a id="{section}-\1"></a>`\1` |', line))
+    return "\n".join(lines)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

@@ -135,7 +135,7 @@ def _table(documents: Sequence[VerdictDocument]) -> str:
         )
         rows.append(f'<tr><th scope="row">{name}</th><td data-label="Verdict">{word}</td>{drawn}{numbers}</tr>')
     head = f"<tr><th>Candidate</th><th>Verdict</th>{figure}{heads}</tr>"
-    return f'<table class="candidates"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+    return f'<table class="candidates cards"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
 
 
 def _arms(case: Case) -> str:

@@ -95,7 +95,7 @@ export class HeatMap {
     const statistics = [...(recorded.of_operand[operand] ?? recorded.statistics), ...(recorded.has_norms ? ["grad_norm"] : [])];
     fill(this.form.elements.statistic, statistics, statistic, (name) => NAMES[name]?.[0] ?? name);
     fill(this.form.elements.operand, recorded.operands, operand, (name) => OPERANDS[name] ?? name);
-    this.form.elements.operand.disabled = operand === null;
+    this.form.elements.operand.closest("label").hidden = operand === null;
     this.form.elements.statistic.disabled = statistic === null;
   }
 
@@ -119,7 +119,7 @@ export class HeatMap {
     this.ends = isClipped ? [table.usual_low, table.usual_high] : [table.low, table.high];
     this.note.textContent =
       `Showing ${whole(table.first_step.length)} buckets of ${whole(table.steps_in_range)} ${statistic === "grad_norm" ? "steps" : "watched steps"}, ${table.layers.length} layers, first layer on top. ` +
-      "Grey: no finite value (an operand that is not quantized)." +
+      `Grey: no finite value${statistic === "grad_norm" ? "" : " (an operand that is not quantized)"}.` +
       (isClipped ? ` The scale has the middle 96 % of the values; all of them lie between ${short(table.low)} and ${short(table.high)}${unit ? ` ${unit}` : ""}.` : "");
     this.paint(table);
     this.paintScale(table, `${meaning}${unit ? `, ${unit}` : ""}`);

@@ -1,5 +1,7 @@
 """The list of jobs, the candidates side by side, the policies and the tokens."""
 
+import re
+
 import pytest
 from fastapi.testclient import TestClient
 from playwright.sync_api import Page, expect
@@ -136,3 +138,12 @@ def test_tokens_are_for_admins_and_for_this_sites_own_forms(asks, database):
         assert 'role="alert"' in wrong.text
     with database.read() as session:
         assert session.get_one(Token, token.id).revoked_at is None
+
+
+def test_the_tag_filter_offers_the_tags_of_all_jobs(api, recorded):
+    first, second = recorded({"nvfp4": 0.0}, done=0, state="queued"), recorded({"nvfp4": 0.0}, done=0, state="queued")
+    for job_id, tags in ((first, ["nightly", "release"]), (second, ["nightly"])):
+        assert api.put(f"/api/v1/jobs/{job_id}/tags", json={"tags": tags}).status_code == 200
+    page = api.get("/jobs?tag=release").text
+    assert re.findall(r'<option value="(nightly|release)">', page) == ["nightly", "release"]
+    assert 'list="tags"' in page

@@ -1,12 +1,14 @@
 """/docs: the documentation as `make docs` builds it, offline and under the server's policy; without it, how to build it."""
 
 import contextlib
+import re
 import subprocess
 import sys
 
 import pytest
 from playwright.sync_api import expect
 
+from parity.judging.reasons import table
 from server.settings import CHECKOUT
 from tests.server.pages.conftest import MOVING
 
@@ -51,6 +53,13 @@ def test_every_kind_of_page_is_there(api):
     missing = api.get("/docs/nothing/")
     assert missing.status_code == 404
     assert "/docs/assets/" in missing.text
+
+
+def test_each_code_of_a_verdict_and_of_a_run_has_an_anchor(site):
+    page = (site / "troubleshooting" / "index.html").read_text(encoding="utf-8")
+    anchors = set(re.findall(r'id="((?:verdicts|runs-and-jobs)-[A-Z0-9_]+)"', page))
+    assert anchors >= {f"verdicts-{entry.code}" for _, entry in table()}
+    assert anchors >= {"runs-and-jobs-WORKER_CRASHED", "runs-and-jobs-DIVERGED", "runs-and-jobs-EARLY_STOP"}
 
 
 def test_pages_have_no_inline_script_and_a_policy_that_forbids_it(api, site):
