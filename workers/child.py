@@ -29,7 +29,7 @@ from training.overrides import from_document
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.statistics import StepStats, layer_names
 from training.switches import Switches
-from workers.analysis import analyse
+from workers.analyses.measure import analyse
 from workers.protocol import Message, StepValues, TrainRequest
 
 if TYPE_CHECKING:

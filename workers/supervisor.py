@@ -27,10 +27,10 @@ from server.jobs.lifecycle import BrokenAttempt
 from server.settings import Settings
 from training.switches import Rounding
 from workers import lease, training_process
+from workers.analyses.results import Results
 from workers.lease import Claim, LeaseLostError
 from workers.protocol import AnalysisRequest, CheckpointRequest, ForkRequest, Message, TrainRequest
 from workers.recorder import Recorder
-from workers.results import Results
 from workers.slots import Slot, environment
 from workers.training_process import TrainingProcess
 

@@ -32,13 +32,14 @@ def make_explained(
     candidate: Any = "fp8_current",
     kept: tuple[int, ...] = (KEPT,),
     overrides: tuple[Override, ...] = (FAULT,),
+    name: str = "planted",
     **changes: Any,
 ) -> str:
-    """A concluded job whose candidate `planted` is worse by a gap in nats; its id."""
+    """A concluded job whose candidate is worse by a gap in nats; its id."""
     spec = small_job(
         STEPS,
         baseline=Arm(recipe=baseline, name="base", replicates=3),
-        candidates=(Arm(recipe=candidate, name="planted", overrides=overrides, replicates=3),),
+        candidates=(Arm(recipe=candidate, name=name, overrides=overrides, replicates=3),),
         keep_checkpoints=kept,
         **changes,
     )

@@ -1,6 +1,8 @@
 """`parity why` against a real server: the cost first, then the answer; what cannot be explained is one line."""
 
 import json
+import re
+import shlex
 import threading
 import time
 
@@ -12,6 +14,7 @@ from server.errors import NotFoundError
 from server.jobs.analyses import analysis_of
 from server.jobs.cancel import cancel_job
 from server.jobs.conclude import conclude
+from server.settings import CHECKOUT
 from tests.server.analyses import make_explained, measured
 
 NAMED = "0.down.wgrad"
@@ -77,6 +80,23 @@ def test_the_plan_comes_first_and_the_answer_last(parity, database):
     code, _, err = parity("report", analysis)
     assert code == 2
     assert f"parity why {analysis}" in err
+
+
+def test_every_line_of_the_page(parity, database):
+    """docs/why.md"""
+    page = (CHECKOUT / "docs" / "why.md").read_text("utf-8")
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    job_id = make_explained(database, name="nvfp4")
+
+    def answer(analysis):
+        measured(database, analysis, {NAMED: 0.02})
+        conclude(database, analysis)
+
+    thread = when_queued(database, job_id, answer)
+    for line in block.splitlines():
+        words = [job_id if word == "JOB" else word for word in shlex.split(line, comments=True)]
+        assert parity(*words[1:], "--yes")[0] == 0, line
+    thread.join()
 
 
 def test_an_analysis_that_was_cancelled_has_no_answer(parity, database):

@@ -28,40 +28,44 @@ class _Server:
         return {"status": answer}
 
 
+def polled(server, seconds):
+    return watching.poll(lambda: server.job("j"), "j", seconds)
+
+
 @pytest.mark.parametrize("error", [UnreachableError("no answer"), ClientError(503, "out of service")])
 @pytest.mark.parametrize("before", [(), ("running", "running")])
 def test_a_server_that_is_away_at_the_end_of_the_time_is_not_a_job_that_goes_on(slept, error, before):
     with pytest.raises(type(error)) as raised:
-        list(watching._documents(_Server(*before, *[error] * 100), "j", 10.0, lambda: None))
+        list(polled(_Server(*before, *[error] * 100), 10.0))
     assert raised.value is error
     assert sum(slept) == 10.0
 
 
 def test_a_server_that_stays_away_is_given_up_after_a_minute(slept):
     with pytest.raises(UnreachableError):
-        list(watching._documents(_Server("running", *[UnreachableError("no answer")] * 100), "j", None, lambda: None))
+        list(polled(_Server("running", *[UnreachableError("no answer")] * 100), None))
     assert 60.0 < sum(slept) < 65.0
 
 
 def test_a_server_that_came_back_and_a_busy_one_were_reached(slept):
     server = _Server("running", UnreachableError("no answer"), *["running"] * 9)
     with pytest.raises(watching.WatchTimeoutError):
-        list(watching._documents(server, "j", 5.0, lambda: None))
+        list(polled(server, 5.0))
     busy = _Server("running", *[ClientError(429, "too many", retry_after=3.0)] * 9)
     with pytest.raises(watching.WatchTimeoutError):
-        list(watching._documents(busy, "j", 5.0, lambda: None))
+        list(polled(busy, 5.0))
 
 
 def test_a_refusal_for_too_many_requests_is_waited_out(slept):
     server = _Server("running", ClientError(429, "too many", retry_after=37.0), "concluded")
-    assert [one["status"] for one in watching._documents(server, "j", None, lambda: None)] == ["running", "concluded"]
+    assert [one["status"] for one in polled(server, None)] == ["running", "concluded"]
     assert slept == [1.0, 37.0]
 
 
 def test_no_pause_outlasts_the_callers_time(slept):
     server = _Server(ClientError(429, "too many", retry_after=37.0), "running")
     with pytest.raises(watching.WatchTimeoutError):
-        list(watching._documents(server, "j", 4.0, lambda: None))
+        list(polled(server, 4.0))
     assert slept == [4.0]
 
 
