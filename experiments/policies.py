@@ -120,15 +120,15 @@ class Space:
         self._write("run", policy=policy, replicate=replicate, late_mean=float(window.mean()))
         return float(window.mean())
 
-    def fork(self, policy: str, origin: str, replicate: int, draw: int = 0) -> list[float]:
-        """Mean losses (nats) of a fork from the origin's checkpoint to the end of the run, over parts of 20 steps."""
+    def fork(self, policy: str, origin: str, replicate: int, draw: int = 0, steps: int = STEPS - FORK_AT) -> list[float]:
+        """Mean losses (nats) of a fork from the origin's checkpoint, by default to the end of the run, over parts of 20 steps."""
         line = self._find("fork", policy=policy, origin=origin, replicate=replicate, draw=draw)
         if line:
             return list(line["parts"])
         number = 1 + 2 * (1000 * draw + int(policy, 2)) + (origin == EVERYTHING)
         run = self._made(replicate, number)
         run.start_from(self._state(origin, replicate))
-        values = forked(self._model, run, run.state, choice(policy), FORK_AT, STEPS - FORK_AT).losses
+        values = forked(self._model, run, run.state, choice(policy), FORK_AT, steps).losses
         parts = [float(value) for value in values.reshape(-1, PART).mean(axis=1)]
         self._write("fork", policy=policy, origin=origin, replicate=replicate, draw=draw, parts=parts)
         return parts

@@ -5,7 +5,7 @@
     python -m experiments.search table                                # the tables of docs/search.md
 
 Every search is one line of search.jsonl; the runs and forks of the real ones are lines of policies.jsonl. Cost counts steps before the
-first confirmation: forks of 120 steps, runs of 600. The assumption that can fail: the worlds are `experiments.search_world`'s.
+first confirmation: forks of 60 steps, runs of 600. The assumption that can fail: the worlds are `experiments.search_world`'s.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _real_setting(share: float) -> tuple[worlds.Setting, worlds.Criteria]:
 def _trained(space: Space, evaluation: Evaluation, number: int, criteria: worlds.Criteria, margin: float) -> Result:
     """Train an evaluation, or read it from the record: replicates of pilots and confirmations are fresh for every search."""
     if evaluation.kind == "fork":
-        parts = space.fork(evaluation.policy, BASELINE, int(evaluation.parent), 10 * (number + 1) + evaluation.number)
+        parts = space.fork(evaluation.policy, BASELINE, int(evaluation.parent), 10 * (number + 1) + evaluation.number, worlds.FORK_STEPS)
         return Result(evaluation=evaluation, value=worlds.fork_loss(parts))
     first = _FRESH * (number + 1)
     if evaluation.kind == "run":

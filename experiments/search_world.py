@@ -26,20 +26,29 @@ from parity.judging.curve import FloatArray
 from parity.judging.interval import interval
 from parity.judging.noise import StandardError
 from parity.judging.run_floor import prior_for, run_floor, run_term
-from parity.search.belief import Noise, Scale, believe
 from parity.search.evaluations import Evaluation, Result
 from parity.search.policies import Policy, all_policies, alone
 from parity.search.power import confirmation
 from parity.search.search import Setting
 
 SIZE = len(SWITCHES)
-FORK_STEPS = 120
-FORK_WINDOW = slice(FORK_STEPS // 2 // PART, FORK_STEPS // PART)  # the later half of a fork of 120 steps
+FORK_STEPS = 60
+FORK_WINDOW = slice(1, FORK_STEPS // PART)  # of a fork of 60 steps, the last 40
 PAIRS, CONFIRMATIONS, PARENTS = 4, 2, 2
 SCORES = ("SNR", "SNIP-like", "AutoQuantize-like")
 _SPREAD, _TIMES = 0.3, 0.5
+_PAIR = 0.15  # prior standard deviation of an interaction as a share of the whole, for the regression
 _PAIR_SD = 0.0011  # of the loss: a pair's step-to-step spread
 _LEVEL = 1.83
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNoise:
+    """Standard deviations in nats: of forks, and of full runs of the baseline and of other policies."""
+
+    fork: float
+    baseline: float
+    candidate: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +60,7 @@ class Fit:
     scores: Mapping[str, FloatArray]
     pairs: tuple[float, float]
     fork_pairs: tuple[float, float]
-    noise: Noise
+    noise: RunNoise
 
 
 def fit() -> Fit:
@@ -64,23 +73,11 @@ def fit() -> Fit:
     candidate = float(np.sqrt(sum(each[0] for each in others) / sum(each[1] for each in others)))
     forks = np.array([[_fork_effect(policy, parent) for parent in _parents()] for policy in (*grid(), *ends())])
     fork_noise = float(np.sqrt(((forks - forks.mean(1, keepdims=True)) ** 2).sum() / (forks.shape[0] * (forks.shape[1] - 1)) / 2))
-    noise = Noise(fork=fork_noise, baseline=baseline, candidate=candidate)
+    noise = RunNoise(fork=fork_noise, baseline=baseline, candidate=candidate)
     gap = float(np.mean(means[EVERYTHING]) - np.mean(means[BASELINE]))
-    results = [
-        Result(evaluation=Evaluation(kind="run", policy=policy, number=at), value=value)
-        for policy, own in means.items()
-        for at, value in enumerate(own)
-    ]
-    full = believe(all_policies(SIZE), results, noise, Scale(gap=gap, seen=1.0)).mean
-    seen = [
-        Result(evaluation=Evaluation(kind="run", policy=policy, number=at), value=value)
-        for policy, row in zip((*grid(), *ends()), forks, strict=True)
-        for at, value in enumerate(row)
-    ]
-    fork_noise_of_runs = Noise(fork=1.0, baseline=fork_noise, candidate=fork_noise)
-    in_forks = believe(
-        all_policies(SIZE), seen, fork_noise_of_runs, Scale(gap=float(forks.mean(1)[grid().index(EVERYTHING)]), seen=1.0)
-    ).mean
+    full = _smoothed({policy: np.array(own) for policy, own in means.items()}, gap, candidate)
+    effects_in_forks = dict(zip((*grid(), *ends()), forks, strict=True))
+    in_forks = _smoothed(effects_in_forks, float(effects_in_forks[EVERYTHING].mean()), fork_noise)
     gaps, effects = _alone(full), _alone(in_forks)
     return Fit(gaps=gaps, forks=effects, scores=_scores(), pairs=_pairs(full, gaps), fork_pairs=_pairs(in_forks, effects), noise=noise)
 
@@ -93,7 +90,7 @@ class Truth:
     forks: FloatArray
     scores: Mapping[str, FloatArray]
     setting: Setting
-    noise: Noise
+    noise: RunNoise
     criteria: Criteria
 
     @property
@@ -141,7 +138,7 @@ def judged(evaluation: Evaluation, baseline: FloatArray, candidate: FloatArray, 
     return Result(evaluation=evaluation, value=own.mean, se=own.se, passed=bool(own.bounds(criteria.confidence)[1] < margin))
 
 
-def setting_of(times: FloatArray, given: Sequence[Result], noise: Noise, share: float) -> tuple[Setting, Criteria]:
+def setting_of(times: FloatArray, given: Sequence[Result], noise: RunNoise, share: float) -> tuple[Setting, Criteria]:
     """A search whose target is this share of the candidate's gap in the given runs, and the criteria of each of its confirmations."""
     level, gap = (float(np.mean([each.value for each in given if each.evaluation.policy == policy])) for policy in (BASELINE, EVERYTHING))
     design = Design(
@@ -206,6 +203,23 @@ def _alone(values: FloatArray) -> FloatArray:
     return np.array([values[int(alone(SIZE, at), 2)] for at in range(SIZE)])
 
 
+def _smoothed(values: Mapping[Policy, FloatArray], whole: float, sd: float) -> FloatArray:
+    """Values (2^8,) of all policies against the baseline: switches and pairs of switches, by ridge regression on what was measured."""
+
+    def row(policy: Policy) -> list[float]:
+        bits = [float(bit) for bit in policy]
+        return [*bits, *(first * second for at, first in enumerate(bits) for second in bits[at + 1 :])]
+
+    rows = np.array([[*row(policy), 1.0] for policy, own in values.items() for _ in own])
+    observed = np.concatenate([*values.values()])
+    level = float(np.mean(values[BASELINE]))
+    prior = np.array([whole**2] * SIZE + [(_PAIR * whole) ** 2] * (SIZE * (SIZE - 1) // 2) + [whole**2])
+    normal = rows.T @ rows / sd**2 + np.diag(1.0 / prior)
+    unknowns = np.linalg.solve(normal, rows.T @ (observed - level) / sd**2)
+    result: FloatArray = np.array([row(policy) for policy in all_policies(SIZE)]) @ unknowns[:-1]
+    return result
+
+
 def _pairs(values: FloatArray, own: FloatArray) -> tuple[float, float]:
     """Mean and standard deviation over pairs of the interaction divided by the geometric mean of both switches' values."""
     ratios = []
@@ -226,7 +240,7 @@ def _parents() -> list[int]:
 
 
 def fork_loss(parts: Sequence[float]) -> float:
-    """The loss of a fork of 120 steps: the mean over the later half."""
+    """The loss of a fork of 60 steps: the mean over the last 40."""
     return float(np.mean(parts[FORK_WINDOW]))
 
 

@@ -1,15 +1,14 @@
 """Which policy is the fastest that the judge will pass? What to run next, as a pure function of the results so far.
 
-    1  forks     each switch alone, each switch taken back, the candidate and the baseline, from the baseline's checkpoints of every parent
-    2  screening  forks of the policies that promise most; as many as `WIDTHS` says, fewer each round
-    3  pilots    full runs of the policy that would be confirmed, which see what forks do not
-    4  confirm   fresh pairs of the fastest policy that passes with 95 % power; after a fail or an inconclusive, of the next one
+    1  forks    each switch alone, the candidate and the baseline, from the baseline's checkpoints of every parent
+    2  pilots   one full run at a time, of the policy that promises most
+    3  confirm  fresh pairs of the fastest policy that passes with 95 % power; after a fail or an inconclusive, of the next one
 
-After each batch `believe` gives the gap of every policy with its error. In a round a policy is out if its gap is above the target (the
-largest gap with 95 % power) with 98 % probability, or if it is no faster than the fastest one that may be confirmed now. Of the
-others, those with the largest expected gain of speed are forked.
+After each step `believe` gives the gap of every policy with its error. A policy is out if its gap is above the target (the largest gap with
+95 % power) with 98 % probability, or if it is no faster than the leader, the fastest one that may be confirmed now. Of the others, the one
+with the largest chance to fit times the time that it would save is run; if none would save 1 % of a step, the leader is confirmed.
 
-If forks do not see the candidate's gap (95 %), there is no screening: forks of this checkpoint have no effect, or the opposite one.
+If forks do not see the candidate's gap (95 %), the search ends: forks of this checkpoint have no effect, or the opposite one.
 
 `ask` names what lacks, and the same results give the same answer: a search that was stopped goes on with what is on record.
 Can fail: see `belief`; whatever is wrong there costs time or a confirmation, never a wrong pass (`power`).
@@ -21,20 +20,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parity.judging import special
-from parity.search.belief import Belief, Noise, Scale, believe
+from parity.judging.curve import FloatArray
+from parity.search.belief import Belief, Noise, Shares, believe
 from parity.search.evaluations import Evaluation, Outcome, Result
-from parity.search.policies import Policy, all_policies, alone, without
+from parity.search.policies import Policy, all_policies, alone
 from parity.search.power import WANTED, Confirmation
 from parity.why.estimate import Estimate
 from parity.why.forks import Forks, effect, fork_noise
 
-WIDTHS = (8, 4, 2)
 AA_DRAWS = 2
 OUT = 0.02
+WORTH = 0.01
 Step = tuple[Evaluation, ...]
+_NO_SD = 1e-12  # nats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,15 +46,14 @@ class Setting:
     """
 
     size: int
-    times: NDArray[np.float64]
+    times: FloatArray
     given: tuple[Result, ...]
     parents: tuple[str, ...]
     baseline_sd: float
     candidate_sd: float
     confirmation: Confirmation
     target: float
-    pilots: int = 6
-    pilots_each: int = 2
+    pilots: int = 4
     confirmations: int = 2
 
     def __post_init__(self) -> None:
@@ -73,8 +72,8 @@ class Rating:
 
     policies: tuple[Policy, ...]
     belief: Belief
-    passes: NDArray[np.float64]
-    fits: NDArray[np.float64]
+    passes: FloatArray
+    fits: FloatArray
 
 
 def ask(setting: Setting, results: Sequence[Result]) -> Step | Outcome:
@@ -92,32 +91,33 @@ def ask(setting: Setting, results: Sequence[Result]) -> Step | Outcome:
 
 
 def first_step(setting: Setting) -> Step:
-    """The forks of every switch, both ways, and the A/A forks, for each parent."""
+    """The forks of every switch alone, and the A/A forks, for each parent."""
     both_ends = [("0" * setting.size, draw) for draw in range(AA_DRAWS)] + [("1" * setting.size, draw) for draw in range(AA_DRAWS)]
-    each_switch = [(policy(setting.size, at), 0) for policy in (alone, without) for at in range(setting.size)]
-    own = dict.fromkeys([*both_ends, *each_switch])  # a single switch alone is the candidate
+    own = dict.fromkeys([*both_ends, *((alone(setting.size, at), 0) for at in range(setting.size))])  # a single switch is the candidate
     return tuple(Evaluation(kind="fork", policy=policy, number=draw, parent=parent) for parent in setting.parents for policy, draw in own)
 
 
-def seen(setting: Setting, forks: Sequence[Result]) -> Estimate:
-    """The candidate's effect in the forks of the first step, in nats."""
+def shares(setting: Setting, forks: Sequence[Result]) -> tuple[Estimate, tuple[Estimate, ...]]:
+    """The effects (nats) of the candidate and of each switch alone in the forks of the first step."""
     unchanged, everything = (_by_parent(forks, bit * setting.size) for bit in "01")
-    return effect(everything, unchanged, fork_noise([unchanged, everything]))
+    noise = fork_noise([unchanged, everything])
+    own = [effect(_by_parent(forks, alone(setting.size, at)), unchanged, noise) for at in range(setting.size)]
+    return effect(everything, unchanged, noise), tuple(own)
 
 
 def rate(setting: Setting, batches: Sequence[Sequence[Result]]) -> Rating:
     """Every policy after these batches, of which the first is `first_step`."""
-    first = batches[0]
-    arms = [_by_parent(first, bit * setting.size) for bit in "01"]
-    whole = candidate_gap(setting)
-    noise = Noise(fork=fork_noise(arms).sd, baseline=setting.baseline_sd, candidate=setting.candidate_sd)
-    scale = Scale(gap=whole, seen=seen(setting, first).value / whole)
+    whole, own = shares(setting, batches[0])
     policies = all_policies(setting.size)
-    belief = believe(policies, [*setting.given, *(result for batch in batches for result in batch)], noise, scale)
+    belief = believe(
+        policies,
+        [*setting.given, *(result for batch in batches for result in batch)],
+        Noise(baseline=setting.baseline_sd, candidate=setting.candidate_sd),
+        Shares(gap=candidate_gap(setting), whole=whole.value, own=own),
+    )
     passes = setting.confirmation.expected(belief.mean, belief.sd)
-    with np.errstate(divide="ignore"):
-        fits = special.ndtr((setting.target - belief.mean) / np.maximum(belief.sd, 1e-12))
-    return Rating(policies=policies, belief=belief, passes=passes, fits=np.asarray(fits))
+    fits: FloatArray = special.ndtr((setting.target - belief.mean) / np.maximum(belief.sd, _NO_SD))
+    return Rating(policies=policies, belief=belief, passes=passes, fits=fits)
 
 
 def candidate_gap(setting: Setting) -> float:
@@ -145,42 +145,30 @@ def _next(setting: Setting, batches: Sequence[Sequence[Result]]) -> Step | Outco
         return _end("the candidate's runs are no worse than the baseline's; there is no gap to search for")
     if not batches:
         return first_step(setting)
-    if seen(setting, batches[0]).bounds(0.9)[0] <= 0.0:
+    if shares(setting, batches[0])[0].bounds(0.9)[0] <= 0.0:
         return _end("forks from this checkpoint do not show the candidate's gap; keep an earlier checkpoint, or compare full runs")
     rating = rate(setting, batches)
     tried = [result.evaluation.policy for result in confirmed]
     leader = fastest(setting, rating, tried=tried)
-    rounds = sum(batch[0].evaluation.kind == "fork" for batch in batches) - 1
-    if not confirmed and rounds < len(WIDTHS):
-        chosen = _promising(setting, rating, leader, WIDTHS[rounds])
-        if chosen:
-            return tuple(_new_fork(flat, rating.policies[at], parent) for at in chosen for parent in setting.parents)
+    pilots = [result.evaluation.policy for result in flat if result.evaluation.kind == "run"]
+    if not confirmed and len(pilots) < setting.pilots:
+        best = _promising(setting, rating, leader)
+        if best is not None:
+            return (Evaluation(kind="run", policy=rating.policies[best], number=pilots.count(rating.policies[best])),)
     if leader is None or rating.policies[leader] == "0" * setting.size:
         return _end("no policy faster than the baseline passes its confirmation with 95 % power", len(confirmed))
     policy = rating.policies[leader]
-    pilots = [result.evaluation.policy for result in flat if result.evaluation.kind == "run"]
-    if not confirmed and len(pilots) < setting.pilots and pilots.count(policy) < setting.pilots_each:
-        return (Evaluation(kind="run", policy=policy, number=pilots.count(policy)),)
     if len(confirmed) < setting.confirmations:
         return (Evaluation(kind="confirmation", policy=policy, number=len(confirmed)),)
     return _end("no policy passed its confirmation", len(confirmed))
 
 
-def _promising(setting: Setting, rating: Rating, leader: int | None, width: int) -> list[int]:
-    """Of the policies that are not out, those with the largest chance to fit times the speed that they would gain."""
+def _promising(setting: Setting, rating: Rating, leader: int | None) -> int | None:
+    """The policy, of those that are not out, with the largest chance to fit times the time that it saves; None if that is below 1 %."""
     reference = float(setting.times[leader]) if leader is not None else 1.0
-    gains = np.maximum(0.0, 1.0 - setting.times / reference) * rating.fits
-    ranked = np.argsort(-gains, kind="stable")
-    chosen = [int(at) for at in ranked if gains[at] > 0.0 and rating.fits[at] > OUT]
-    return ([leader] if leader is not None else [])[: width - 1] + chosen[: width - 1]
-
-
-def _new_fork(results: Sequence[Result], policy: Policy, parent: str) -> Evaluation:
-    """The next draw of a policy's fork."""
-    draws = sum(
-        each.evaluation.kind == "fork" and each.evaluation.policy == policy and each.evaluation.parent == parent for each in results
-    )
-    return Evaluation(kind="fork", policy=policy, number=draws, parent=parent)
+    gains = np.where(rating.fits > OUT, (1.0 - setting.times / reference) * rating.fits, 0.0)
+    best = int(np.argmax(gains))
+    return best if gains[best] >= WORTH else None
 
 
 def _by_parent(results: Sequence[Result], policy: Policy) -> Forks:
