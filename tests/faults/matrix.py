@@ -398,11 +398,18 @@ class Matrix:
                 self._check_curve(run, *store.read(session, run.id, "train", ["loss", "param_norm"]))
 
     def _check_curve(self, run: Run, steps: np.ndarray, columns: dict[str, np.ndarray]) -> None:
-        curve = np.stack([columns["loss"], columns["param_norm"]]).T.tobytes()
+        curve = np.stack([columns["loss"], columns["param_norm"]]).T
         if steps.tolist() != list(range(len(steps))):
             self.tally.problems.append(f"run {run.id} has a hole or a step twice: {len(steps)} steps, last {steps[-1:]}")
-        elif curve != self.reference[run.arm.name][: len(curve)]:
-            self.tally.problems.append(f"run {run.id} ({run.arm.name}) differs from the undisturbed curve")
+        elif curve.tobytes() != self.reference[run.arm.name][: curve.nbytes]:
+            undisturbed = np.frombuffer(self.reference[run.arm.name]).reshape(-1, 2)[: len(curve)]
+            differ = np.flatnonzero((curve.view(np.int64) != undisturbed.view(np.int64)).any(axis=1))
+            at = int(differ[0])
+            where = f"at {len(differ)} of {len(curve)} steps, from {at} to {int(differ[-1])}"
+            self.tally.problems.append(
+                f"run {run.id} ({run.arm.name}, attempt {run.epoch}) differs from the undisturbed curve {where}: "
+                f"first loss and norm {curve[at].tolist()} instead of {undisturbed[at].tolist()}"
+            )
 
     def check_all(self) -> None:
         """The promises, run by run."""
