@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, FromClause, Text, and_, bindparam, case, cast, delete, func, insert, select, tuple_
+from sqlalchemy import ColumnElement, FromClause, Join, Select, Text, and_, bindparam, case, cast, delete, func, insert, select, tuple_
 from sqlalchemy.orm import Session
 
 from server.database import codec
@@ -61,6 +61,39 @@ _TO_SEAL = (
     .where(_attempt(_chunks))
     .order_by(_chunks.c.first_step)
 )
+_columns = table_of(ChunkColumn)
+_LAST = 2**62  # no step is as large
+CHUNK_ROWS = (
+    _chunks.c.first_step,
+    _chunks.c.last_step,
+    _chunks.c.count.label("steps"),
+    cast(_chunks.c.columns, Text).label("names"),
+    _chunks.c.payload,
+    _columns.c.name,
+    _columns.c.payload.label("value"),
+)
+"""What `table` needs of a chunk and of a column of it, in one statement."""
+
+
+def with_columns(*conditions: ColumnElement[bool]) -> Join:
+    """Every chunk with each of its columns for which the conditions hold, or with none."""
+    same = (getattr(_columns.c, key) == getattr(_chunks.c, key) for key in ("run_id", "kind", "epoch", "first_step"))
+    return _chunks.outerjoin(_columns, and_(*same, *conditions))
+
+
+def _stretch_of(*conditions: ColumnElement[bool]) -> Select[Any]:
+    """The chunks of an attempt that overlap the steps from `first` to before `end`, with their columns."""
+    begins = _chunks.alias()
+    last_before = select(func.max(begins.c.first_step)).where(_attempt(begins), begins.c.first_step <= bindparam("first"))
+    overlap = (
+        _chunks.c.first_step >= func.coalesce(last_before.scalar_subquery(), 0),
+        _chunks.c.first_step < bindparam("end"),
+        _chunks.c.last_step >= bindparam("first"),
+    )
+    return select(*CHUNK_ROWS).select_from(with_columns(*conditions)).where(_attempt(_chunks), *overlap).order_by(_chunks.c.first_step)
+
+
+_STRETCH, _STRETCH_OF_SOME = _stretch_of(), _stretch_of(_columns.c.name.in_(bindparam("names", expanding=True)))
 _DELETE_CHUNKS = delete(_chunks).where(_attempt(_chunks), _chunks.c.first_step.between(bindparam("first"), bindparam("last")))
 
 
@@ -292,19 +325,18 @@ def _tables(
     newest_epoch: int | None,
     decode: _Decode,
 ) -> Iterator[Columns]:
-    """As `tables`; with `codec.stored`, columns other than `step` may be float32."""
+    """As `tables`; with `codec.stored`, columns other than `step` may be float32.
+
+    Chunks may be sealed between two statements, so each statement reads a range of steps, whatever the chunks are by then.
+    """
     run_id = curve_of(session, run_id)
     inside_range = pieces(session, run_id, kind, first_step, last_step)
     limits = superseded_from(session, run_id, kind, newest_epoch) if inside_range else {}
-    wanted = [piece for piece in inside_range if piece.first_step < limits.get(piece.epoch, -math.inf)]
-    for piece, whole in zip(wanted, _load(session, run_id, kind, wanted, names, decode), strict=True):
-        end = min(limits[piece.epoch], last_step + 1)
-        if first_step <= piece.first_step and piece.last_step < end:
-            yield whole
-            continue
-        inside = (whole["step"] >= first_step) & (whole["step"] < end)
-        if inside.any():
-            yield {name: values[inside] for name, values in whole.items()}
+    for epoch, attempt in groupby(inside_range, key=lambda piece: piece.epoch):
+        end = min(limits.get(epoch, -math.inf), last_step + 1)
+        starts = [piece.first_step for piece in attempt if piece.first_step < end][::_CHUNKS_AT_ONCE]
+        for start, stop in pairwise([*starts, end]):
+            yield from _stretch(session, (run_id, kind, epoch), max(start, first_step), stop, names, decode)
 
 
 def pieces(session: Session, run_id: str, kind: str, first_step: int, last_step: float, epoch: int | None = None) -> list[Piece]:
@@ -324,51 +356,41 @@ def _piece(row: Any, epoch: int) -> Piece:
 
 
 def load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece]) -> list[Columns]:
-    """The tables of these chunks, all their columns, `step` first."""
-    return [*_load(session, run_id, kind, chosen)]
+    """The tables of these chunks of one attempt, all their columns, `step` first. Call it while holding the run's fence."""
+    return [*_stretch(session, (run_id, kind, chosen[0].epoch), chosen[0].first_step, chosen[-1].last_step + 1, None, codec.decode)]
 
 
-def _load(
-    session: Session,
-    run_id: str,
-    kind: str,
-    chosen: Sequence[Piece],
-    names: Sequence[str] | None = None,
-    decode: _Decode = codec.decode,
+def _stretch(
+    session: Session, attempt: tuple[str, str, int], first: int, end: float, names: Sequence[str] | None, decode: _Decode
 ) -> Iterator[Columns]:
-    """The table of each chunk in turn, with the named columns that it has (default: all); read in batches of chunks."""
-    for _, attempt in groupby(chosen, key=lambda piece: piece.epoch):
-        of_attempt = list(attempt)
-        for start in range(0, len(of_attempt), _CHUNKS_AT_ONCE):
-            some = of_attempt[start : start + _CHUNKS_AT_ONCE]
-            by_step: dict[int, Columns] = {
-                piece.first_step: {"step": even_steps(piece.first_step, piece.last_step, piece.count)} for piece in some
-            }
-            for first, columns in _values(session, run_id, kind, some, names, decode):
-                if first in by_step:
-                    by_step[first].update(columns)
-            yield from (by_step[piece.first_step] for piece in some)
+    """The tables of an attempt from step `first` to before `end`, ascending, with the named columns (default: all), in one statement."""
+    run_id, kind, epoch = attempt
+    where = {"run": run_id, "kind": kind, "epoch": epoch, "first": first, "end": min(end, _LAST)}
+    if names is None:
+        rows = session.connection().execute(_STRETCH, where)
+    else:
+        rows = session.connection().execute(_STRETCH_OF_SOME, where | {"names": ["step", *names]})
+    for _, columns in groupby(rows, key=lambda row: row.first_step):
+        whole = table(columns, names, decode)
+        if whole["step"][0] < first or whole["step"][-1] >= end:
+            inside = (whole["step"] >= first) & (whole["step"] < end)
+            whole = {name: values[inside] for name, values in whole.items()}
+        if len(whole["step"]):
+            yield whole
 
 
-def _values(
-    session: Session, run_id: str, kind: str, chosen: Sequence[Piece], names: Sequence[str] | None, decode: _Decode
-) -> Iterator[tuple[int, Columns]]:
-    """The stored columns of chunks of one attempt, and of those between them, with the first step of each chunk; in any order."""
-    epoch, span = chosen[0].epoch, (chosen[0].first_step, chosen[-1].first_step)
-    if not all(piece.packed for piece in chosen):
-        of_columns = (ChunkColumn.run_id == run_id, ChunkColumn.kind == kind, ChunkColumn.epoch == epoch)
-        statement = select(ChunkColumn.first_step, ChunkColumn.name, ChunkColumn.payload)
-        statement = statement.where(*of_columns, ChunkColumn.first_step.between(*span))
-        if names is not None:
-            statement = statement.where(ChunkColumn.name.in_(["step", *names]))
-        for first, name, payload in session.execute(statement):
-            yield first, {name: decode(payload)}
-    if any(piece.packed for piece in chosen):
-        of_chunks = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch, Chunk.payload.is_not(None))
-        packed = select(Chunk.first_step, Chunk.count.label("steps"), _NAMES, Chunk.payload)
-        for row in session.execute(packed.where(*of_chunks, Chunk.first_step.between(*span))):
-            columns = packed_columns(row, decode)
-            yield row.first_step, columns if names is None else {name: columns[name] for name in ("step", *names) if name in columns}
+def table(rows: Iterable[Any], names: Sequence[str] | None, decode: _Decode) -> Columns:
+    """The table of a chunk, `step` first, from its rows: one for each column that is stored by itself, or one if they are packed."""
+    columns: Columns = {}
+    for row in rows:
+        if not columns:
+            columns["step"] = even_steps(row.first_step, row.last_step, row.steps)
+        if row.payload is not None:
+            packed = packed_columns(row, decode)
+            columns |= packed if names is None else {name: packed[name] for name in ("step", *names) if name in packed}
+        elif row.name is not None:
+            columns[row.name] = decode(row.value)
+    return columns
 
 
 def _unpacked(row: Any) -> Columns:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import BindParameter, Text, bindparam, cast, func, select
+from sqlalchemy import BindParameter, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from server.database import codec, store
@@ -25,20 +24,10 @@ _RUNS_AT_ONCE = 8  # so that few values are in memory twice, packed and unpacked
 _chunks, _columns = table_of(Chunk).c, table_of(ChunkColumn).c
 _OF_RUNS: BindParameter[Sequence[str]] = bindparam("runs", expanding=True)
 _CHUNKS = (
-    select(
-        _chunks.run_id,
-        _chunks.epoch,
-        _chunks.first_step,
-        _chunks.last_step,
-        _chunks.count.label("steps"),
-        cast(_chunks.columns, Text).label("names"),
-        _chunks.payload,
-    )
+    select(_chunks.run_id, _chunks.epoch, *store.CHUNK_ROWS)
+    .select_from(store.with_columns(_columns.name.in_(bindparam("names", expanding=True))))
     .where(_chunks.run_id.in_(_OF_RUNS), _chunks.kind == bindparam("kind"))
     .order_by(_chunks.run_id, _chunks.epoch, _chunks.first_step)
-)
-_COLUMNS = select(_columns.run_id, _columns.epoch, _columns.first_step, _columns.name, _columns.payload).where(
-    _columns.run_id.in_(_OF_RUNS), _columns.kind == bindparam("kind"), _columns.name.in_(bindparam("names", expanding=True))
 )
 _FIRST_STEPS = (
     select(_chunks.run_id, _chunks.epoch, func.min(_chunks.first_step))
@@ -71,23 +60,13 @@ def _parts(
     session: Session, run_ids: Sequence[str], kind: str, names: Sequence[str], limits: Mapping[str, Mapping[int, float]]
 ) -> dict[str, list[store.Columns]]:
     """The tables of these runs' chunks, ascending, without the steps that a newer attempt replaced."""
-    connection, chosen = session.connection(), {"runs": list({*run_ids}), "kind": kind}
-    chunks = connection.execute(_CHUNKS, chosen).all()
-    stored: dict[tuple[str, int, int], dict[str, NDArray[Any]]] = {}
-    if any(row.payload is None for row in chunks):
-        for row in connection.execute(_COLUMNS, chosen | {"names": ["step", *names]}):
-            stored.setdefault((row.run_id, row.epoch, row.first_step), {})[row.name] = codec.stored(row.payload)
+    rows = session.connection().execute(_CHUNKS, {"runs": list({*run_ids}), "kind": kind, "names": ["step", *names]})
     parts: dict[str, list[store.Columns]] = {}
-    for run_id, rows in groupby(chunks, key=lambda row: row.run_id):
-        for row in rows:
-            limit = limits[run_id].get(row.epoch, -math.inf)  # an attempt of which this transaction saw no first step
-            if row.first_step >= limit:
-                continue
-            own = (
-                store.packed_columns(row, codec.stored) if row.payload is not None else stored.get((run_id, row.epoch, row.first_step), {})
-            )
-            table = {"step": store.even_steps(row.first_step, row.last_step, row.steps), **own}
-            if row.last_step >= limit:
+    for (run_id, epoch, first), columns in groupby(rows, key=lambda row: (row.run_id, row.epoch, row.first_step)):
+        limit = limits[run_id].get(epoch, -math.inf) if run_id in limits else -math.inf  # of an attempt that began since: nothing
+        if first < limit:
+            table = store.table(columns, names, codec.stored)
+            if table["step"][-1] >= limit:
                 inside = table["step"] < limit
                 table = {name: values[inside] for name, values in table.items()}
             parts.setdefault(run_id, []).append(table)

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as rules
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from server.database import store
 from server.database.tables import Run
+from server.database.whole_curves import read_each
 
 pytestmark = pytest.mark.both_databases
 
@@ -116,3 +117,32 @@ def test_sealing_leaves_other_attempts_alone(database, recorded):
         store.seal(session, run, "train", 2)
     assert _read(database, run)[0] == before[0]
     assert _read(database, run)[1].tolist() == before[1].tolist() == [1.0, 2.0, 2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+@pytest.mark.parametrize("read", [store.read, lambda session, run, kind: next(read_each(session, [run], kind, ["loss"]))])
+def test_a_curve_that_is_sealed_while_it_is_read(database, recorded, read, after):
+    """A reader's statements may see another writer's commits in between."""
+    run = _a_run(database, recorded)
+    values = np.random.default_rng(0).normal(size=store.SMALL_CHUNKS * 20)
+    for first in range(0, len(values), 10):
+        _append(database, run, "train", 1, first, values[first : first + 10])
+    statements = 0
+
+    def seal(_connection, _cursor, statement, *_):
+        nonlocal statements
+        statements += "chunks" in statement and statement.startswith("SELECT")
+        if statements == after:
+            statements += 1  # the seal's own are not counted
+            with database.write() as session:
+                store.seal(session, run, "train", 1)
+            statements += 1000
+
+    event.listen(database.engine, "after_cursor_execute", seal)
+    try:
+        with database.read() as session:
+            steps, columns = read(session, run, "train")
+    finally:
+        event.remove(database.engine, "after_cursor_execute", seal)
+    assert steps.tolist() == list(range(len(values)))
+    assert columns["loss"].tobytes() == values.tobytes()
