@@ -211,12 +211,14 @@ class Matrix:
 
     def kill_child(self) -> None:
         for child in self._some_children():
-            child.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended in this moment
+                child.kill()
 
     def stop_child(self) -> None:
         for child in self._some_children():
-            child.suspend()
-            self._in(2 * LEASE_SECONDS, child.resume)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.suspend()
+                self._in(2 * LEASE_SECONDS, child.resume)
 
     def kill_worker(self) -> None:
         self.stack.parts[self._worker()].process.kill()
