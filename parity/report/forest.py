@@ -91,7 +91,8 @@ def row_svg(estimate: Estimate, axis: Axis) -> str:
         arrows += f'<path d="M{end - 6} {y - 4}L{end} {y}L{end - 6} {y + 4}"/>'
     mark = _mark(estimate.state, middle, y) if axis.low <= estimate.mean <= axis.high else ""
     return (
-        f'<svg class="forest {estimate.state}" viewBox="0 0 {axis.width} {HEIGHT}" width="{axis.width}" role="img" aria-label="{words}">{_lines(axis, HEIGHT)}'
+        f'<svg class="forest {estimate.state}" viewBox="0 0 {axis.width} {HEIGHT}" width="{axis.width}" role="img" aria-label="{words}">'
+        f"{_lines(axis, HEIGHT)}"
         f'<line class="interval" x1="{left}" x2="{right}" y1="{y}" y2="{y}"/>{arrows}{mark}</svg>'
     )
 

@@ -74,9 +74,10 @@ def test_filter_and_side_by_side_on_the_page(page: Page, database, recorded):
     expect(page.get_by_text("No jobs match.")).to_be_visible()
     page.goto(f"/jobs/{job_id}")
     page.get_by_role("link", name="Compare the candidates").click()
-    expect(page.get_by_role("row", name="mxfp8 ")).to_contain_text("PASS")
-    expect(page.get_by_role("row", name="nvfp4 ")).to_contain_text("3.")
-    expect(page.locator("main")).to_contain_text("mxfp8 and nvfp4 differ: gap")
+    table = page.get_by_role("region", name="Candidates", exact=True)
+    expect(table.get_by_role("row", name="mxfp8 ")).to_contain_text("PASS")
+    expect(table.get_by_role("row", name="nvfp4 ")).to_contain_text("3.")
+    expect(page.get_by_role("row", name="mxfp8 against nvfp4")).to_contain_text("\N{MINUS SIGN}0.05")
 
 
 def test_the_policies_are_those_of_the_judge_and_of_the_docs():
