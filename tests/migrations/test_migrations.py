@@ -11,7 +11,21 @@ from sqlalchemy import inspect, text
 
 from server.database import store
 from server.database.sealed import Box
-from server.database.tables import Attempt, Base, IdempotencyKey, ImportedGroup, Job, JobNote, JobTag, Run, SignOff, Verdict, Worker
+from server.database.tables import (
+    Analysis,
+    AnalysisResult,
+    Attempt,
+    Base,
+    IdempotencyKey,
+    ImportedGroup,
+    Job,
+    JobNote,
+    JobTag,
+    Run,
+    SignOff,
+    Verdict,
+    Worker,
+)
 from server.jobs import baselines, webhooks
 from server.jobs.conclude import conclude
 from server.readiness import alembic_config
@@ -54,6 +68,8 @@ def record(database, recorded):
         session.add(JobNote(id="n1", job_id=old, who=token.id, text="odd", created_at=now))
         once = {"verdict_sha256": "0" * 64, "policy_sha256": "0" * 64, "who": token.id, "reason": "reruns", "created_at": now}
         session.add(SignOff(id="s1", job_id=old, candidate="nvfp4", expires_at=now, **once))
+        session.add(Analysis(job_id=new, explains=old, candidate="nvfp4", against="bf16", setup={"parents": []}))
+        session.add(AnalysisResult(run_id=reusing.id, key="instant/on", value=[1.0, 2.0]))
         session.add(Worker(id="w1", name="h:1", capability="cpu", slots=2, device={"sm": None}, started_at=now, heartbeat_at=now))
         return first.id, reusing.id
 

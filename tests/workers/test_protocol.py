@@ -24,7 +24,7 @@ def test_a_step_message_has_the_fields_of_a_step():
 
 def test_every_message_has_a_kind_of_its_own():
     kinds = [message.__annotations__["kind"] for message in get_args(protocol.Message)]
-    assert len({str(kind) for kind in kinds}) == len(kinds) == 11
+    assert len({str(kind) for kind in kinds}) == len(kinds) == 12
 
 
 @pytest.mark.parametrize("overrides", [(), OVERRIDES])

@@ -188,5 +188,8 @@ def test_over_rest(database, explained, api):
     shown = api.get(f"/api/v1/jobs/{document['job']}").json()
     assert shown["verdicts"] == []
     assert api.post(f"/api/v1/jobs/{job_id}/why:plan", json={"against": "fp8"}).status_code == 422
+    own = f"/jobs/{document['job']}"
+    for page in ("/jobs", "/workers", own, f"{own}/why", f"{own}/compare", f"/compare?job={job_id}&job={document['job']}"):
+        assert api.get(page).status_code == 200, page
     for path in ("", "/overlay", "/gap", "/live", "/verdict", "/runs", "/evidence.zip"):
         assert api.get(f"/api/v1/jobs/{document['job']}{path}").status_code < 500, path

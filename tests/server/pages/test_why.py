@@ -21,7 +21,7 @@ def test_an_analysis_from_its_plan_to_its_answer(page: Page, database):
     expect(page.locator("#main")).to_contain_text("The forks have no result yet")
     measured(database, analysis, {NAMED: 0.02})
     conclude(database, analysis)
-    expect(page.locator(".headline")).to_contain_text(f"{NAMED}: switching it off gains", timeout=20_000)  # the page refreshes itself
+    expect(page.locator(".headline")).to_contain_text(f"{NAMED}: switching it off gains", timeout=60_000)  # the page refreshes itself
     expect(page.get_by_role("img", name=NAMED).first).to_be_visible()
     cell = page.locator(".heat-map td", has_text="◆")
     expect(cell).to_have_count(1)
