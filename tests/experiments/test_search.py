@@ -88,15 +88,17 @@ def test_the_judges_interval_decides_a_confirmation():
 def test_other_methods_find_a_policy_where_nothing_is_noisy(method):
     truth = search_world.truth(FIT, 5)
 
-    def exact(evaluation):
-        exact.steps += 1
-        gap = float(truth.gaps[int(evaluation.policy, 2)])
-        if evaluation.kind == "confirmation":
-            return Result(evaluation=evaluation, value=gap, passed=gap <= truth.setting.target)
-        return Result(evaluation=evaluation, value=1.83 + gap)
+    class Exact:
+        steps = 0
 
-    exact.steps = 0
-    own = method(truth.setting, exact)
+        def __call__(self, evaluation):
+            self.steps += 1
+            gap = float(truth.gaps[int(evaluation.policy, 2)])
+            if evaluation.kind == "confirmation":
+                return Result(evaluation=evaluation, value=gap, passed=gap <= truth.setting.target)
+            return Result(evaluation=evaluation, value=1.83 + gap)
+
+    own = method(truth.setting, Exact())
     assert own.policy in all_policies(8)
     assert 0 < own.steps <= 36
 
