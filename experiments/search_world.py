@@ -161,7 +161,6 @@ def setting_of(times: FloatArray, given: Sequence[Result], noise: RunNoise, shar
         candidate_sd=noise.candidate,
         confirmation=own,
         target=target,
-        confirmations=CONFIRMATIONS,
     )
     return setting, Criteria(**{**_fields(criteria), "confidence": own.confidence})
 

@@ -95,7 +95,7 @@ def test_a_second_confirmation_is_of_another_policy_and_the_last(world):
     steps, _, outcome = run(refused, setting)
     confirmed = [step[0].policy for step in steps if step[0].kind == "confirmation"]
     assert outcome.policy is None
-    assert 1 <= len(confirmed) <= setting.confirmations
+    assert 1 <= len(confirmed) <= setting.confirmation.most
     assert len(set(confirmed)) == len(confirmed)
 
 
