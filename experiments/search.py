@@ -141,6 +141,8 @@ def _trained(space: Space, evaluation: Evaluation, number: int, criteria: worlds
 
 def table() -> Iterator[str]:
     """The tables of docs/search.md in Markdown."""
+    yield from switch_table()
+    yield ""
     yield "| method | passed | at once | above the margin | speed >= 97 % of the best | median speed | median steps |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     rows = list(_lines("simulated"))
@@ -161,6 +163,30 @@ def table() -> Iterator[str]:
         for policy, gap, se, passed in row["confirmed"] or [["none", float("nan"), float("nan"), False]]:
             words = f"{gap:+.4f} (standard error {se:.4f})"
             yield f"| {row['share']:.2f} | {policy} | {words} | {row['margin']:.4f} | {'yes' if passed else 'no'} | {row['steps']:,} |"
+
+
+def switch_table() -> Iterator[str]:
+    """Each part of both blocks: what it costs alone and what taking it back gains, in full runs and in forks of 60 steps."""
+    runs = [line for line in records() if line["kind"] == "run" and line["replicate"] < REPLICATES]
+    forks = [line for line in records() if line["kind"] == "fork" and not line["draw"]]
+
+    def full(first: str, second: str) -> str:
+        losses = [[line["late_mean"] for line in runs if line["policy"] == policy] for policy in (first, second)]
+        variance = sum(float(np.var(own, ddof=1)) / len(own) for own in losses)
+        return f"{np.mean(losses[0]) - np.mean(losses[1]):+.4f} ({np.sqrt(variance):.4f})"
+
+    def forked(first: str, second: str, origin: str) -> str:
+        own = {(line["policy"], line["replicate"]): worlds.fork_loss(line["parts"]) for line in forks if line["origin"] == origin}
+        gaps = [own[first, at] - own[second, at] for at in range(100) if (first, at) in own and (second, at) in own]
+        return f"{np.mean(gaps):+.4f} ({np.std(gaps, ddof=1) / np.sqrt(len(gaps)):.4f})"
+
+    yield "| part, in both blocks | alone: full runs | alone: forks, put in | taken back: full runs | taken back: forks, taken out |"
+    yield "| --- | --- | --- | --- | --- |"
+    half = len(SWITCHES) // 2
+    for name, bits in [("everything", "1" * half), *((SWITCHES[at][2:], "0" * at + "1" + "0" * (half - at - 1)) for at in range(half))]:
+        put, rest = bits * 2, "".join("01"[bit == "0"] for bit in bits) * 2
+        cells = [full(put, BASELINE), forked(put, BASELINE, BASELINE), full(EVERYTHING, rest), forked(EVERYTHING, rest, EVERYTHING)]
+        yield f"| {name} | {' | '.join(cells)} |"
 
 
 def share(count: int, total: int) -> str:

@@ -96,7 +96,7 @@ def _confirmed(setting: Setting, world: World, path: Sequence[Policy]) -> Found:
     """Confirm the policies of a path, one after the other, until one passes; the baseline itself is no policy to confirm."""
     steps = world.steps
     tried: list[Policy] = []
-    for policy in path[: setting.confirmations]:
+    for policy in path[: setting.confirmation.most]:
         if "1" in policy:
             tried.append(policy)
             if world(Evaluation(kind="confirmation", policy=policy, number=len(tried) - 1)).passed:

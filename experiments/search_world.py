@@ -17,9 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from experiments.policies import BASELINE, EVERYTHING, PART, STEPS, SWITCHES, ends, grid, records
+from experiments.policies import BASELINE, EVERYTHING, MORE_BASELINES, PART, REPLICATES, STEPS, SWITCHES, ends, grid, records
 from parity.design.experiment import Design
 from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import FloatArray
@@ -65,7 +64,7 @@ class Fit:
 
 def fit() -> Fit:
     """The fit to what policies.jsonl holds."""
-    runs = [line for line in records() if line["kind"] == "run"]
+    runs = [line for line in records() if line["kind"] == "run" and line["replicate"] < REPLICATES + MORE_BASELINES]  # no searches' runs
     means = {policy: [line["late_mean"] for line in runs if line["policy"] == policy] for policy in {line["policy"] for line in runs}}
     spread = {policy: (sum((np.array(own) - np.mean(own)) ** 2), len(own) - 1) for policy, own in means.items()}
     baseline = float(np.sqrt(spread[BASELINE][0] / spread[BASELINE][1]))
@@ -162,7 +161,6 @@ def setting_of(times: FloatArray, given: Sequence[Result], noise: RunNoise, shar
         candidate_sd=noise.candidate,
         confirmation=own,
         target=target,
-        confirmations=CONFIRMATIONS,
     )
     return setting, Criteria(**{**_fields(criteria), "confidence": own.confidence})
 
@@ -264,6 +262,3 @@ def _scores() -> Mapping[str, FloatArray]:
 
 def _fields(criteria: Criteria) -> dict[str, object]:
     return {name: getattr(criteria, name) for name in criteria.__dataclass_fields__}
-
-
-Times = NDArray[np.float64]

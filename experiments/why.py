@@ -2,6 +2,7 @@
 
     taskset -c 1 nice -n 15 python -m experiments.why run [CASE]   # computes what why.jsonl does not hold yet; stop it at will
     python -m experiments.why list                                 # the cases, and what each lacks
+    taskset -c 1 nice -n 15 python -m experiments.why insert [CASE]  # forks of the baseline with the harm put in
     python -m experiments.why table                                # one row for every case with an answer
 
 A case trains pairs of a baseline and a candidate that differ in what is planted, splits the candidate at its checkpoint (60 % of the
@@ -12,7 +13,8 @@ Faults are planted here, by replacing functions of the arithmetic in this proces
 fault has the switch `nan: hardware`, which changes nothing by itself for finite numbers, and marks the operands to spoil.
 
 An effect at the checkpoint need not have the sign of the gap of the full runs: weights have adapted to what is switched off. With zeroed
-gradients the candidate ended 0.056 nats worse, and 60 steps after the fault was switched off it was 0.004 nats worse still.
+gradients the candidate ended 0.056 nats worse, and 60 steps after the fault was switched off it was 0.004 nats worse still. So harm is also
+put in: forks of the baseline's checkpoint with everything that the candidate does differently.
 
 The assumption that can fail: the judge sees the fault in the full runs. Where it does not, there is nothing to find: every answer
 has the pairs' gap with its interval, and only cases with a visible gap count.
@@ -63,6 +65,7 @@ _ALPHA = 0.05
 # Of every line; lines with others are left alone.
 _SETTINGS = f"0.1M x {_STEPS}, forks at {_FORK_AT} for {_FORK_STEPS}, {_PARENTS} parents, {_DRAWS} draws"
 _MARK = Switches(nan="hardware")
+_INSERTED = ("put in", "baseline")  # arms of forks from the baseline's checkpoint
 Spoil = Callable[[jax.Array, Quantizer, Callable[[jax.Array], Operand]], Operand]
 
 
@@ -139,7 +142,7 @@ class Bench:
         self._model = menu_decoder(_MODEL, tuple(menu), fast_bf16=self._fast)
         self._own, self._other = (_numbered(each, menu) for each in (own, other))
         self.units = {unit.name: unit for unit in own.units}
-        self._states: dict[int, State] = {}
+        self._states: dict[tuple[str, int], State] = {}
         self._lines = [line for line in _lines() if line["case"] == case.name]
         facts = trainer_facts({})
         self._about = {"case": case.name, "settings": _SETTINGS, "code": facts["code_sha256"][:12], "device": describe().device_class}
@@ -168,18 +171,25 @@ class Bench:
         run = self._made(self._baseline if arm == "baseline" else self._candidate, replicate)
         choice = self._other if arm == "baseline" else self._own
         state, early = forked(self._model, run, run.state, choice, 0, _FORK_AT)
-        if arm == "candidate":
-            self._states[replicate] = state
+        self._states[arm, replicate] = state
         late = forked(self._model, run, state, choice, _FORK_AT, _STEPS - _FORK_AT).losses
         window = np.concatenate([early, late])[int(_LATE * _STEPS) :]
         self._write("run", arm=arm, replicate=replicate, steps=_STEPS, late_mean=float(window.mean()))
 
-    def _state(self, replicate: int) -> State:
-        """The candidate's state at the fork, computed again if this process does not have it."""
-        if replicate not in self._states:
-            run = self._made(self._candidate, replicate)
-            self._states[replicate] = forked(self._model, run, run.state, self._own, 0, _FORK_AT).state
-        return self._states[replicate]
+    def _state(self, arm: str, replicate: int) -> State:
+        """An arm's state at the fork, computed again if this process does not have it."""
+        if (arm, replicate) not in self._states:
+            run = self._made(self._baseline if arm == "baseline" else self._candidate, replicate)
+            choice = self._other if arm == "baseline" else self._own
+            self._states[arm, replicate] = forked(self._model, run, run.state, choice, 0, _FORK_AT).state
+        return self._states[arm, replicate]
+
+    def insert(self) -> None:
+        """Forks of the baseline's checkpoint: unchanged, and with the candidate's arithmetic everywhere."""
+        for replicate in range(_PARENTS):
+            for draw in range(1, _AA_DRAWS + 1):
+                self._fork("baseline", self._other, replicate, 200 + draw, origin="baseline")
+                self._fork("put in", self._own, replicate, 300 + draw, origin="baseline")
 
     def _instant(self) -> None:
         """The instant split of the first parent: each unit with the baseline's arithmetic, and alone with its own."""
@@ -191,7 +201,7 @@ class Bench:
             choices[f"without {name}"] = self.toggled((name,))
             choices[f"alone {name}"] = self.toggled(tuple(each for each in names if each != name))
         batches = data.validation_batches(self._corpus, _DATA)[:_BATCHES]
-        values = dict(zip(choices, losses(self._model, self._state(0), batches, choices.values()), strict=True))
+        values = dict(zip(choices, losses(self._model, self._state("candidate", 0), batches, choices.values()), strict=True))
         result = split(values, names)
         parts = {part.name: [part.without.value, part.without.se, part.alone.value, part.alone.se] for part in result.parts}
         whole, rest = result.whole, result.unexplained_without
@@ -202,12 +212,12 @@ class Bench:
             self._fork("unchanged", self._own, replicate, draw)
             self._fork("everything", self.toggled((*self.units,)), replicate, 100 + draw)
 
-    def _fork(self, arm: str, choice: Choice, replicate: int, draw: int) -> float:
+    def _fork(self, arm: str, choice: Choice, replicate: int, draw: int, origin: str = "candidate") -> float:
         line = self._find("fork", arm=arm, replicate=replicate, draw=draw)
         if line:
             return float(line["loss"])
         run = self._made(self._candidate, replicate, draw)
-        run.start_from(self._state(replicate))
+        run.start_from(self._state(origin, replicate))
         values = forked(self._model, run, run.state, choice, _FORK_AT, _FORK_STEPS).losses
         loss = float(values[int(_LATE_OF_A_FORK * _FORK_STEPS) :].mean())
         self._write("fork", arm=arm, replicate=replicate, draw=draw, steps=_FORK_STEPS, loss=loss)
@@ -217,14 +227,10 @@ class Bench:
         draws = range(first_draw, first_draw + _DRAWS)
         return {str(replicate): [self._fork(arm, choice, replicate, draw) for draw in draws] for replicate in range(_PARENTS)}
 
-    def _recorded(self, arm: str) -> Forks:
-        rows = [line for line in self._lines if line["kind"] == "fork" and line["arm"] == arm]
-        return {str(replicate): [row["loss"] for row in rows if row["replicate"] == replicate] for replicate in range(_PARENTS)}
-
     def _search(self) -> None:
         if self._find("answer"):
             return
-        unchanged, everything = self._recorded("unchanged"), self._recorded("everything")
+        unchanged, everything = (recorded(self._lines, arm) for arm in ("unchanged", "everything"))
         noise = fork_noise([unchanged, everything])
         whole = effect(unchanged, everything, noise)
         names = (*self.units,)
@@ -239,7 +245,7 @@ class Bench:
             return both_ways(effect(unchanged, without, noise).p(), effect(alone, everything, noise).p())
 
         guilt = find_guilty(names, p_of, _ALPHA)
-        forks = [line for line in self._lines if line["kind"] == "fork"]
+        forks = [line for line in self._lines if line["kind"] == "fork" and line["arm"] not in _INSERTED]
         cost = {"fork_steps": sum(line["steps"] for line in forks), "pair_steps": 2 * _STEPS, "forks": len(forks)}
         self._write("answer", whole=[whole.value, whole.se], noise=noise.sd, **_answer(guilt), **cost)
 
@@ -323,6 +329,20 @@ def _lines() -> Iterator[Mapping[str, Any]]:
                 yield line
 
 
+def recorded(rows: Sequence[Mapping[str, Any]], arm: str) -> Forks:
+    """The final losses of an arm's forks, by parent."""
+    forks = [row for row in rows if row["kind"] == "fork" and row["arm"] == arm]
+    return {str(replicate): [row["loss"] for row in forks if row["replicate"] == replicate] for replicate in range(_PARENTS)}
+
+
+def put_in(rows: Sequence[Mapping[str, Any]]) -> Estimate | None:
+    """What the candidate's arithmetic costs in forks of the baseline, in nats; None if they are not all on record."""
+    arms = [recorded(rows, arm) for arm in _INSERTED]
+    if any(len(losses) < _AA_DRAWS for arm in arms for losses in arm.values()):
+        return None
+    return effect(arms[0], arms[1], fork_noise(arms))
+
+
 def gap(rows: Sequence[Mapping[str, Any]]) -> Estimate:
     """The gap of the full runs: candidate minus baseline by replicate."""
     means = {(row["arm"], row["replicate"]): row["late_mean"] for row in rows if row["kind"] == "run"}
@@ -345,25 +365,30 @@ def guilty_units(case: Case) -> set[str]:
 
 def table() -> Iterator[str]:
     """Lines of Markdown: one row for every case with an answer."""
-    yield "| case | gap of full runs (95 %) | effect at the checkpoint | named | planted | forks | steps, share of a pair |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    yield "| case | gap of full runs (95 %) | taken out | put in | named | planted | forks | steps, share of a pair |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for case in CASES:
         rows = [line for line in _lines() if line["case"] == case.name]
         answer = next((row for row in rows if row["kind"] == "answer"), None)
         if answer is None:
             continue
         low, high = gap(rows).bounds(0.95)
+        both = f"{answer['whole'][0]:+.4f} | {_words(put_in(rows))}"
         named = "; ".join(", ".join(cluster) if len(cluster) < 4 else f"{cluster[0]} to {cluster[-1]}" for cluster in answer["named"])
         yield (
-            f"| {case.name} | {gap(rows).value:+.4f} ({low:+.4f} to {high:+.4f}) | {answer['whole'][0]:+.4f} | {named or 'none'} | "
+            f"| {case.name} | {gap(rows).value:+.4f} ({low:+.4f} to {high:+.4f}) | {both} | {named or 'none'} | "
             f"{', '.join(sorted(guilty_units(case))) or 'none'} | {answer['forks']} | {answer['fork_steps'] / answer['pair_steps']:.2f} |"
         )
+
+
+def _words(value: Estimate | None) -> str:
+    return "not run" if value is None else f"{value.value:+.4f}"
 
 
 def main() -> int:
     """Compute, list the cases, or print the table."""
     parser = argparse.ArgumentParser(description="Attribution of planted faults.")
-    parser.add_argument("what", choices=["run", "list", "table"])
+    parser.add_argument("what", choices=["run", "insert", "list", "table"])
     parser.add_argument("case", nargs="?", choices=[case.name for case in CASES], help="this case alone")
     options = parser.parse_args()
     if options.what == "table":
@@ -375,7 +400,10 @@ def main() -> int:
             if options.what == "list":
                 done = "answered" if "answer" in kinds else f"{kinds.count('run')} runs, {kinds.count('fork')} forks"
                 sys.stdout.write(f"{case.name}: {done}\n")
-            elif "answer" not in kinds:
+            elif options.what == "insert" and put_in([line for line in _lines() if line["case"] == case.name]) is None:
+                with planted(case):
+                    Bench(case).insert()
+            elif options.what == "run" and "answer" not in kinds:
                 with planted(case):
                     Bench(case).run()
     return 0

@@ -27,12 +27,22 @@ MOST_CONFIRMATIONS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """How one confirmation is judged: its chances, the margin (nats), and how many confirmations share the error."""
+    """How one confirmation is judged: its chances, the margin (nats) and its confidence; `most` confirmations share the `error`."""
 
     chances: Chances
     margin: float
     confidence: float
     error: float
+    most: int
+
+    @property
+    def guarantee(self) -> str:
+        """The guarantee in one sentence."""
+        times = "once" if self.most == 1 else f"at most {self.most} times"
+        return (
+            f"The chance that a policy is returned although its gap exceeds {self.margin:.4g} nats is at most {100 * self.error:.3g} %: "
+            f"a policy is confirmed {times}, each time on fresh runs of both arms."
+        )
 
     def passes(self, gap: float) -> float:
         """The chance of a pass at a true gap in nats."""
@@ -63,19 +73,10 @@ def _table(own: Confirmation) -> tuple[FloatArray, FloatArray]:
     return gaps, np.array([own.passes(float(gap)) for gap in gaps])
 
 
-def confirmation(design: Design, criteria: Criteria, margin: float, confirmations: int, lenders: Lenders = NO_FAMILIES) -> Confirmation:
+def confirmation(design: Design, criteria: Criteria, margin: float, confirmations: int = 2, lenders: Lenders = NO_FAMILIES) -> Confirmation:
     """One of at most this many confirmations of a design whose level is set. Raises ValueError for more than 5 of them."""
     if not 1 <= confirmations <= MOST_CONFIRMATIONS:
         raise ValueError(f"confirmations is {confirmations}, expected 1 to {MOST_CONFIRMATIONS}; each one more widens every interval")
     confidence = Multiplicity(candidates=confirmations).confidence(criteria.confidence)
     outlook = chances(design, replace(criteria, confidence=confidence, looks=1), lenders)
-    return Confirmation(chances=outlook, margin=margin, confidence=confidence, error=(1.0 - criteria.confidence) / 2.0)
-
-
-def guarantee(error: float, confirmations: int, margin: str) -> str:
-    """The guarantee in one sentence."""
-    times = "once" if confirmations == 1 else f"at most {confirmations} times"
-    return (
-        f"The chance that a policy is returned although its gap exceeds {margin} is at most {100 * error:.3g} %: "
-        f"a policy is confirmed {times}, each time on fresh runs of both arms."
-    )
+    return Confirmation(chances=outlook, margin=margin, confidence=confidence, error=(1.0 - criteria.confidence) / 2.0, most=confirmations)

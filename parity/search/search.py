@@ -54,7 +54,6 @@ class Setting:
     confirmation: Confirmation
     target: float
     pilots: int = 4
-    confirmations: int = 2
 
     def __post_init__(self) -> None:
         if len(self.times) != 2**self.size:
@@ -158,7 +157,7 @@ def _next(setting: Setting, batches: Sequence[Sequence[Result]]) -> Step | Outco
     if leader is None or rating.policies[leader] == "0" * setting.size:
         return _end("no policy faster than the baseline passes its confirmation with 95 % power", len(confirmed))
     policy = rating.policies[leader]
-    if len(confirmed) < setting.confirmations:
+    if len(confirmed) < setting.confirmation.most:
         return (Evaluation(kind="confirmation", policy=policy, number=len(confirmed)),)
     return _end("no policy passed its confirmation", len(confirmed))
 

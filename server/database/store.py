@@ -361,7 +361,7 @@ def load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece]) -> l
 
 
 def _stretch(
-    session: Session, attempt: tuple[str, str, int], first: int, end: float, names: Sequence[str] | None, decode: _Decode
+    session: Session, attempt: tuple[str, str, int], first: float, end: float, names: Sequence[str] | None, decode: _Decode
 ) -> Iterator[Columns]:
     """The tables of an attempt from step `first` to before `end`, ascending, with the named columns (default: all), in one statement."""
     run_id, kind, epoch = attempt

@@ -59,4 +59,21 @@ def test_the_table_has_the_gap_and_what_was_named(tmp_path, monkeypatch):
     record.write_text("".join(json.dumps({"case": case.name, "settings": why._SETTINGS, **line}) + "\n" for line in lines))
     monkeypatch.setattr(why, "RECORD", record)
     *_, row = why.table()
-    assert row.startswith(f"| {case.name} | +0.0300 (+0.0300 to +0.0300) | +0.0100 | 0.down.dgrad | 0.down.dgrad | 9 | 0.45 |")
+    assert row.startswith(f"| {case.name} | +0.0300 (+0.0300 to +0.0300) | +0.0100 | not run | 0.down.dgrad | 0.down.dgrad | 9 | 0.45 |")
+
+
+def test_what_is_put_in_needs_all_forks_of_the_baseline():
+    rows = [
+        {
+            "kind": "fork",
+            "arm": arm,
+            "replicate": parent,
+            "draw": draw,
+            "loss": 2.0 + parent + 0.001 * draw + (0.01 if arm == "put in" else 0.0),
+        }
+        for arm in ("put in", "baseline")
+        for parent in range(3)
+        for draw in range(4)
+    ]
+    assert why.put_in(rows).value == pytest.approx(0.01)
+    assert why.put_in(rows[1:]) is None

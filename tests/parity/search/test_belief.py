@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
-from parity.search.belief import OWN, PAIR, Noise, Scale, believe
+from parity.search import belief
+from parity.search.belief import Noise, Shares, believe
 from parity.search.evaluations import Evaluation, Result
 from parity.search.policies import all_policies
+from parity.why.estimate import Estimate
 
-NOISE = Noise(fork=0.001, baseline=0.003, candidate=0.004)
-SCALE = Scale(gap=0.05, seen=0.4)
+NOISE = Noise(baseline=0.003, candidate=0.004)
+SHARES = Shares(gap=0.06, whole=0.02, own=tuple(Estimate(value=value, se=0.001, df=6.0) for value in (0.012, 0.008, -0.0001)))
 POLICIES = all_policies(3)
 
 
@@ -18,71 +20,80 @@ def result(kind, policy, value, parent="", se=0.0):
 
 RESULTS = [
     result("run", "000", 2.0),
-    result("run", "111", 2.05),
-    result("fork", "000", 2.4, "0"),
-    result("fork", "110", 2.415, "0"),
-    result("fork", "011", 2.41, "1"),
-    result("fork", "000", 2.399, "1"),
+    result("run", "111", 2.06),
+    result("run", "110", 2.05),
     result("confirmation", "101", 0.03, se=0.002),
 ]
 
 
 def twin():
-    """Weighted least squares with one more row for the prior of each unknown, solved by the normal equations."""
-    unknowns = ["1", "2", "3", "12", "13", "23", "c1", "c2", "c3", "c12", "c13", "c23", "runs", "0", "1p"]
-    sds = dict(zip(unknowns, [0.05] * 3 + [PAIR * 0.05] * 3 + [OWN * 0.05] * 3 + [PAIR * 0.05] * 3 + [100.0] * 3, strict=True))
+    """Least squares with one more row for the prior of each unknown, solved by the normal equations."""
+    effects = [3 * each.value for each in SHARES.own]
+    each = 0.06 / 3
+    size = [max(value, 0.1 * each) for value in effects]
+    own_sd = np.hypot(belief.OWN * each, 0.003)
+    unknowns = {"b": (belief.B, belief.B_SD), "m": (0.0, belief.COMMON), "level": (2.0, 100.0)}
+    unknowns |= {f"c{at}": (0.0, own_sd) for at in range(3)} | {f"e{a}{b}": (0.0, belief.PAIR) for a, b in ((0, 1), (0, 2), (1, 2))}
+    names = list(unknowns)
 
-    def present(policy):
-        bits = [str(at + 1) for at, bit in enumerate(policy) if bit == "1"]
-        return bits + [a + b for a in bits for b in bits if a < b]
+    def row(policy):
+        on = [at for at in range(3) if policy[at] == "1"]
+        values = dict.fromkeys(names, 0.0)
+        values["b"] = sum(effects[at] for at in on)
+        for at in on:
+            values[f"c{at}"] = 1.0
+        for a in on:
+            for b in on:
+                if a < b:
+                    values[f"e{a}{b}"] = (size[a] * size[b]) ** 0.5
+                    values["m"] += (size[a] * size[b]) ** 0.5
+        return values
 
     rows, values = [], []
-    for each in RESULTS:
-        own = each.evaluation
-        row = dict.fromkeys(unknowns, 0.0)
-        seen = SCALE.seen if own.kind == "fork" else 1.0
-        for name in present(own.policy):
-            row[name] = seen
-            if own.kind == "fork":
-                row["c" + name] = seen
-        if own.kind == "run":
-            row["runs"] = 1.0
-        if own.kind == "fork":
-            row["0" if own.parent == "0" else "1p"] = 1.0
-        sd = {"fork": 0.001, "run": 0.003 if own.policy == "000" else 0.004, "confirmation": each.se}[own.kind]
-        rows.append([row[name] / sd for name in unknowns])
-        values.append(each.value / sd)
-    for name in unknowns:
-        rows.append([float(other == name) / sds[name] for other in unknowns])
-        values.append(2.0 / sds[name] if sds[name] == 100.0 else 0.0)  # a wide prior, wherever its centre
+    for own in RESULTS:
+        kind, policy = own.evaluation.kind, own.evaluation.policy
+        sd = own.se if kind == "confirmation" else 0.003 if policy == "000" else 0.004
+        given = row(policy) | ({"level": 1.0} if kind == "run" else {})
+        rows.append([given[name] / sd for name in names])
+        values.append(own.value / sd)
+    for name, (mean, sd) in unknowns.items():
+        rows.append([float(other == name) / sd for other in names])
+        values.append(mean / sd)
     covariance = np.linalg.inv(np.array(rows).T @ np.array(rows))
     best = covariance @ np.array(rows).T @ np.array(values)
-    gaps = np.array([[float(name in present(policy)) for name in unknowns] for policy in POLICIES])
+    gaps = np.array([[row(policy)[name] for name in names] for policy in POLICIES])
     return gaps @ best, np.sqrt(np.einsum("pi,ij,pj->p", gaps, covariance, gaps))
 
 
-def test_the_posterior_is_that_of_weighted_least_squares():
-    own = believe(POLICIES, RESULTS, NOISE, SCALE)
+def test_the_posterior_is_that_of_least_squares():
+    own = believe(POLICIES, RESULTS, NOISE, SHARES)
     mean, sd = twin()
     assert own.mean == pytest.approx(mean, abs=1e-6)
     assert own.sd == pytest.approx(sd, abs=1e-6)
 
 
 def test_the_baselines_gap_is_0_and_losses_may_have_any_level():
-    own = believe(POLICIES, RESULTS, NOISE, SCALE)
+    own = believe(POLICIES, RESULTS, NOISE, SHARES)
     assert (own.mean[0], own.sd[0]) == (0.0, 0.0)
-    moved = [result(r.evaluation.kind, r.evaluation.policy, r.value + (r.se == 0.0) * 3.0, r.evaluation.parent, r.se) for r in RESULTS]
-    assert believe(POLICIES, moved, NOISE, SCALE).mean == pytest.approx(own.mean, abs=1e-5)
+    moved = [result(r.evaluation.kind, r.evaluation.policy, r.value + (r.se == 0.0) * 3.0, se=r.se) for r in RESULTS]
+    assert believe(POLICIES, moved, NOISE, SHARES).mean == pytest.approx(own.mean, abs=1e-5)
 
 
-def test_a_further_result_never_widens_and_the_order_does_not_matter():
-    own = believe(POLICIES, RESULTS, NOISE, SCALE)
-    more = believe(POLICIES, [*RESULTS, result("run", "110", 2.04)], NOISE, SCALE)
+def test_a_further_result_never_widens_and_forks_are_in_the_shares_alone():
+    own = believe(POLICIES, RESULTS, NOISE, SHARES)
+    more = believe(POLICIES, [*RESULTS, result("run", "100", 2.04)], NOISE, SHARES)
     assert (more.sd <= own.sd + 1e-9).all()
-    assert more.sd[int("110", 2)] < 0.9 * own.sd[int("110", 2)]
-    assert believe(POLICIES, RESULTS[::-1], NOISE, SCALE).mean == pytest.approx(own.mean, abs=1e-9)
+    assert more.sd[int("100", 2)] < 0.9 * own.sd[int("100", 2)]
+    assert believe(POLICIES, RESULTS[::-1], NOISE, SHARES).mean == pytest.approx(own.mean, abs=1e-9)
+    assert (believe(POLICIES, [*RESULTS, result("fork", "100", 9.0, "0")], NOISE, SHARES).mean == own.mean).all()
 
 
-def test_no_results_are_refused():
-    with pytest.raises(ValueError, match="no results"):
-        believe(POLICIES, [], NOISE, SCALE)
+def test_a_switch_with_more_effect_in_forks_has_the_larger_gap():
+    own = believe(POLICIES, RESULTS[:2], NOISE, SHARES)
+    first, second, third = (own.mean[int(policy, 2)] for policy in ("100", "010", "001"))
+    assert first > second > third
+
+
+def test_no_full_runs_are_refused():
+    with pytest.raises(ValueError, match="no full runs"):
+        believe(POLICIES, [result("fork", "100", 2.0, "0")], NOISE, SHARES)

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from tests.parity.search.world import CRITERIA, DESIGN, OWN
 
-from parity.search.power import confirmation, guarantee
+from parity.search.power import confirmation
+from tests.parity.search.world import CRITERIA, DESIGN, OWN
 
 
 def test_confirmations_share_the_error():
@@ -37,6 +37,7 @@ def test_the_expected_chance_is_the_mean_over_what_is_known_of_the_gap():
 
 
 def test_the_guarantee_names_error_margin_and_confirmations():
-    text = guarantee(OWN.error, 2, "1.5 %")
-    assert "2.5 %" in text and "1.5 %" in text and "2 times" in text
-    assert "once" in guarantee(OWN.error, 1, "1.5 %")
+    assert "2.5 %" in OWN.guarantee
+    assert "0.03 nats" in OWN.guarantee
+    assert "2 times" in OWN.guarantee
+    assert "once" in confirmation(DESIGN, CRITERIA, 0.03, 1).guarantee
