@@ -76,7 +76,7 @@ def plan_analysis(session: Session, job_id: str, question: Question) -> PlannedA
         raise ConflictError(f"job {job.id} is an analysis itself; explain job {job.analysis.explains}")
     if job.status not in JOB_ENDED:
         raise ConflictError(f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict")
-    arm = _candidate(job, question.candidate)
+    arm = candidate_of(job, question.candidate)
     verdict = next((each for each in job.verdicts if each.candidate == arm.name), None)
     if verdict is None:
         raise ConflictError(f"candidate {arm.name} of job {job.id} has no verdict, so there is no gap to explain; train the job again")
@@ -84,8 +84,8 @@ def plan_analysis(session: Session, job_id: str, question: Question) -> PlannedA
         raise ConflictError(
             f"candidate {arm.name} of job {job.id} passed: its gap is {_gap_words(verdict)}; to explain it all the same, set anyway: true"
         )
-    spec = _specification(job)
-    step = _step(arm, question.step, spec.schedule.steps)
+    spec = readable_spec(job)
+    step = kept_step(arm, question.step, spec.schedule.steps)
     if arm.runs:
         _subject(spec, arm, spec.run_of(spec.arms[arm.position], 0), question, step)  # before the parents, whose remedy is to train again
     parents = fork_parents(session, job, arm, step)[:MOST_PARENTS]
@@ -150,7 +150,7 @@ def submit_analysis(session: Session, job_id: str, question: Question, submitted
     for other in session.scalars(same):
         if (other.candidate, other.against, setup_from(other.setup)) == (arm.name, question.against, planned.setup):
             return other.job
-    whole = _specification(job)
+    whole = readable_spec(job)
     own = whole.arms[arm.position]
     spec = replace(
         whole,
@@ -220,11 +220,12 @@ def answer_of(session: Session, analysis: Analysis) -> Answer:
 
 def baseline_of(job: Job) -> RunSpec:
     """The specification of the baseline of the job of an analysis."""
-    spec = _specification(job)
+    spec = readable_spec(job)
     return spec.run_of(spec.baseline, 0)
 
 
-def _candidate(job: Job, name: str | None) -> Arm:
+def candidate_of(job: Job, name: str | None) -> Arm:
+    """A candidate of a job by its name; None: its only one. Raises InvalidError if there is none."""
     candidates = [arm for arm in job.arms if arm.role == "candidate"]
     names = ", ".join(arm.name for arm in candidates)
     if name is None and len(candidates) != 1:
@@ -235,14 +236,15 @@ def _candidate(job: Job, name: str | None) -> Arm:
     return arm
 
 
-def _specification(job: Job) -> JobSpec:
+def readable_spec(job: Job) -> JobSpec:
+    """The specification of a job. Raises ConflictError for one that this version cannot read."""
     try:
         return job_spec(job)
     except ValueError as error:
         raise ConflictError(f"this version cannot read the specification of job {job.id}; train it again") from error
 
 
-def _step(arm: Arm, wanted: int | None, steps: int) -> int:
+def kept_step(arm: Arm, wanted: int | None, steps: int) -> int:
     """The checkpoint to fork from: the one that is wanted, else the kept one nearest to 60 % of the steps."""
     kept = {step for run in arm.runs for step in (run.source or run).kept_checkpoints or () if step < steps}
     target = DEFAULT_SHARE * steps

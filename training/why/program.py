@@ -20,6 +20,7 @@ import numpy as np
 
 from training.device import describe
 from training.forks import Fork
+from training.segments import Arithmetic
 from training.spec import RunSpec
 from training.trainer import data
 from training.trainer.checkpoint import read_kept
@@ -46,30 +47,61 @@ class HeldOutMissingError(Exception):
     code = "HELD_OUT_MISSING"
 
 
-class Program:
-    """The kept checkpoints of a candidate's runs, and the programs that measure them."""
+class Checkpoints:
+    """The kept checkpoints of some runs, and the one program that trains their forks under any choice from a menu."""
 
     def __init__(
-        self, parents: Sequence[tuple[RunSpec, Path]], baseline: RunSpec | None, step: int, fork_steps: int, corpus: Corpus | None = None
+        self,
+        parents: Sequence[tuple[RunSpec, Path]],
+        arithmetics: tuple[Arithmetic, ...],
+        step: int,
+        fork_steps: int,
+        corpus: Corpus | None = None,
     ) -> None:
-        """`parents` are the specifications of the candidate's runs with the folders of their checkpoints; `baseline` None: bf16.
+        """`parents` are specifications of runs with the folders of their checkpoints.
 
-        Raises SpecError for what cannot be analysed, CheckpointNotFoundError and CheckpointRefusedError as for forks.
+        Raises CheckpointNotFoundError and CheckpointRefusedError as for forks.
         """
         self._parents, self._step, self._fork_steps = parents, step, fork_steps
         first = parents[0][0]
-        self._measured = subject(first, baseline, step, fork_steps)
         self._corpus = data.load(first.data) if corpus is None else corpus
         data.check_vocabulary(self._corpus, first.model.vocab_size)
         self._fast = describe().fast_bf16
-        self._model = menu_decoder(first.model, self._measured.arithmetics, fast_bf16=self._fast)
-        self._units = {unit.name: unit for unit in self._measured.units}
+        self._model = menu_decoder(first.model, arithmetics, fast_bf16=self._fast)
         self._states: dict[int, State] = {}
 
     @property
     def corpus(self) -> Corpus:
         """The data of the candidate's runs."""
         return self._corpus
+
+    def state(self, parent: int) -> State:
+        """The state of a parent at the checkpoint."""
+        if parent not in self._states:
+            spec, folder = self._parents[parent]
+            like = Run(spec, self._corpus, fast_bf16=self._fast).state
+            self._states[parent] = read_kept(folder, self._step, identity(spec, self._corpus), like)
+        return self._states[parent]
+
+    def fork(self, choice: Choice, parent: int, draw: int, alive: Callable[[], None] | None = None) -> float:
+        """The final loss of a fork of a parent."""
+        spec = self._parents[parent][0]
+        run = Run(spec, self._corpus, fast_bf16=self._fast, fork=Fork(parent=spec, step=self._step, draw=draw))
+        run.start_from(self.state(parent))
+        values = forked(self._model, run, run.state, choice, self._step, self._fork_steps, alive).losses
+        return _finite(float(values[self._fork_steps // 2 :].mean()), f"the loss of fork {draw}")
+
+
+class Program(Checkpoints):
+    """The kept checkpoints of a candidate's runs, and the programs that measure them."""
+
+    def __init__(
+        self, parents: Sequence[tuple[RunSpec, Path]], baseline: RunSpec | None, step: int, fork_steps: int, corpus: Corpus | None = None
+    ) -> None:
+        """`parents` are the candidate's runs; `baseline` None: bf16. Raises SpecError for what cannot be analysed."""
+        self._measured = subject(parents[0][0], baseline, step, fork_steps)
+        self._units = {unit.name: unit for unit in self._measured.units}
+        super().__init__(parents, self._measured.arithmetics, step, fork_steps, corpus)
 
     @cached_property
     def _held_out(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
@@ -82,14 +114,6 @@ class Program:
             f"the data have {len(self._corpus.validation)} held-out tokens, expected at least 2 batches of "
             f"{spec.data.tokens_per_step}; set data.validation_fraction and train again"
         )
-
-    def state(self, parent: int) -> State:
-        """The state of a parent at the checkpoint."""
-        if parent not in self._states:
-            spec, folder = self._parents[parent]
-            like = Run(spec, self._corpus, fast_bf16=self._fast).state
-            self._states[parent] = read_kept(folder, self._step, identity(spec, self._corpus), like)
-        return self._states[parent]
 
     def without(self, units: Sequence[str]) -> Choice:
         """The candidate's arithmetic with these units off."""
@@ -122,14 +146,6 @@ class Program:
         by_choice = sums.reshape(len(choices), -1, len(SUMS)).sum(axis=1)
         names = ["all", *self._units]
         return {name: [_finite(float(value), "a gradient") for value in row] for name, row in zip(names, by_choice, strict=True)}
-
-    def fork(self, choice: Choice, parent: int, draw: int, alive: Callable[[], None] | None = None) -> float:
-        """The final loss of a fork of a parent."""
-        spec = self._parents[parent][0]
-        run = Run(spec, self._corpus, fast_bf16=self._fast, fork=Fork(parent=spec, step=self._step, draw=draw))
-        run.start_from(self.state(parent))
-        values = forked(self._model, run, run.state, choice, self._step, self._fork_steps, alive).losses
-        return _finite(float(values[self._fork_steps // 2 :].mean()), f"the loss of fork {draw}")
 
 
 def _finite(value: float, what: str) -> float:
