@@ -34,10 +34,12 @@ from server.routes import (
     policies,
     remarks,
     runs,
+    searches,
     tokens,
     webhooks,
     why,
 )
+from server.searching import Searcher
 from server.settings import Settings
 from server.web import auth, problems, rules
 from server.web.context import Context
@@ -65,8 +67,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     context: Context = app.state.context
     deliverer = Deliverer(context.settings, context.database)
     context.broadcast.start()
+    searcher = Searcher(context.settings, context.database, lambda capability: context.doorbell.ring(capability, times=1))
     deliverer.start()
+    searcher.start()
     yield
+    searcher.close()
     deliverer.close()
     context.broadcast.close()
     context.database.close()
@@ -86,7 +91,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.context = context_of(settings)
     problems.install(app)
     about_runs = (runs, curves, gap, live, overlay)
-    about_jobs = (jobs, gate, overviews, remarks, why)
+    about_jobs = (jobs, gate, overviews, remarks, searches, why)
     for module in (*about_jobs, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens, webhooks):
         app.include_router(
             module.router,

@@ -64,7 +64,7 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
     engine = _maxtext if spec.engine == "maxtext" else _own_engine
     try:
         if request["analysis"] is not None:
-            analyse(request["analysis"], _spec, send)
+            analyse(request["analysis"], spec, _spec, send)
             send({"kind": "end"})
             return
         trained = engine(spec, request, send, own)

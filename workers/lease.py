@@ -15,12 +15,14 @@ from pydantic import ValidationError
 from sqlalchemy import ColumnElement, exists, func, select, update
 from sqlalchemy.orm import Session
 
+from parity.search.evaluations import evaluations_from
+from parity.search.setup import forks_of, setup_from
 from server.database import clock, run_tokens
 from server.database.states import RUN_ENDED
-from server.database.tables import Attempt, Job, Run, RunState, Worker
+from server.database.tables import Attempt, Job, Run, RunState, SearchStep, Worker
 from server.jobs import lifecycle
 from server.jobs.analyses import baseline_of, results_of
-from server.jobs.fingerprint import columns_of_reused, equal_run, fork_of, run_spec
+from server.jobs.fingerprint import columns_of_reused, equal_run, fork_of, job_spec, run_spec
 from server.jobs.workers import devices_fit, refused_recipe
 from training.forks import Fork
 from training.spec import RunSpec
@@ -36,12 +38,13 @@ class LeaseLostError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedAnalysis:
     """What an analysis measures: its setup as a document, the specifications of the candidate's runs by id, that of the baseline (None:
-    against bf16), and the results on record by key."""
+    against bf16), and the results on record by key. The forks of a search have `policies`, specifications by name."""
 
     setup: Mapping[str, Any]
     parents: Mapping[str, RunSpec]
     baseline: RunSpec | None
     results: Mapping[str, Any]
+    policies: Mapping[str, RunSpec] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,14 +128,34 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
 def _analysis(session: Session, run: Run) -> ClaimedAnalysis | None:
     """What a run of kind why measures; None for any other."""
     own = run.job.analysis
-    if own is None:
+    if run.kind != "why":
         return None
+    if own is None:
+        return _forks(session, run)
     return ClaimedAnalysis(
         setup=own.setup,
-        parents={parent: run_spec(session.get_one(Run, parent)) for parent in own.setup["parents"]},
+        parents=_parents(session, own.setup),
         baseline=baseline_of(run.job) if own.against == "baseline" else None,
         results=results_of(session, run.job_id),
     )
+
+
+def _forks(session: Session, run: Run) -> ClaimedAnalysis:
+    """The forks of a step of a search: its job has an arm for each policy."""
+    step = session.scalars(select(SearchStep).where(SearchStep.job_id == run.job_id)).one()
+    spec = job_spec(run.job)
+    setup = forks_of(setup_from(step.search.setup), evaluations_from(step.evaluations)).document()
+    return ClaimedAnalysis(
+        setup=setup,
+        parents=_parents(session, setup),
+        baseline=None,
+        policies={arm.name: spec.run_of(arm, run.replicate) for arm in spec.candidates},
+        results=results_of(session, run.job_id),
+    )
+
+
+def _parents(session: Session, setup: Mapping[str, Any]) -> Mapping[str, RunSpec]:
+    return {parent: run_spec(session.get_one(Run, parent)) for parent in setup["parents"]}
 
 
 def _fits(job: Job, worker: Worker) -> bool:

@@ -39,11 +39,15 @@ class ParentRequest(TypedDict):
 
 
 class AnalysisRequest(TypedDict):
-    """An analysis (`parity.why.setup`): the candidate's runs, the baseline's specification (None: bf16), and the results on record."""
+    """An analysis (`parity.why.setup`): the candidate's runs, the baseline's specification (None: bf16), and the results on record.
+
+    With `policies`, specifications by name, it trains the forks of a search (`parity.search.setup`) of the baseline's runs instead.
+    """
 
     setup: dict[str, Any]
     parents: list[ParentRequest]
     baseline: dict[str, Any] | None
+    policies: dict[str, dict[str, Any]] | None
     results: dict[str, Any]
 
 

@@ -153,6 +153,7 @@ class Supervisor:
             "setup": dict(own.setup),
             "parents": [{"spec": spec.document(), "folder": str(folders / run_id)} for run_id, spec in own.parents.items()],
             "baseline": None if own.baseline is None else own.baseline.document(),
+            "policies": None if own.policies is None else {name: spec.document() for name, spec in own.policies.items()},
             "results": dict(own.results),
         }
 

@@ -22,7 +22,7 @@ from parity.wording import did_you_mean
 
 app = typer.Typer()
 
-_AGAINST = ("baseline", "bf16")
+_AGAINST, _ORIGINS = ("baseline", "bf16"), ("baseline", "candidate")
 _LINE_SECONDS = 30.0
 _WHAT = "What to measure"
 
@@ -35,6 +35,9 @@ def why(
     ] = None,
     against: Annotated[
         str, typer.Option(metavar="WHAT", rich_help_panel=_WHAT, help="What a unit has that is off: baseline, or bf16.")
+    ] = "baseline",
+    origin: Annotated[
+        str, typer.Option(metavar="ARM", rich_help_panel=_WHAT, help="Whose checkpoints are forked: baseline, or candidate.")
     ] = "baseline",
     step: Annotated[
         int | None,
@@ -65,7 +68,17 @@ def why(
     """
     if against not in _AGAINST:
         raise UsageError(f"--against is {against!r}, expected baseline or bf16{did_you_mean(against, _AGAINST)}")
-    question = {"candidate": candidate, "against": against, "step": step, "fork_steps": fork_steps, "budget": budget, "anyway": anyway}
+    if origin not in _ORIGINS:
+        raise UsageError(f"--origin is {origin!r}, expected baseline or candidate{did_you_mean(origin, _ORIGINS)}")
+    question = {
+        "candidate": candidate,
+        "against": against,
+        "origin": origin,
+        "step": step,
+        "fork_steps": fork_steps,
+        "budget": budget,
+        "anyway": anyway,
+    }
     progress = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
     with Client(server, token) as client:
         analysis = job if _is_analysis(client, job) else None

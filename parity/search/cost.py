@@ -49,7 +49,15 @@ def modelled_times(space: Space, shape: Shape) -> NDArray[np.float64]:
     if not 1.0 < shape.end_to_end <= slow / fast:
         raise ValueError(f"end_to_end is {shape.end_to_end:g}, expected more than 1 and at most {slow / fast:g}, the GEMMs' own ratio")
     other = (slow - shape.end_to_end * fast) / (shape.end_to_end - 1.0)
-    gemms = (sum(_time(shape, place, space.overrides(policy)) for place in places) for policy in all_policies(space.size))
+    alike: dict[tuple[bool, ...], tuple[tuple[int, str, str], int]] = {}  # places that the same switches reach, and their weights
+    for place in places:
+        reached = tuple(_reaches(switch.override, place, shape.n_layers) for switch in space.switches)
+        first, weight = alike.get(reached, (place, 0))
+        alike[reached] = first, weight + shape.weights[place[1]]
+    gemms = (
+        sum(weight * _time(shape, place, overrides) for place, weight in alike.values())
+        for overrides in map(space.overrides, all_policies(space.size))
+    )
     return (np.fromiter(gemms, np.float64) + other) / (slow + other)
 
 
@@ -67,7 +75,7 @@ def measured_times(space: Space, baseline_seconds: float, gains: Mapping[str, fl
 
 
 def _time(shape: Shape, place: tuple[int, str, str], overrides: Sequence[Mapping[str, Any]]) -> float:
-    """FLOPs over throughput of one GEMM, averaged over the steps; the last override that reaches a step has its format."""
+    """1 / throughput of one GEMM, averaged over the steps; the last override that reaches a step has its format."""
     starts = sorted({0, *(int(each.get("from_step", 0)) for each in overrides)})
     total = 0.0
     for start, end in zip(starts, [*starts[1:], shape.steps], strict=True):
@@ -76,14 +84,14 @@ def _time(shape: Shape, place: tuple[int, str, str], overrides: Sequence[Mapping
             if "recipe" in each and each.get("from_step", 0) <= start and _reaches(each, place, shape.n_layers):
                 recipe = each["recipe"]
         total += (end - start) / shape.steps / _throughput(shape, recipe)
-    return shape.weights[place[1]] * total
+    return total
 
 
 def _reaches(override: Mapping[str, Any], place: tuple[int, str, str], n_layers: int) -> bool:
     block, projection, gemm = place
     return (
         ("blocks" not in override or any(first <= block <= last for first, last in map(_range_of(n_layers), override["blocks"])))
-        and projection in override["projections"]
+        and ("projections" not in override or projection in override["projections"])
         and ("gemms" not in override or gemm in override["gemms"])
     )
 

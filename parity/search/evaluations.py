@@ -9,8 +9,9 @@ A loss is the mean over the late window in nats. The values are the runner's: a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from parity.search.policies import Policy
 
@@ -44,3 +45,18 @@ class Outcome:
     policy: Policy | None
     reason: str
     confirmations: int
+
+
+def documents(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
+    """Evaluations as JSON-able values; `evaluations_from` gives them back."""
+    return [asdict(each) for each in evaluations]
+
+
+def evaluations_from(rows: Sequence[Mapping[str, Any]]) -> tuple[Evaluation, ...]:
+    """The evaluations of `documents`."""
+    return tuple(Evaluation(**row) for row in rows)
+
+
+def results_from(evaluations: Sequence[Evaluation], rows: Sequence[Mapping[str, Any]]) -> tuple[Result, ...]:
+    """The results of evaluations, each a mapping of value, se and passed."""
+    return tuple(Result(evaluation=own, **row) for own, row in zip(evaluations, rows, strict=True))

@@ -1,10 +1,10 @@
 """The answer of an analysis as a document: the parts of the effect with intervals, what is named, and what stays unexplained.
 
 named         the smallest guilty clusters, each with what switching it off gains and what it costs alone
-unexplained   whole - sum of what switching off each named cluster gains; its interval counts that all of them share the unchanged forks:
+unexplained   whole - sum of what switching off each named cluster gains; its interval counts that all of them share the forks with everything on:
               (1 - m) U - E + sum W_i,  variance = s^2 / P^2 sum over p of ((1 - m)^2 / n_u + 1 / n_e + sum 1 / n_i)
 
-The effect is that of switching everything off at the checkpoint, not the gap of the full runs: what built up before the checkpoint stays in
+The effect is that of everything on after the checkpoint, not the gap of the full runs: what builds up before the checkpoint is not in
 the weights. The sign of an effect is reported, and naming is two-sided: weights that have adapted to a fault may end worse without it.
 """
 
@@ -86,7 +86,7 @@ class GradientDocument(TypedDict):
 
 
 class Answer(TypedDict):
-    """What an analysis has measured so far; parts that are not complete are null. `effect` is unchanged minus everything off, by forks.
+    """What an analysis has measured so far; parts that are not complete are null. `effect` is everything on minus everything off, by forks.
 
     `untested` are parts of guilty clusters that were not tested: `stopped` says whether the largest cost was reached.
     """

@@ -5,8 +5,8 @@ gradients   for one batch the sums over the gradient of all units, and of each u
 fork        the final loss of one fork: `without CLUSTER` or `alone CLUSTER`, of one parent, with one draw of random numbers
 
 Each measurement has a key, by which its result is stored once. The same results give the same next measurement, so an analysis that was
-killed goes on where it was. `alone` of all units is the unchanged candidate, `without` all units is the candidate with everything switched
-off: their forks measure the noise of forks, and their difference is the whole effect at the checkpoint.
+killed goes on where it was. `alone` of all units is everything on, the candidate's arithmetic, `without` all units is everything off:
+their forks measure the noise of forks, and their difference is the whole effect at the checkpoint.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ClusterEffect:
 class Search:
     """The search so far: `pending` forks of the next cluster; `stopped` if a further cluster would cost more than the plan allows.
 
-    `noise` and `guilt` are None before the unchanged forks are complete. `effects` are those of `guilt.tested`, by cluster.
+    `noise` and `guilt` are None before the forks with everything on and off are complete. `effects` are those of `guilt.tested`, by cluster.
     """
 
     noise: ForkNoise | None
@@ -129,8 +129,8 @@ def search(setup: Setup, results: Results) -> Search:
     pending = [each for each in (*arm_forks(setup, "alone", root), *arm_forks(setup, "without", root)) if each.key not in results]
     if pending:
         return Search(noise=None, guilt=None, effects={}, pending=tuple(pending), stopped=False)
-    unchanged, everything = arm_losses(setup, results, "alone", root), arm_losses(setup, results, "without", root)
-    noise = fork_noise([unchanged, everything])
+    on, off = arm_losses(setup, results, "alone", root), arm_losses(setup, results, "without", root)
+    noise = fork_noise([on, off])
     effects: dict[Cluster, ClusterEffect] = {}
     plan = setup.plan
     spent, stopped = plan.least_steps, False
@@ -138,7 +138,7 @@ def search(setup: Setup, results: Results) -> Search:
     def p_of(cluster: Cluster) -> float | None:
         nonlocal spent, stopped
         if cluster == root:
-            whole = effect(unchanged, everything, noise)
+            whole = effect(on, off, noise)
             effects[cluster] = ClusterEffect(cluster=cluster, without=whole, alone=whole)
             return whole.p()
         forks = [*arm_forks(setup, "without", cluster), *arm_forks(setup, "alone", cluster)]
@@ -150,8 +150,8 @@ def search(setup: Setup, results: Results) -> Search:
         pending.extend(each for each in forks if each.key not in results)
         if pending:
             return None
-        without = effect(unchanged, arm_losses(setup, results, "without", cluster), noise)
-        alone = effect(arm_losses(setup, results, "alone", cluster), everything, noise)
+        without = effect(on, arm_losses(setup, results, "without", cluster), noise)
+        alone = effect(arm_losses(setup, results, "alone", cluster), off, noise)
         effects[cluster] = ClusterEffect(cluster=cluster, without=without, alone=alone)
         return both_ways(without.p(), alone.p())
 

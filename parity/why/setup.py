@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from parity.why.plan import WhyPlan
 
 FORK_STEPS = 60  # a fork's offset is one draw that saturates within some 60 steps
-FORKS_OF_AN_ARM, NOISE_FORKS = 6, 12  # over all parents
+FORKS_OF_AN_ARM, NOISE_FORKS = 3, 9  # over all parents
 BATCHES, GRADIENT_BATCHES, SEEDS = 8, 4, 2
 ALPHA = 0.05
+Origin = Literal["baseline", "candidate"]
+"""Whose checkpoints are forked: the baseline's, into which units are put, or the candidate's, out of which they are taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,7 @@ class Setup:
     fork_step: int
     fork_steps: int
     pair_steps: int
+    origin: Origin
     noise_draws: int
     draws: int
     batches: int = BATCHES
@@ -67,6 +70,7 @@ def make_setup(
     parents: tuple[str, ...],
     fork_step: int,
     run_steps: int,
+    origin: Origin = "baseline",
     fork_steps: int | None = None,
     most_steps: float | None = None,
 ) -> Setup:
@@ -84,6 +88,7 @@ def make_setup(
         fork_step=fork_step,
         fork_steps=length,
         pair_steps=2 * run_steps,
+        origin=origin,
         noise_draws=-(-NOISE_FORKS // len(parents)),
         draws=-(-FORKS_OF_AN_ARM // len(parents)),
     )

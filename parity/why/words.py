@@ -36,7 +36,8 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     yield f"gap of the full runs: {gap_words(plan['gap'])}"
     parents = count(len(plan["parents"]), "run")
     units = count(len(plan["units"]), "unit")
-    yield f"measures: {units} (GEMM of a layer) at step {plan['fork_step']:,} of {parents}, by forks of {plan['fork_steps']} steps"
+    where = f"at step {plan['fork_step']:,} of {parents} of the {plan['origin']}"
+    yield f"measures: {units} (GEMM of a layer) {where}, by forks of {plan['fork_steps']} steps"
     share = percent(plan["steps_for_one"] / plan["pair_steps"])
     time = f"; about {age_in_words(plan['seconds'])}" if plan["seconds"] is not None else ""
     yield (
@@ -66,12 +67,12 @@ def answer_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterator
 
 
 def _fork_lines(plan: Mapping[str, Any], answer: Mapping[str, Any], effect: Mapping[str, float]) -> Iterator[str]:
-    yield f"effect at step {plan['fork_step']:,}: switching all units off gains {nats(effect)} nats in {plan['fork_steps']} steps"
+    yield f"effect at step {plan['fork_step']:,}: with all units on the loss is {nats(effect)} nats higher after {plan['fork_steps']} steps"
     gap = plan["gap"]["gap"]
     if gap and answer["named"]:
         yield f"  {percent(effect['value'] / gap)} of the gap; the rest built up before this checkpoint, or takes longer to show"
     for each in answer["named"]:
-        yield f"named: {label(each['units'])}: switching it off gains {nats(each['without'])}, alone it costs {nats(each['alone'])}"
+        yield f"named: {label(each['units'])}: alone it costs {nats(each['alone'])}, switching it off gains {nats(each['without'])}"
     if not answer["named"]:
         yield "named: none; the effect cannot be told from the noise of forks"
     if answer["named"]:

@@ -39,6 +39,8 @@ API: Mapping[str, str] = {
     "job_tags": "select, insert, delete",
     "jobs": f"select, insert, {_JOB_PROGRESS}, update (gate_groups, look, look_candidates)",
     "runs": f"select, insert, {_RUN_PROGRESS}",
+    "search_steps": "select, insert, update (results)",
+    "searches": "select, insert, update (state, policy, message, finished_at)",
     "sign_offs": "select, insert, update (revoked_at, revoked_by, revoke_reason)",
     "tokens": "select, insert, update",
     "verdicts": "select, insert",
@@ -67,6 +69,9 @@ WORKER: Mapping[str, str] = {
     "job_tags": "",
     "jobs": f"select, {_JOB_PROGRESS}",
     "runs": f"select, {_RUN_PROGRESS}",
+    # What a search queues is the API's.
+    "search_steps": "select",
+    "searches": "select",
     # Workers, which run strangers' job files, accept no verdict.
     "sign_offs": "",
     "tokens": "select (id, max_running)",

@@ -22,7 +22,8 @@ JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
 AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", "lost", "released"]
 Role = Literal["baseline", "candidate"]
-RunKind = Literal["full", "noise", "fork", "why"]
+RunKind = Literal["full", "noise", "fork", "why", "pilot"]
+SearchState = Literal["running", "found", "none", "failed", "cancelled"]
 Against = Literal["baseline", "bf16"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
@@ -188,7 +189,8 @@ class Run(Base):
     A run of `kind` noise stops after `planned_steps`, before the end of its schedule: it measures run noise and is never judged.
     A run of `kind` fork starts from the checkpoint of step `fork_step` of the run `forked_from`, and is never judged either. Its record
     begins at that step: the steps before it are its parent's. A run of `kind` why measures what an `Analysis` needs and has no curve; it
-    has the first of the analysed runs in `forked_from`, and its steps are the cost of its measurements.
+    has the first of the analysed runs in `forked_from`, and its steps are the cost of its measurements. A run of `kind` pilot is a full run
+    of a policy that a search tries; it is never judged.
     """
 
     __tablename__ = "runs"
@@ -270,6 +272,51 @@ class AnalysisResult(Base):
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[Any] = mapped_column(JSON)
+
+
+class Search(Base):
+    """A search for the fastest policy inside the margin: the job that it starts from, its candidate, and its plan.
+
+    `setup` is `parity.search.setup.SearchSetup` as a document. `question` is that of the candidate, by which further searches are refused
+    once one has used a confirmation. `policy` is the confirmed one, set with the state `found`.
+    """
+
+    __tablename__ = "searches"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    base_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    candidate: Mapped[str]
+    question: Mapped[str] = mapped_column(index=True)
+    setup: Mapped[dict[str, Any]]
+    state: Mapped[SearchState] = mapped_column(String(32), index=True)
+    policy: Mapped[str | None]
+    message: Mapped[str | None] = mapped_column(Text)
+    priority: Mapped[int] = mapped_column(default=0)
+    max_run_seconds: Mapped[float | None]
+    submitted_by: Mapped[str | None]
+    created_at: Mapped[float]
+    finished_at: Mapped[float | None]
+
+    base: Mapped[Job] = relationship()
+    steps: Mapped[list[SearchStep]] = relationship(order_by="SearchStep.number", back_populates="search")
+
+
+class SearchStep(Base):
+    """A step of a search: a job that evaluates policies. `results` are set when the job has ended and the step has its losses or verdict;
+    a step without them whose job has ended was given up. Rows are only added."""
+
+    __tablename__ = "search_steps"
+
+    search_id: Mapped[str] = mapped_column(ForeignKey("searches.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), unique=True)
+    evaluations: Mapped[Any] = mapped_column(JSON)
+    results: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    cost: Mapped[float]
+    created_at: Mapped[float]
+
+    search: Mapped[Search] = relationship(back_populates="steps")
+    job: Mapped[Job] = relationship()
 
 
 class Attempt(Base):

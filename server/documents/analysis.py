@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from sqlalchemy.orm import Session
 
+from parity.why.setup import Origin
 from server.database.tables import Against, Analysis, JobStatus
 from server.jobs.analyses import PlannedAnalysis, answer_of, plan_of
 
@@ -35,6 +36,7 @@ class AnalysisPlan:
     explains_name: str
     candidate: str
     against: Against
+    origin: Origin
     gap: ExplainedGap
     units: list[str]
     ingredients: list[str]
@@ -72,6 +74,7 @@ def plan_document(planned: PlannedAnalysis) -> AnalysisPlan:
         explains_name=planned.job.name,
         candidate=planned.arm.name,
         against=planned.against,
+        origin=setup.origin,
         gap=ExplainedGap(verdict=verdict.outcome, gap=verdict.gap, low=verdict.ci_low, high=verdict.ci_high),
         units=list(setup.units),
         ingredients=list(setup.ingredients),

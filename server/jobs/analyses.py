@@ -18,14 +18,14 @@ from sqlalchemy.orm import Session
 
 from parity.judging.document_types import GapDocument
 from parity.why.answer import Answer, answer
-from parity.why.setup import Setup, make_setup, setup_from
+from parity.why.setup import Origin, Setup, make_setup, setup_from
 from parity.wording import interval_words, signed
 from server.database import tables
 from server.database.lookup import find_job
 from server.database.states import JOB_ENDED, JOB_OPEN
 from server.database.tables import Against, Analysis, AnalysisResult, Arm, Job, Run, Verdict
 from server.errors import ConflictError, InvalidError, NotFoundError
-from server.jobs.fingerprint import job_spec, run_spec
+from server.jobs.fingerprint import job_spec
 from server.jobs.forks import fork_parents
 from server.jobs.submit import Order, announce_new
 from training.rules import SpecError
@@ -42,13 +42,14 @@ FORKS_OVER_RERUNS = 1 / 8  # the spread of forks of one checkpoint, as a share o
 class Question:
     """What to explain: a candidate of a job (None: its only one), and how.
 
-    `against`: what a unit takes that is off. `step`: the kept checkpoint (None: the one nearest to 60 % of the steps). `fork_steps` and
-    `budget` (the largest cost, in steps of training) have defaults. `anyway`: also explain a gap that passed, or one that the forks
-    probably cannot see.
+    `against`: what a unit takes that is off. `origin`: whose checkpoints are forked. `step`: the kept checkpoint (None: the one nearest to
+    60 % of the steps). `fork_steps` and `budget` (the largest cost, in steps of training) have defaults. `anyway`: also explain a gap that
+    passed, or one that the forks probably cannot see.
     """
 
     candidate: str | None = None
     against: Against = "baseline"
+    origin: Origin = "baseline"
     step: int | None = None
     fork_steps: int | None = None
     budget: float | None = None
@@ -76,7 +77,7 @@ def plan_analysis(session: Session, job_id: str, question: Question) -> PlannedA
         raise ConflictError(f"job {job.id} is an analysis itself; explain job {job.analysis.explains}")
     if job.status not in JOB_ENDED:
         raise ConflictError(f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict")
-    arm = _candidate(job, question.candidate)
+    arm = candidate_of(job, question.candidate)
     verdict = next((each for each in job.verdicts if each.candidate == arm.name), None)
     if verdict is None:
         raise ConflictError(f"candidate {arm.name} of job {job.id} has no verdict, so there is no gap to explain; train the job again")
@@ -84,12 +85,11 @@ def plan_analysis(session: Session, job_id: str, question: Question) -> PlannedA
         raise ConflictError(
             f"candidate {arm.name} of job {job.id} passed: its gap is {_gap_words(verdict)}; to explain it all the same, set anyway: true"
         )
-    spec = _specification(job)
-    step = _step(arm, question.step, spec.schedule.steps)
-    if arm.runs:
-        _subject(spec, arm, spec.run_of(spec.arms[arm.position], 0), question, step)  # before the parents, whose remedy is to train again
-    parents = fork_parents(session, job, arm, step)[:MOST_PARENTS]
-    measured = _subject(spec, arm, run_spec(parents[0]), question, step)
+    spec = readable_spec(job)
+    forked = arm if question.origin == "candidate" else job.arms[0]
+    step = kept_step(forked, question.step, spec.schedule.steps)
+    measured = _subject(spec, arm, question, step)  # before the parents, whose remedy is to train again
+    parents = fork_parents(session, job, forked, step)[:MOST_PARENTS]
     try:
         setup = make_setup(
             units=tuple(unit.name for unit in measured.units),
@@ -97,6 +97,7 @@ def plan_analysis(session: Session, job_id: str, question: Question) -> PlannedA
             parents=tuple(parent.id for parent in parents),
             fork_step=step,
             run_steps=spec.schedule.steps,
+            origin=question.origin,
             fork_steps=question.fork_steps,
             most_steps=question.budget,
         )
@@ -150,7 +151,7 @@ def submit_analysis(session: Session, job_id: str, question: Question, submitted
     for other in session.scalars(same):
         if (other.candidate, other.against, setup_from(other.setup)) == (arm.name, question.against, planned.setup):
             return other.job
-    whole = _specification(job)
+    whole = readable_spec(job)
     own = whole.arms[arm.position]
     spec = replace(
         whole,
@@ -220,11 +221,12 @@ def answer_of(session: Session, analysis: Analysis) -> Answer:
 
 def baseline_of(job: Job) -> RunSpec:
     """The specification of the baseline of the job of an analysis."""
-    spec = _specification(job)
+    spec = readable_spec(job)
     return spec.run_of(spec.baseline, 0)
 
 
-def _candidate(job: Job, name: str | None) -> Arm:
+def candidate_of(job: Job, name: str | None) -> Arm:
+    """A candidate of a job by its name; None: its only one. Raises InvalidError if there is none."""
     candidates = [arm for arm in job.arms if arm.role == "candidate"]
     names = ", ".join(arm.name for arm in candidates)
     if name is None and len(candidates) != 1:
@@ -235,21 +237,23 @@ def _candidate(job: Job, name: str | None) -> Arm:
     return arm
 
 
-def _specification(job: Job) -> JobSpec:
+def readable_spec(job: Job) -> JobSpec:
+    """The specification of a job. Raises ConflictError for one that this version cannot read."""
     try:
         return job_spec(job)
     except ValueError as error:
         raise ConflictError(f"this version cannot read the specification of job {job.id}; train it again") from error
 
 
-def _step(arm: Arm, wanted: int | None, steps: int) -> int:
+def kept_step(arm: Arm, wanted: int | None, steps: int) -> int:
     """The checkpoint to fork from: the one that is wanted, else the kept one nearest to 60 % of the steps."""
     kept = {step for run in arm.runs for step in (run.source or run).kept_checkpoints or () if step < steps}
     target = DEFAULT_SHARE * steps
     return wanted if wanted is not None else min(kept, key=lambda step: abs(step - target), default=max(1, round(target)))
 
 
-def _subject(spec: JobSpec, arm: Arm, candidate: RunSpec, question: Question, step: int) -> Measured:
+def _subject(spec: JobSpec, arm: Arm, question: Question, step: int) -> Measured:
+    candidate = spec.run_of(spec.arms[arm.position], 0)
     baseline = spec.run_of(spec.baseline, 0) if question.against == "baseline" else None
     length = min(candidate.schedule.steps - step, 1) if question.fork_steps is None else question.fork_steps
     try:

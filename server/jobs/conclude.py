@@ -106,13 +106,14 @@ def decide(session: Session, job_id: str) -> Outcome:
 
 
 def end_of_forks(job: Job) -> Outcome:
-    """How a job of forks ends: without a verdict, complete if every fork finished, else with the reason of the first that did not."""
+    """How a job of forks or of a search's pilot ends: without a verdict, complete if every run finished, else with the reason of the first
+    that did not."""
     short = [run for run in job.runs if run.state != "finished"]
     if not short:
         return Outcome(verdicts=(), complete=True)
     first = short[0]
     why = f"{first.code}: {first.message}" if first.code else f"it was {first.state}"
-    message = f"{len(short)} of {len(job.runs)} forks did not finish; run {first.id} of arm {first.arm.name}: {why}"
+    message = f"{len(short)} of {len(job.runs)} runs did not finish; run {first.id} of arm {first.arm.name}: {why}"
     return Outcome(verdicts=(), code=first.code or "CANCELLED", message=message)
 
 

@@ -111,6 +111,7 @@ def unsound(session: Session, run: Run) -> str | None:
             "noise": "was stopped early to measure run noise",
             "fork": f"is a fork of run {run.forked_from}",
             "why": "measured the parts of a gap",
+            "pilot": "is a pilot of a search",
         }
         return f"run {run.id} {whys[run.kind]}"
     if run.code is not None:

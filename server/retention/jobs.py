@@ -6,7 +6,7 @@ the order of steps, so the window of the verdict goes last; their runs' messages
 A judged job that counts as a look at its question (`server.jobs.ledger`) keeps its own row, arms, runs, verdicts, tags, notes and
 sign-offs, without curves: if looks could be forgotten, a question could be judged again until it passes.
 
-Kept: open jobs, jobs with a run that belongs to a named baseline, whose curve a run of another job reuses or from which one is forked,
+Kept: open jobs, jobs of a search, which are its record, jobs with a run that belongs to a named baseline, whose curve a run of another job reuses or from which one is forked,
 and jobs with a delivery that is still to be sent. What belongs to a job is read from the foreign keys of the tables, so a new table needs
 no line here.
 """
@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session, aliased
 
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
-from server.database.tables import Base, BaselineRun, Chunk, ChunkColumn, Job, Run, WebhookDelivery
+from server.database.tables import Base, BaselineRun, Chunk, ChunkColumn, Job, Run, Search, SearchStep, WebhookDelivery
 from server.retention import curves
 from server.retention.batch import Batch
 
@@ -71,6 +71,9 @@ def _unneeded(cutoff: float) -> Select[str]:
     uses = or_(user.reused_from == Run.id, user.forked_from == Run.id)
     reused = own.where(select(user.id).where(uses, user.job_id != Job.id).exists())
     to_send = select(WebhookDelivery.id).where(WebhookDelivery.job_id == Job.id, WebhookDelivery.state == "pending")
+    of_search = or_(
+        select(SearchStep.job_id).where(SearchStep.job_id == Job.id).exists(), select(Search.id).where(Search.base_id == Job.id).exists()
+    )
     has_curves = own.where(or_(Run.reused_from.is_not(None), select(Chunk.run_id).where(Chunk.run_id == Run.id).exists()))
     return select(Job.id).where(
         or_(~_IS_A_LOOK, has_curves.exists()),
@@ -79,6 +82,7 @@ def _unneeded(cutoff: float) -> Select[str]:
         ~named.exists(),
         ~reused.exists(),
         ~to_send.exists(),
+        ~of_search,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 from fastapi import APIRouter, Response
 from pydantic import Field
 
+from parity.why.setup import Origin
 from server.database.tables import Against
 from server.documents.analysis import AnalysisDocument, AnalysisPlan, analysis_document, plan_document
 from server.jobs.analyses import Question, analysis_of, plan_analysis, submit_analysis
@@ -23,7 +24,7 @@ _MOST_STEPS = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyRequest:
-    """Which candidate to explain (null: the job's only one), and what a unit takes that is off.
+    """Which candidate to explain (null: the job's only one), what a unit takes that is off, and whose checkpoints are forked.
 
     `step`: a kept checkpoint (null: the one nearest to 60 % of the steps). `fork_steps` and `budget`, the largest cost in steps of
     training, have defaults. `anyway`: also explain a gap that passed, or one that forks probably cannot see.
@@ -33,6 +34,7 @@ class WhyRequest:
 
     candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     against: Against = "baseline"
+    origin: Origin = "baseline"
     step: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
     fork_steps: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
     budget: Annotated[float, Field(gt=0, le=_MOST_STEPS, allow_inf_nan=False)] | None = None
@@ -44,6 +46,7 @@ class WhyRequest:
         return Question(
             candidate=self.candidate,
             against=self.against,
+            origin=self.origin,
             step=self.step,
             fork_steps=self.fork_steps,
             budget=self.budget,

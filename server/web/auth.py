@@ -25,6 +25,7 @@ from server.database.lookup import find_job, find_run
 from server.database.run_tokens import RunToken
 from server.database.tables import BrowserSession, Token
 from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyError, UnauthorizedError
+from server.searches.record import find_search
 from server.settings import Settings
 from server.web.context import Context, InContext
 from server.web.rules import RULES, SCOPES, Rule, Scope
@@ -240,15 +241,21 @@ def _check_scope(rule: Rule, sender: Principal) -> None:
 def _check_owner(context: Context, rule: Rule, sender: Principal, path: Mapping[str, Any]) -> None:
     """ForbiddenError unless the sender's principal submitted the job in the path, or the job of the run in the path."""
     with context.database.read() as session:
-        job = find_job(session, path["job_id"]) if "job_id" in path else find_run(session, path["run_id"]).job
-        owner = job.submitted_by
+        what, owner = _owned(session, path)
         if owner != sender.id:
             name = session.scalar(select(Token.name).where(Token.id == owner))
             who = f"token {name!r} submitted" if name else "no token submitted"
             also = "" if rule.trainer == "no" else ", the token that the run's trainer got when it attached,"
-            raise ForbiddenError(
-                f"token {sender.name!r} may not change job {job.id}, which {who}; expected that token{also} or scope admin"
-            )
+            raise ForbiddenError(f"token {sender.name!r} may not change {what}, which {who}; expected that token{also} or scope admin")
+
+
+def _owned(session: Session, path: Mapping[str, Any]) -> tuple[str, str | None]:
+    """What the ids in a path name, and the principal that submitted it."""
+    if "search_id" in path:
+        search = find_search(session, path["search_id"])
+        return f"search {search.id}", search.submitted_by
+    job = find_job(session, path["job_id"]) if "job_id" in path else find_run(session, path["run_id"]).job
+    return f"job {job.id}", job.submitted_by
 
 
 def _check_another(context: Context, sender: Principal, path: Mapping[str, Any]) -> None:

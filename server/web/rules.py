@@ -19,7 +19,7 @@ class Rule:
     """What an operation requires. Scope `admin` is always enough; `submit` and `approve` include `view`.
 
     `scopes`: the token must have one of them; empty: no token is needed. `of_owner`: the token must also belong to the principal that
-    submitted the job in the path, or the job of the run in the path; `by_another`: it must not, with scope admin neither. `trainer`: that
+    submitted the job or search in the path, or the job of the run in the path; `by_another`: it must not, with scope admin neither. `trainer`: that
     run's own token is enough instead, if its attempt is live; `any`: also if it has ended, for the caller to learn that from the response.
     """
 
@@ -73,6 +73,11 @@ RULES: Mapping[str, Rule] = {
     "GET /api/v1/jobs/{job_id}/why": _READ,
     "POST /api/v1/jobs/{job_id}/why": _SUBMIT,
     "POST /api/v1/jobs/{job_id}/why:plan": _READ,
+    "POST /api/v1/jobs/{job_id}/searches": _SUBMIT,
+    "POST /api/v1/jobs/{job_id}/searches:plan": _READ,
+    "GET /api/v1/searches/{search_id}": _READ,
+    "POST /api/v1/searches/{search_id}:cancel": _OWN_JOB,
+    "POST /api/v1/searches/{search_id}:resume": _OWN_JOB,
     "GET /api/v1/jobs/{job_id}/events": _READ,
     "GET /api/v1/jobs/{job_id}/verdict": _READ,
     "GET /api/v1/jobs/{job_id}/verdict.{kind}": _READ,

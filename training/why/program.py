@@ -20,6 +20,7 @@ import numpy as np
 
 from training.device import describe
 from training.forks import Fork
+from training.segments import Arithmetic
 from training.spec import RunSpec
 from training.trainer import data
 from training.trainer.checkpoint import read_kept
@@ -46,34 +47,71 @@ class HeldOutMissingError(Exception):
     code = "HELD_OUT_MISSING"
 
 
-class Program:
-    """The kept checkpoints of a candidate's runs, and the programs that measure them."""
+class Checkpoints:
+    """The kept checkpoints of some runs, and the one program that trains their forks under any choice from a menu."""
 
     def __init__(
-        self, parents: Sequence[tuple[RunSpec, Path]], baseline: RunSpec | None, step: int, fork_steps: int, corpus: Corpus | None = None
+        self,
+        parents: Sequence[tuple[RunSpec, Path]],
+        arithmetics: tuple[Arithmetic, ...],
+        step: int,
+        fork_steps: int,
+        corpus: Corpus | None = None,
     ) -> None:
-        """`parents` are the specifications of the candidate's runs with the folders of their checkpoints; `baseline` None: bf16.
+        """`parents` are specifications of runs with the folders of their checkpoints.
 
-        Raises SpecError for what cannot be analysed, CheckpointNotFoundError and CheckpointRefusedError as for forks.
+        Raises CheckpointNotFoundError and CheckpointRefusedError as for forks.
         """
         self._parents, self._step, self._fork_steps = parents, step, fork_steps
         first = parents[0][0]
-        self._measured = subject(first, baseline, step, fork_steps)
         self._corpus = data.load(first.data) if corpus is None else corpus
         data.check_vocabulary(self._corpus, first.model.vocab_size)
         self._fast = describe().fast_bf16
-        menu = self._measured.arithmetics
-        self._model = menu_decoder(first.model, menu, fast_bf16=self._fast)
-        # Only held-out losses are measured without an ingredient; those arithmetics come last, and fewer branches compile faster.
-        taken = 1 + int(max(self._measured.own.max(), self._measured.off.max()))
-        self._trained = menu_decoder(first.model, menu[:taken], fast_bf16=self._fast)
-        self._units = {unit.name: unit for unit in self._measured.units}
+        self._trained = menu_decoder(first.model, arithmetics, fast_bf16=self._fast)
         self._states: dict[int, State] = {}
 
     @property
     def corpus(self) -> Corpus:
         """The data of the candidate's runs."""
         return self._corpus
+
+    def state(self, parent: int) -> State:
+        """The state of a parent at the checkpoint."""
+        if parent not in self._states:
+            spec, folder = self._parents[parent]
+            like = Run(spec, self._corpus, fast_bf16=self._fast).state
+            self._states[parent] = read_kept(folder, self._step, identity(spec, self._corpus), like)
+        return self._states[parent]
+
+    def fork(self, choice: Choice, parent: int, draw: int, alive: Callable[[], None] | None = None) -> float:
+        """The final loss of a fork of a parent."""
+        spec = self._parents[parent][0]
+        run = Run(spec, self._corpus, fast_bf16=self._fast, fork=Fork(parent=spec, step=self._step, draw=draw))
+        run.start_from(self.state(parent))
+        values = forked(self._trained, run, run.state, choice, self._step, self._fork_steps, alive).losses
+        return _finite(float(values[self._fork_steps // 2 :].mean()), f"the loss of fork {draw}")
+
+
+class Program(Checkpoints):
+    """What the units of a candidate do at these checkpoints: held-out losses and gradients besides forks."""
+
+    def __init__(
+        self,
+        parents: Sequence[tuple[RunSpec, Path]],
+        candidate: RunSpec,
+        baseline: RunSpec | None,
+        step: int,
+        fork_steps: int,
+        corpus: Corpus | None = None,
+    ) -> None:
+        """`parents` are runs of the baseline or of the candidate; `baseline` None: bf16. Raises SpecError for what cannot be analysed."""
+        self._measured = subject(candidate, baseline, step, fork_steps)
+        self._units = {unit.name: unit for unit in self._measured.units}
+        menu = self._measured.arithmetics
+        # Only held-out losses are measured without an ingredient; those arithmetics come last, and fewer branches compile faster.
+        taken = 1 + int(max(self._measured.own.max(), self._measured.off.max()))
+        super().__init__(parents, menu[:taken], step, fork_steps, corpus)
+        self._model = menu_decoder(candidate.model, menu, fast_bf16=self._fast)
 
     @cached_property
     def _held_out(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
@@ -86,14 +124,6 @@ class Program:
             f"the data have {len(self._corpus.validation)} held-out tokens, expected at least 2 batches of "
             f"{spec.data.tokens_per_step}; set data.validation_fraction and train again"
         )
-
-    def state(self, parent: int) -> State:
-        """The state of a parent at the checkpoint."""
-        if parent not in self._states:
-            spec, folder = self._parents[parent]
-            like = Run(spec, self._corpus, fast_bf16=self._fast).state
-            self._states[parent] = read_kept(folder, self._step, identity(spec, self._corpus), like)
-        return self._states[parent]
 
     def without(self, units: Sequence[str]) -> Choice:
         """The candidate's arithmetic with these units off."""
@@ -126,14 +156,6 @@ class Program:
         by_choice = sums.reshape(len(choices), -1, len(SUMS)).sum(axis=1)
         names = ["all", *self._units]
         return {name: [_finite(float(value), "a gradient") for value in row] for name, row in zip(names, by_choice, strict=True)}
-
-    def fork(self, choice: Choice, parent: int, draw: int, alive: Callable[[], None] | None = None) -> float:
-        """The final loss of a fork of a parent."""
-        spec = self._parents[parent][0]
-        run = Run(spec, self._corpus, fast_bf16=self._fast, fork=Fork(parent=spec, step=self._step, draw=draw))
-        run.start_from(self.state(parent))
-        values = forked(self._trained, run, run.state, choice, self._step, self._fork_steps, alive).losses
-        return _finite(float(values[self._fork_steps // 2 :].mean()), f"the loss of fork {draw}")
 
 
 def _finite(value: float, what: str) -> float:

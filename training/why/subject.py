@@ -6,11 +6,13 @@ is queued.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from training.forks import check_fork_step
 from training.rules import SpecError
-from training.segments import Segment
+from training.segments import Arithmetic, Segment
 from training.spec import RunSpec
-from training.why.units import Measured, measured
+from training.why.units import Choice, Measured, measured, menu_of
 
 _AS_ARMS = "train each ablation as an arm of a job, with overrides"
 
@@ -36,6 +38,30 @@ def subject(candidate: RunSpec, baseline: RunSpec | None, step: int, steps: int)
         return measured(own, candidate.model.n_layers, off)
     except ValueError as error:
         raise SpecError("why.candidate", candidate.label, "an arithmetic that differs", str(error)) from error
+
+
+def policies(runs: Mapping[str, RunSpec], step: int, steps: int) -> tuple[tuple[Arithmetic, ...], Mapping[str, Choice]]:
+    """The menu and the choices of forks that take the arithmetic of these runs for `steps` steps after step `step`.
+
+    Raises SpecError for a run whose arithmetic a fork cannot take.
+    """
+    first = next(iter(runs.values()))
+    check_fork_step(first, step)
+    if first.engine != "emulated":
+        raise SpecError("search.engine", first.engine, "emulated, whose GEMMs can be chosen while the program runs", _AS_ARMS)
+    if first.devices != 1:
+        raise SpecError("search.devices", first.devices, "1: a search trains its forks on one device", _AS_ARMS)
+    if not 1 <= steps <= first.schedule.steps - step:
+        raise SpecError("search.fork_steps", steps, f"1 to {first.schedule.steps - step}: the run ends at step {first.schedule.steps}")
+    try:
+        return menu_of({name: _segment(run, step, step + steps, f"policy {name}") for name, run in runs.items()}, first.model.n_layers)
+    except ValueError as error:
+        raise SpecError("search.switches", ", ".join(runs), "policies that one program can compute", str(error)) from error
+
+
+def arithmetic(spec: RunSpec, step: int, steps: int, whose: str) -> Segment:
+    """The arithmetic of a run in the `steps` steps after step `step`. Raises SpecError if it changes within them."""
+    return _segment(spec, step, step + steps, whose)
 
 
 def _segment(spec: RunSpec, step: int, until: int, whose: str) -> Segment:

@@ -109,6 +109,28 @@ def measured(segment: Segment, n_layers: int, off: Segment | None = None) -> Mea
     return Measured(arithmetics=tuple(menu), own=own, off=other, units=units, ingredients=ingredients)
 
 
+def menu_of(runs: Mapping[str, Segment], n_layers: int) -> tuple[tuple[Arithmetic, ...], Mapping[str, Choice]]:
+    """A menu on which the arithmetic of every one of these runs stands, number 0 is bf16, and each run's choice by its name.
+
+    Raises ValueError for a run that computes in f32 or with delayed scaling, whose state lives where the choice is.
+    """
+    cells = {name: _cells(segment) for name, segment in runs.items()}
+    used = dict.fromkeys(each for own in cells.values() for each in own.values())
+    for unfit in ("f32", "fp8_delayed"):
+        if any(each.recipe == unfit for each in used):
+            raise ValueError(f"a GEMM has the recipe {unfit}, expected one that can be chosen while the program runs, such as fp8_current")
+    menu = list(dict.fromkeys([BF16, *filter(_is_quantized, used)]))
+    return tuple(menu), {name: _numbered(own, menu, n_layers) for name, own in cells.items()}
+
+
+def uncovered(candidate: Segment, restored: Segment, baseline: Segment) -> Unit | None:
+    """A GEMM in which `restored` has neither the baseline's arithmetic nor bf16; None if there is none."""
+    own, safe = _cells(restored), _cells(baseline)
+    changed = [unit for unit, each in _cells(candidate).items() if gemm_key(unit.gemm, each) != gemm_key(unit.gemm, safe[unit])]
+    restored_to_other = (unit for unit in changed if gemm_key(unit.gemm, own[unit]) != gemm_key(unit.gemm, safe[unit]))
+    return next((unit for unit in restored_to_other if own[unit].recipe != "bf16"), None)
+
+
 def _cells(segment: Segment) -> dict[Unit, Arithmetic]:
     """The arithmetic of every GEMM of every block."""
     ends = {span.first: span.last for span in segment.spans}

@@ -1,11 +1,12 @@
-"""One analysis in a training process: measures what the record lacks, in order, and sends each result as it comes."""
+"""One analysis, or the forks of a search, in a training process: measures what the record lacks and sends each result as it comes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from parity.search.setup import Forks
 from parity.why.search import Measurement, next_measurement
 from parity.why.setup import Setup, setup_from
 from training.spec import RunSpec
@@ -23,21 +24,42 @@ class ForksTellNothingError(Exception):
     code = "FORKS_TELL_NOTHING"
 
 
-def analyse(request: AnalysisRequest, read: Read, send: Callable[[Message], None]) -> None:
+def analyse(request: AnalysisRequest, candidate: RunSpec, read: Read, send: Callable[[Message], None]) -> None:
     """Measure everything that `request.results` lacks. `read` makes a specification of its document."""
     from training.trainer.fingerprint import manifest  # noqa: PLC0415 (the core must be set before jax counts the processors)
     from training.why.program import Program  # noqa: PLC0415
 
-    setup, results = setup_from(request["setup"]), dict(request["results"])
     parents = [(read(each["spec"]), Path(each["folder"])) for each in request["parents"]]
+    if request["policies"] is not None:
+        _train_forks(request, parents, {name: read(spec) for name, spec in request["policies"].items()}, send)
+        return
+    setup, results = setup_from(request["setup"]), dict(request["results"])
     baseline = None if request["baseline"] is None else read(request["baseline"])
-    program = Program(parents, baseline, setup.fork_step, setup.fork_steps)
-    spec = parents[0][0]
-    send({"kind": "manifest", "manifest": manifest(spec, program.corpus), "rounding": spec.rounding})
+    program = Program(parents, candidate, baseline, setup.fork_step, setup.fork_steps)
+    send({"kind": "manifest", "manifest": manifest(candidate, program.corpus), "rounding": candidate.rounding})
     while (wanted := _next(setup, results)) is not None:
         value = _value(program, setup, wanted, lambda: send({"kind": "alive"}))
         results[wanted.key] = value
         send({"kind": "result", "key": wanted.key, "value": value, "steps": wanted.steps})
+
+
+def _train_forks(
+    request: AnalysisRequest, parents: Sequence[tuple[RunSpec, Path]], runs: Mapping[str, RunSpec], send: Callable[[Message], None]
+) -> None:
+    """Train the forks of a search that the record lacks: one program computes them all."""
+    from training.trainer.fingerprint import manifest  # noqa: PLC0415
+    from training.why.program import Checkpoints  # noqa: PLC0415
+    from training.why.subject import policies  # noqa: PLC0415
+
+    forks = Forks.read(request["setup"])
+    menu, choices = policies(runs, forks.fork_step, forks.fork_steps)
+    program = Checkpoints(parents, menu, forks.fork_step, forks.fork_steps)
+    spec = parents[0][0]
+    send({"kind": "manifest", "manifest": manifest(spec, program.corpus), "rounding": spec.rounding})
+    for each in forks.forks:
+        if each.key not in request["results"]:
+            value = program.fork(choices[each.policy], forks.parents.index(each.parent), each.draw, lambda: send({"kind": "alive"}))
+            send({"kind": "result", "key": each.key, "value": value, "steps": forks.fork_steps})
 
 
 def _next(setup: Setup, results: dict[str, Any]) -> Measurement | None:

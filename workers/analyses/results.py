@@ -6,12 +6,13 @@ import time
 
 from sqlalchemy import select
 
+from parity.search.setup import Forks
 from parity.why.search import steps_spent
 from parity.why.setup import setup_from
 from server.database.sessions import Database
 from server.database.tables import AnalysisResult
 from workers import lease
-from workers.lease import Claim
+from workers.lease import Claim, ClaimedAnalysis
 from workers.protocol import ResultMessage
 
 
@@ -25,7 +26,7 @@ class Results:
         self._waiting: list[ResultMessage] = []
         self._steps = self._before = 0.0
         if held.analysis is not None:
-            self._steps = self._before = steps_spent(setup_from(held.analysis.setup), held.analysis.results)
+            self._steps = self._before = _steps_on_record(held.analysis)
         self._began: float | None = None
 
     def add(self, message: ResultMessage) -> None:
@@ -48,3 +49,10 @@ class Results:
             there = set(session.scalars(select(AnalysisResult.key).where(ours, AnalysisResult.key.in_(values))))
             session.add_all(AnalysisResult(run_id=held.run_id, key=key, value=value) for key, value in values.items() if key not in there)
         self._waiting = []
+
+
+def _steps_on_record(own: ClaimedAnalysis) -> float:
+    """What the results on record have cost, in steps of training."""
+    if own.policies is not None:
+        return Forks.read(own.setup).fork_steps * len(own.results)
+    return steps_spent(setup_from(own.setup), own.results)

@@ -1,0 +1,85 @@
+"""A search that is played on the record: each step's job gets the results of a world whose gaps are known, as its workers would write them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from parity.search.evaluations import evaluations_from
+from parity.search.setup import key_of
+from server.database import store
+from server.database.sessions import Database
+from server.database.tables import AnalysisResult, Search
+from server.jobs.conclude import conclude
+from server.searches.record import advance
+from tests.server.analyses import STEPS, make_explained
+
+GAPS = (0.001, 0.001, 0.018)
+LEVEL, NOISE = 1.4, 0.0005
+_MANIFEST = {"engine": "emulated", "data_digest": "d", "device_class": "cpu"}
+
+
+def make_base(database: Database, **changes: object) -> str:
+    """A judged job: NVFP4 in the MLP of one block, worse than FP8 by 0.02 nats; the baseline kept checkpoints."""
+    given = {"candidate": "nvfp4", "overrides": (), "gap": sum(GAPS)} | changes
+    return make_explained(database, **given)  # type: ignore[arg-type]
+
+
+def gap(policy: str, gaps: Sequence[float] = GAPS) -> float:
+    """The gap of a policy in nats."""
+    return sum(own for own, bit in zip(gaps, policy, strict=True) if bit == "1")
+
+
+def play_step(database: Database, search_id: str, gaps: Sequence[float] = GAPS, confirmed: Sequence[float] | None = None) -> str:
+    """Give the newest step its results, and conclude its job; returns the kind of what it evaluates. `confirmed`: the gaps of confirmations."""
+    with database.write() as session:
+        search = session.get_one(Search, search_id)
+        step = search.steps[-1]
+        evaluations, job = evaluations_from(step.evaluations), step.job
+        kind, job_id = evaluations[0].kind, job.id
+        job.status = "running"
+        if kind == "fork":
+            for each in evaluations:
+                noise = np.random.default_rng(zlib.crc32(key_of(each).encode())).normal(0, NOISE / 8)
+                value = LEVEL + 0.4 * gap(each.policy, gaps) + noise
+                session.add(AnalysisResult(run_id=job.runs[0].id, key=key_of(each), value=value))
+        else:
+            world = gaps if kind == "run" or confirmed is None else confirmed
+            for run in job.runs:
+                own = gap(evaluations[0].policy, world) if run.arm.position else 0.0
+                _record(database, session, run, own)
+        for run in job.runs:
+            run.state, run.epoch = "finished", 1
+    conclude(database, job_id)
+    return kind
+
+
+def _record(database, session, run, own: float) -> None:  # type: ignore[no-untyped-def]
+    generator, at = np.random.default_rng([run.seed, run.replicate, run.arm.position]), np.arange(STEPS)
+    loss = LEVEL + own + generator.normal(0, NOISE) + np.exp(-at / 40) + generator.normal(0, 0.01, STEPS)
+    store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss})
+    run.steps_done, run.rounding, run.manifest = STEPS, "nearest", _MANIFEST
+
+
+def play(database: Database, search_id: str, gaps: Sequence[float] = GAPS, confirmed: Sequence[float] | None = None) -> list[str]:
+    """Play a search to its end; returns the kinds of its steps."""
+    kinds = []
+    while state_of(database, search_id) == "running":
+        kinds.append(play_step(database, search_id, gaps, confirmed))
+        advance(database, search_id)
+    return kinds
+
+
+def state_of(database: Database, search_id: str) -> str:
+    """The state of a search."""
+    with database.read() as session:
+        return session.get_one(Search, search_id).state
+
+
+def jobs_of(database: Database, search_id: str, kind: str) -> list[str]:
+    """The jobs of a search whose step evaluates this kind."""
+    with database.read() as session:
+        search = session.get_one(Search, search_id)
+        return [step.job_id for step in search.steps if step.evaluations[0]["kind"] == kind]
