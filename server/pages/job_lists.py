@@ -66,7 +66,9 @@ def figure_of(verdict: VerdictSummary) -> Markup:
     """The small figure of a gap in its own margins; empty without a gap, an interval or a margin."""
     if verdict.gap_nats is None or verdict.ci_low is None or verdict.ci_high is None:
         return Markup()
-    estimate = Estimate(mean=verdict.gap_nats, lo=verdict.ci_low, hi=verdict.ci_high, margin=verdict.margin_nats, state=verdict.verdict)
+    estimate = Estimate(
+        mean=verdict.gap_nats, lo=verdict.ci_low, hi=verdict.ci_high, margin=verdict.margin_nats, state=verdict.verdict
+    )
     return Markup(own_row_svg(estimate))  # noqa: S704 (numbers of our own)
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from tests.parity.search.world import CRITERIA, DESIGN, OWN
 
 from parity.search.power import confirmation, guarantee
-from tests.parity.search.world import CRITERIA, DESIGN, OWN
 
 
 def test_confirmations_share_the_error():

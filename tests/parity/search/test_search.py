@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.parity.search.world import OWN, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -11,7 +12,6 @@ from scipy import stats
 from parity.judging import special
 from parity.search.evaluations import Outcome
 from parity.search.search import WIDTHS, ask, candidate_gap, fastest, first_step, rate, seen
-from tests.parity.search.world import OWN, World
 
 
 @pytest.fixture

@@ -19,7 +19,9 @@ CRITERIA = Criteria(
     baseline_run_floor=Amount(value=SD, unit="nats"),
     candidate_run_floor=Amount(value=SD, unit="nats"),
 )
-DESIGN = Design(planned_steps=1000, level=LEVEL, baseline_runs=4, candidate_runs=4, baseline_recipe="fp8_current", candidate_recipe="nvfp4")
+DESIGN = Design(
+    planned_steps=1000, level=LEVEL, baseline_runs=4, candidate_runs=4, baseline_recipe="fp8_current", candidate_recipe="nvfp4"
+)
 
 OWN = confirmation(DESIGN, CRITERIA, 0.03, 2)
 
