@@ -43,6 +43,9 @@ class Commands(LazyGroup):
         "cancel": Place("parity.cli.jobs", JOBS, "Cancel a job; a job that has ended stays as it is."),
         "report": Place("parity.cli.jobs", JOBS, "Print the verdicts of a job that has ended."),
         "why": Place("parity.cli.why", JOBS, "Explain a gap: which layers, GEMMs and ingredients cause it, with intervals."),
+        "search": Place(
+            "parity.cli.search", JOBS, "Search the fastest policy inside the margin: which GEMMs can stay in the candidate's recipe."
+        ),
         "matrix": Place(
             "parity.cli.record.history", JOBS, "Show the verdicts of several jobs side by side, and what keeps jobs from being compared."
         ),

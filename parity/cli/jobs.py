@@ -27,7 +27,7 @@ from parity.wording import age_in_words, count, did_you_mean
 
 app = typer.Typer()
 
-_JOB_KEYS = ("job", "criteria", "baseline", "gate", "tags")
+_JOB_KEYS = ("job", "criteria", "baseline", "gate", "tags", "search")
 SORTS = ("newest", "oldest", "name", "ended", "gap")
 FILTERS = "Filters of the list"
 JOB_STATES = ("queued", "running", "concluded", "failed", "cancelled")
@@ -407,7 +407,7 @@ def job_file(path: str) -> Mapping[str, Any]:
     unknown = sorted(str(key) for key in content.keys() - set(_JOB_KEYS))
     if unknown:
         raise UsageError(
-            f"{path}: unknown key {unknown[0]!r}; expected job, criteria, baseline, gate or tags{did_you_mean(unknown[0], _JOB_KEYS)}"
+            f"{path}: unknown key {unknown[0]!r}; expected {', '.join(_JOB_KEYS[:-1])} or search{did_you_mean(unknown[0], _JOB_KEYS)}"
         )
     if not isinstance(content.get("baseline") or {}, dict):
         raise UsageError(f"{path}: `baseline:` is {content['baseline']!r}; expected a mapping such as baseline: {{name: fp8}}")

@@ -92,7 +92,7 @@ def why(
                 console.print(line, soft_wrap=True)
             if plan_only:
                 return 0
-            if not yes and not _agreed():
+            if not yes and not agreed():
                 raise UsageError("nothing was queued; add --yes to queue the analysis, or --plan to see its cost alone")
             analysis = client.why(job, question)["job"]
         progress.print(f"following {client.page(analysis)}", soft_wrap=True)
@@ -109,7 +109,7 @@ def _is_analysis(client: Client, job: str) -> bool:
         return False
 
 
-def _agreed() -> bool:
+def agreed() -> bool:
     """Ask on a terminal; False elsewhere."""
     return sys.stdin.isatty() and typer.confirm("Queue it?", err=True)
 

@@ -167,6 +167,31 @@ class Client:
         document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}/why")
         return document
 
+    def plan_search(self, job_id: str, wish: Mapping[str, Any]) -> dict[str, Any]:
+        """What a search from a job would run and cost; nothing is queued. `wish` as in `search`."""
+        document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}/searches:plan", json=dict(wish))
+        return document
+
+    def search(self, job_id: str, wish: Mapping[str, Any]) -> dict[str, Any]:
+        """Begin a search: `candidate`, `switches`, `step`, `fork_steps`, `speed`, `pairs`, `pilots`, `confirmations`, `budget`."""
+        document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}/searches", json=dict(wish))
+        return document
+
+    def find_search(self, search_id: str) -> dict[str, Any]:
+        """A search: its state, plan, steps and policies."""
+        document: dict[str, Any] = self._call("GET", f"/api/v1/searches/{search_id}")
+        return document
+
+    def cancel_search(self, search_id: str) -> dict[str, Any]:
+        """Cancel a search; one that has ended is unchanged."""
+        document: dict[str, Any] = self._call("POST", f"/api/v1/searches/{search_id}:cancel")
+        return document
+
+    def resume_search(self, search_id: str) -> dict[str, Any]:
+        """Let a cancelled or failed search go on."""
+        document: dict[str, Any] = self._call("POST", f"/api/v1/searches/{search_id}:resume")
+        return document
+
     def verdict(self, job_id: str) -> dict[str, Any]:
         """The job's status and the verdict of each candidate (none before its end)."""
         document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}/verdict")

@@ -20,7 +20,7 @@ from parity.judging.floors.lending import Lenders
 from parity.search.evaluations import Evaluation, Result
 from parity.search.policies import Policy, Space, Switch
 from parity.search.power import WANTED, Confirmation, confirmation
-from parity.search.search import WIDTHS, Setting, Step, first_step
+from parity.search.search import Setting, Step, first_step
 
 GIVEN = 1000  # the full runs that a search starts from are numbered from here
 
@@ -97,7 +97,6 @@ class SearchSetup:
             confirmation=self.confirmation,
             target=self.target,
             pilots=self.pilots,
-            confirmations=self.confirmations,
         )
 
     def cost(self, step: Step) -> float:
@@ -107,15 +106,14 @@ class SearchSetup:
 
     @property
     def least_steps(self) -> float:
-        """The cost of the forks of every switch alone, after which a search without a chance ends."""
+        """The cost of the forks, after which a search without a chance ends."""
         return self.cost(first_step(self.setting))
 
     @property
     def most_steps(self) -> float:
-        """The cost if everything is needed: every round of forks, every pilot and every confirmation; at most the budget."""
-        screening = sum(WIDTHS) * len(self.parents) * self.fork_steps
+        """The cost if everything is needed: the forks, every pilot and every confirmation; at most the budget."""
         late = self.pilots * self.run_steps + self.confirmations * 2 * self.pairs * self.run_steps
-        most = self.least_steps + screening + late
+        most = self.least_steps + late
         return most if self.budget is None else min(most, self.budget)
 
     def document(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The answer of an analysis as a document: the parts of the effect with intervals, what is named, and what stays unexplained.
 
 named         the smallest guilty clusters, each with what switching it off gains and what it costs alone
-unexplained   whole - sum of what switching off each named cluster gains; its interval counts that all of them share the forks with everything on:
+unexplained   whole - sum of what switching off each named cluster gains; the interval counts that all share the forks with everything on:
               (1 - m) U - E + sum W_i,  variance = s^2 / P^2 sum over p of ((1 - m)^2 / n_u + 1 / n_e + sum 1 / n_i)
 
 The effect is that of everything on after the checkpoint, not the gap of the full runs: what builds up before the checkpoint is not in

@@ -2,8 +2,8 @@
 
 cost = evaluations (instant split), gradients (gradient split) and steps (forks), in steps of training:
        a forward pass of a batch is 1/3 of a step, a gradient 1 step
-forks: the arms with everything on and everything off, with `noise_draws` forks for each parent, which measure the noise of forks and are the
-       root's test; then 2 arms (without, alone) with `draws` forks for each further cluster; each guilty cluster adds its halves
+forks: the arms with everything on and everything off, with `noise_draws` forks for each parent, which measure the noise of forks and are
+       the root's test; then 2 arms (without, alone) with `draws` forks for each further cluster; each guilty cluster adds its halves
 
 A unit alone in its effect is found after 2 log2(units) clusters below the root. `smallest_effect` is what the last test of that path sees
 with 80 % power if the fork noise is as assumed. Can fail: the fork noise is known only after the A/A forks; several guilty units cost

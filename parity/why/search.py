@@ -58,7 +58,8 @@ class ClusterEffect:
 class Search:
     """The search so far: `pending` forks of the next cluster; `stopped` if a further cluster would cost more than the plan allows.
 
-    `noise` and `guilt` are None before the forks with everything on and off are complete. `effects` are those of `guilt.tested`, by cluster.
+    `noise` and `guilt` are None before the forks with everything on and off are complete. `effects` are those of
+    `guilt.tested`, by cluster.
     """
 
     noise: ForkNoise | None

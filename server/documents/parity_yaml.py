@@ -11,12 +11,23 @@ from parity import Criteria
 from parity.cli.gating.policy import MAX_AGE_DAYS, GatePolicy
 from server.jobs.baselines import BaselineChoice
 from server.remarks.tags import MOST_TAGS, TAG
+from server.searches.plan import Wish
 from training.spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOfFile(Wish):
+    """What `parity search` starts from: the id of a job that has ended (default: this file's job is trained first), and what to search."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    base: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
-    """`parity.yaml`: the job for the server, the policy that judges it, the baseline that it names, how CI gates on it, and its tags."""
+    """`parity.yaml`: the job for the server, the policy that judges it, the baseline that it names, how CI gates on it, its tags, and what
+    `parity search` searches."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "title": "parity.yaml"}
 
@@ -24,6 +35,7 @@ class JobFile:
     criteria: Criteria
     baseline: BaselineChoice | None = None
     gate: GatePolicy | None = None
+    search: SearchOfFile | None = None
     tags: Annotated[list[Annotated[str, Field(pattern=TAG)]], Field(max_length=MOST_TAGS)] | None = None
 
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from parity.search.evaluations import Result, evaluations_from, results_from
 from parity.search.policies import names
-from parity.search.power import guarantee
 from parity.search.search import Rating, rate
 from parity.search.setup import SearchSetup, setup_from
 from parity.wording import interval_words, signed
@@ -156,7 +155,7 @@ def _plan(setup: SearchSetup, base: str, base_name: str, candidate: str, seconds
         most_steps=setup.most_steps,
         pair_steps=2 * setup.run_steps,
         seconds=seconds,
-        guarantee=guarantee(setup.confirmation.error, setup.confirmations, f"{setup.margin:.4f} nats"),
+        guarantee=setup.confirmation.guarantee,
     )
 
 

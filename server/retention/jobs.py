@@ -6,7 +6,8 @@ the order of steps, so the window of the verdict goes last; their runs' messages
 A judged job that counts as a look at its question (`server.jobs.ledger`) keeps its own row, arms, runs, verdicts, tags, notes and
 sign-offs, without curves: if looks could be forgotten, a question could be judged again until it passes.
 
-Kept: open jobs, jobs of a search, which are its record, jobs with a run that belongs to a named baseline, whose curve a run of another job reuses or from which one is forked,
+Kept: open jobs, jobs of a search, which are its record, jobs with a run that belongs to a named baseline, whose curve a run of another
+job reuses or from which one is forked,
 and jobs with a delivery that is still to be sent. What belongs to a job is read from the foreign keys of the tables, so a new table needs
 no line here.
 """

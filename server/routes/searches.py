@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter, Response
@@ -11,7 +11,7 @@ from pydantic import Field
 from parity.search.power import MOST_CONFIRMATIONS
 from server.documents.search import SearchDocument, SearchPlan, plan_document, search_document
 from server.jobs.limits import check_queue
-from server.searches.plan import MOST_PAIRS, Speed, SwitchWish, Wish, plan_search
+from server.searches.plan import MODELLED, MOST_PAIRS, Speed, SwitchWish, Wish, plan_search
 from server.searches.record import cancel_search, find_search, resume_search, submit_search
 from server.web.auth import Sender
 from server.web.context import Context, InContext
@@ -33,10 +33,10 @@ class SearchRequest:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    switches: Annotated[list[SwitchWish], Field(max_length=64)] = Field(default_factory=list)
+    switches: Annotated[list[SwitchWish], Field(max_length=64)] = field(default_factory=list)
     step: Annotated[int, Field(ge=1, le=1e9)] | None = None
     fork_steps: Annotated[int, Field(ge=2, le=1e9)] | None = None
-    speed: Speed = Speed()
+    speed: Speed = MODELLED
     pairs: Annotated[int, Field(ge=1, le=MOST_PAIRS)] | None = None
     pilots: Annotated[int, Field(ge=0, le=20)] = 6
     confirmations: Annotated[int, Field(ge=1, le=MOST_CONFIRMATIONS)] = 2

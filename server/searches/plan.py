@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -64,15 +65,18 @@ class Speed:
     gains: dict[str, float] | None = None
 
 
+MODELLED = Speed()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What to search: see `server.routes.searches.SearchRequest`."""
+    """What to search; `server.routes.searches.SearchRequest` says what each field is."""
 
     candidate: str | None = None
     switches: Sequence[SwitchWish] = ()
     step: int | None = None
     fork_steps: int | None = None
-    speed: Speed = Speed()
+    speed: Speed = MODELLED
     pairs: int | None = None
     pilots: int = 6
     confirmations: int = _DEFAULT_CONFIRMATIONS
@@ -136,7 +140,7 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
     return PlannedSearch(job=job, arm=arm, setup=setup, seconds=_seconds(parents, setup))
 
 
-def policy_arm(spec: JobSpec, candidate: SpecArm, space: Space, policy: Policy, replicates: int = 1) -> SpecArm:
+def policy_arm(candidate: SpecArm, space: Space, policy: Policy, replicates: int = 1) -> SpecArm:
     """The arm of a job that trains a policy."""
     changes = tuple(map(from_document, space.overrides(policy)))
     return replace(candidate, name=arm_name(policy), replicates=replicates, overrides=(*candidate.overrides, *changes))
@@ -146,7 +150,7 @@ def _check_engine(spec: JobSpec) -> None:
     reasons = {
         "external": "its trainer is yours: train each policy as an arm of a job of yours, and judge it with `parity compare`",
         "maxtext": "MaxText quantizes every layer alike and its checkpoints are its own: search on engine emulated, and confirm there",
-        "transformer_engine": "its GEMMs cannot be chosen while a program runs: search on engine emulated, and confirm the policy as a job here",
+        "transformer_engine": "its GEMMs cannot be chosen while it runs: search on engine emulated, and confirm the policy as a job here",
     }
     if spec.engine != "emulated":
         raise InvalidError(f"engine is {spec.engine}, expected emulated; {reasons.get(spec.engine, 'it has no forks')}")
@@ -190,7 +194,7 @@ def _space(spec: JobSpec, own: SpecArm, wish: Wish, step: int, fork_steps: int) 
 
 
 def _run(spec: JobSpec, own: SpecArm, space: Space, policy: Policy) -> RunSpec:
-    return spec.run_of(policy_arm(spec, own, space, policy), 0)
+    return spec.run_of(policy_arm(own, space, policy), 0)
 
 
 def _default_switches(spec: JobSpec, own: SpecArm, step: int, fork_steps: int) -> list[Switch]:
@@ -212,7 +216,7 @@ def _default_switches(spec: JobSpec, own: SpecArm, step: int, fork_steps: int) -
     ranges = max(1, min(layers, MOST_SWITCHES // len(parts)))
     edges = [round(at * layers / ranges) for at in range(ranges + 1)]
     switches = []
-    for first, end in zip(edges, edges[1:], strict=False):
+    for first, end in itertools.pairwise(edges):
         blocks = str(first) if end == first + 1 else f"{first}-{end - 1}"
         for group, gemm, names in parts:
             override: dict[str, Any] = {"blocks": [blocks], "projections": list(names), "gemms": [gemm], "recipe": baseline.recipe}
@@ -319,9 +323,7 @@ def _check_worth(setup: SearchSetup, wish: Wish) -> None:
         )
     least = setup.least_steps + 2 * setup.pairs * setup.run_steps
     if wish.budget is not None and wish.budget < least:
-        raise InvalidError(
-            f"search.budget is {wish.budget:,.0f} steps, expected at least {least:,.0f}: the first forks and one confirmation"
-        )
+        raise InvalidError(f"search.budget is {wish.budget:,.0f} steps, expected at least {least:,.0f}: first forks and one confirmation")
 
 
 def _with_pairs(setup: SearchSetup, pairs: int) -> SearchSetup:

@@ -234,9 +234,9 @@ def _check_new(session: Session, question: str, but: str = "") -> None:
     """Refuse a second search on a question that an earlier one has used a confirmation on, or is still at."""
     for other in session.scalars(select(Search).where(Search.question == question, Search.id != but).order_by(Search.id)):
         if other.state == "running":
-            raise ConflictError(f"search {other.id} is at this question; wait for it, or cancel it: parity search --cancel {other.id}")
+            raise ConflictError(f"search {other.id} is at this question; wait for it, or cancel it: parity search {other.id} --cancel")
         if _used(other):
             raise ConflictError(
-                f"search {other.id} has used {_used(other)} of its {other.setup['confirmations']} confirmations on this question, and the error "
-                "is shared among those that one search declares. Judge the job again under a new name (criteria.question), or resume that search"
+                f"search {other.id} has used {_used(other)} of its {other.setup['confirmations']} confirmations on this question, and those "
+                "that one search declares share the error. Judge the job again under a new name (criteria.question), or resume it"
             )

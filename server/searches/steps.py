@@ -1,7 +1,7 @@
 """A step of a search as a job: forks in one run of kind `why`, a pilot in one of kind `pilot`, a confirmation as an ordinary job.
 
-Forks and pilots end without a verdict, and no judge, baseline, run floor or reuse ever sees them. A confirmation trains both arms again from
-step 0 with a seed that no run on record has, reuses nothing, and is judged like any job, at the confidence of one of the search's
+Forks and pilots end without a verdict, and no judge, baseline, run floor or reuse ever sees them. A confirmation trains both arms again
+from step 0 with a seed that no run on record has, reuses nothing, and is judged like any job, at the confidence of one of the search's
 confirmations. It counts as a look at its policy's question (`server.jobs.ledger`).
 """
 
@@ -88,7 +88,7 @@ def job_of_policy(search: Search, setup: SearchSetup, policy: str, replicates: i
         whole,
         name=f"{policy} of {search.base.name}"[:200],
         baseline=replace(whole.baseline, replicates=replicates),
-        candidates=(policy_arm(whole, own, setup.space, policy, replicates),),
+        candidates=(policy_arm(own, setup.space, policy, replicates),),
         noise=None,
         keep_checkpoints=(),
     )
@@ -129,7 +129,7 @@ def _specification(search: Search, setup: SearchSetup, step: Sequence[Evaluation
     spec = job_of_policy(search, setup, first, 1)
     whole = readable_spec(search.base)
     own = next(arm for arm in whole.candidates if arm.name == search.candidate)
-    arms = tuple(policy_arm(whole, own, setup.space, policy) for policy in others)
+    arms = tuple(policy_arm(own, setup.space, policy) for policy in others)
     what = f"pilot of {first}" if step[0].kind == "run" else f"forks of {1 + len(others)} policies"
     return replace(spec, name=f"search: {what} of {search.base.name}"[:200], candidates=(*spec.candidates, *arms), family=None)
 

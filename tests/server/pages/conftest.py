@@ -17,14 +17,17 @@ from server.jobs import baselines
 from server.jobs.analyses import Question, submit_analysis
 from server.jobs.conclude import conclude, decide, write_outcome
 from server.jobs.submit import submit_job
+from server.searches.plan import Wish
+from server.searches.record import submit_search
 from server.web import auth
 from tests.server.analyses import make_explained, measured
+from tests.server.played import make_base, play
 from training.spec import Arm
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 390)}
 # The addresses to be tried, for each route of a page. Of the jobs, `{job}` has ended, `{many}` too, with twelve candidates, `{live}` still
-# trains, `{failed}` ended without a step, `{why}` is an analysis with an answer, and `{begun}` one that has begun.
+# trains, `{failed}` ended without a step, `{why}` is an analysis with an answer, and `{begun}` one that has begun; `{search}` is a search that has ended, `{searching}` one that runs.
 PAGES = {
     "/jobs": ["/jobs", "/jobs?state=awaiting_data"],
     "/compare": ["/compare", "/compare?job={job}&job={live}"],
@@ -39,6 +42,7 @@ PAGES = {
     ],
     "/jobs/{job_id}/compare": ["/jobs/{job}/compare"],
     "/jobs/{job_id}/why": ["/jobs/{why}/why", "/jobs/{begun}/why"],
+    "/searches/{search_id}": ["/searches/{search}", "/searches/{searching}"],
     "/baselines": ["/baselines"],
     "/baselines/{name}/{version}": ["/baselines/fp8/1?other={job}"],
     "/floors": ["/floors", "/floors?family=any-decoder"],
@@ -127,7 +131,23 @@ def others(database, recorded, many_judged):
     measured(database, analyses[0], {"0.down.wgrad": 0.02})
     measured(database, analyses[1], {"0.down.wgrad": 0.02}, most=10)
     conclude(database, analyses[0])
-    return {"live": live, "failed": failed, "many": many_judged, "why": analyses[0], "begun": analyses[1]}
+    searches = []
+    for changes in ({}, {"seed": 7, "name": "other", "family": None}):
+        base = make_base(database, **changes)
+        with database.write() as session:
+            base_arm = session.get_one(Job, base).arms[1]
+            base_arm.question = None
+            searches.append(submit_search(session, base, Wish(pairs=4)).id)
+    play(database, searches[0])
+    return {
+        "search": searches[0],
+        "searching": searches[1],
+        "live": live,
+        "failed": failed,
+        "many": many_judged,
+        "why": analyses[0],
+        "begun": analyses[1],
+    }
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A search that is played on the record: each step's job gets the results of a world whose gaps are known, as its workers would write them."""
+"""A search that is played on the record: each step's job gets the results of a world whose gaps are known, as workers write them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gap(policy: str, gaps: Sequence[float] = GAPS) -> float:
 
 
 def play_step(database: Database, search_id: str, gaps: Sequence[float] = GAPS, confirmed: Sequence[float] | None = None) -> str:
-    """Give the newest step its results, and conclude its job; returns the kind of what it evaluates. `confirmed`: the gaps of confirmations."""
+    """Give the newest step its results and conclude its job; returns what it evaluates. `confirmed`: the gaps of confirmations."""
     with database.write() as session:
         search = session.get_one(Search, search_id)
         step = search.steps[-1]

@@ -1,0 +1,156 @@
+"""`parity search`: the fastest policy inside the margin, by a search on the server; prints its cost first and follows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+
+from parity.cli import watching
+from parity.cli.jobs import JobEndedError, Quiet, Timeout, job_file
+from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal.help import OUTPUT
+from parity.cli.terminal.options import AsJson, Server, Token
+from parity.cli.terminal.output import UsageError, print_json, write_file
+from parity.cli.why import agreed
+from parity.client.address import DEFAULT_URL
+from parity.client.rest import Client
+from parity.comparing.policy import read_yaml
+from parity.search.words import answer_lines, plan_lines, step_line
+from parity.wording import did_you_mean
+
+app = typer.Typer()
+
+KEYS = ("base", "candidate", "switches", "step", "fork_steps", "speed", "pairs", "pilots", "confirmations", "budget")
+_LINE_SECONDS = 30.0
+
+
+@app.command("search", epilog="parity search parity.yaml --plan")
+def search(
+    what: Annotated[str, typer.Argument(metavar="parity.yaml|SEARCH", help="Job file with `search:`, or the id of a search.")],
+    plan_only: Annotated[bool, typer.Option("--plan", rich_help_panel=OUTPUT, help="Print the plan with its cost and stop.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the search begins.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel a search; what it has measured stays.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Let a cancelled or failed search go on.")] = False,
+    output: Annotated[
+        str | None, typer.Option(metavar="FILE", rich_help_panel=OUTPUT, help="Write the confirmed policy as a job file.")
+    ] = None,
+    quiet: Quiet = False,
+    timeout: Timeout = None,
+    server: Server = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> int:
+    """Search the fastest policy inside the margin: which GEMMs can stay in the candidate's recipe.
+
+    Prints cost and guarantee first, begins the search and follows it. Exits 0 with a policy that the judge confirmed, 3 without one.
+    """
+    progress = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
+    with Client(server, token) as client:
+        if _is_id(what):
+            if cancel:
+                document = client.cancel_search(what)
+                print_json(document) if as_json else print(f"{what} {document['state']}")
+                return 0
+            own = client.resume_search(what)["id"] if resume else what
+        else:
+            if cancel or resume:
+                raise UsageError(f"{what!r} is a file, expected the id of a search with --cancel and --resume")
+            wish = _wish(what)
+            base = wish.pop("base", None) or _train_base(client, what, progress, timeout, yes=yes, plan_only=plan_only)
+            plan = client.plan_search(base, wish)
+            if plan_only and as_json:
+                print_json(plan)
+                return 0
+            console = Console(highlight=False, markup=False) if plan_only else progress
+            for line in plan_lines(plan):
+                console.print(line, soft_wrap=True)
+            if plan_only:
+                return 0
+            if not yes and not agreed():
+                raise UsageError("nothing was queued; add --yes to begin the search, or --plan to see its cost alone")
+            own = client.search(base, wish)["id"]
+        progress.print(f"following search {own}; stop watching with Ctrl-C, it goes on", soft_wrap=True)
+        document = _follow(client, own, progress, timeout)
+    return _finish(document, output, as_json=as_json)
+
+
+def _is_id(text: str) -> bool:
+    return text.startswith("s") and "." not in text and "/" not in text and "-" in text
+
+
+def _wish(path: str) -> dict[str, Any]:
+    """The `search:` of a file; the server checks its values."""
+    content = read_yaml(path)
+    own = content.get("search") if isinstance(content, dict) else None
+    if not isinstance(own, dict):
+        raise UsageError(f"{path}: `search:` is missing or has no keys below it; expected at least search: {{base: JOB}}")
+    unknown = next((str(key) for key in own if key not in KEYS), None)
+    if unknown is not None:
+        raise UsageError(f"{path}: unknown key search.{unknown}; expected one of {', '.join(KEYS)}{did_you_mean(unknown, KEYS)}")
+    return dict(own)
+
+
+def _train_base(client: Client, path: str, progress: Console, timeout: float | None, *, yes: bool, plan_only: bool) -> str:
+    """Train the file's job, from which the search then starts; its id."""
+    content = job_file(path)
+    if not content["job"].get("keep_checkpoints"):
+        steps = (content["job"].get("schedule") or {}).get("steps", 1500)
+        raise UsageError(f"{path}: job.keep_checkpoints is missing, expected a step to fork from, such as keep_checkpoints: [{steps // 2}]")
+    if plan_only:
+        raise UsageError(f"{path}: search.base is missing, so the job is trained first; its search can be planned when it has ended")
+    if not yes and not agreed():
+        raise UsageError("nothing was queued; add --yes to train the job first, or set search.base to one that has ended")
+    job = client.submit(content["job"], content["criteria"])["id"]
+    progress.print(f"search.base is missing: training job {job} first, {client.page(job)}", soft_wrap=True)
+    document = watching.follow(client, job, progress, timeout)
+    if document["status"] != "concluded":
+        raise JobEndedError(f"job {job} {document['status']}, so there is nothing to search from: {document['message'] or ''}")
+    progress.print(f"set search.base: {job} to search from it again", soft_wrap=True)
+    return str(job)
+
+
+def _follow(client: Client, search_id: str, console: Console, timeout: float | None) -> dict[str, Any]:
+    def fetch() -> dict[str, Any]:
+        document = client.find_search(search_id)
+        return document | {"status": "running" if document["state"] == "running" else "concluded"}
+
+    document: dict[str, Any] = {}
+    shown: set[str] = set()
+    next_line = time.monotonic() + _LINE_SECONDS
+    try:
+        for document in watching.poll(fetch, search_id, timeout):
+            for step in document["steps"]:
+                line = step_line(step)
+                if line not in shown and (step["outcome"] or time.monotonic() >= next_line or not shown):
+                    console.print(line, soft_wrap=True)
+                    shown.add(line)
+            if time.monotonic() >= next_line:
+                next_line = time.monotonic() + _LINE_SECONDS
+    except watching.WatchTimeoutError:
+        note = f"search {search_id} did not end within {timeout:g} s and goes on; follow it: parity search {search_id}"
+        raise watching.WatchTimeoutError(note) from None
+    except KeyboardInterrupt:
+        note = f"stopped watching; the search goes on. Follow it: parity search {search_id}. End it: parity search {search_id} --cancel"
+        raise JobEndedError(note) from None
+    return document
+
+
+def _finish(document: Mapping[str, Any], output: str | None, *, as_json: bool) -> int:
+    if document["state"] in {"failed", "cancelled"}:
+        remedy = f"go on with `parity search {document['id']} --resume`"
+        raise JobEndedError(f"search {document['id']} {document['state']}: {document['message']}; {remedy}")
+    if output is not None and document["job"] is not None:
+        content = {"job": document["job"], "criteria": {key: value for key, value in document["criteria"].items() if value is not None}}
+        write_file(output, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
+    if as_json:
+        print_json({name: value for name, value in document.items() if name != "status"})
+    else:
+        console = Console(highlight=False, markup=False)
+        for line in answer_lines(document):
+            console.print(line, soft_wrap=True)
+    return 0 if document["state"] == "found" else EXIT_CODES["inconclusive"]
