@@ -16,7 +16,21 @@ from server.database.states import JOB_ENDED
 from server.documents.job import job_document
 from server.documents.workers import worker_documents
 from server.jobs.analyses import is_explained
-from server.pages import baselines, candidates, differences, floors, job_lists, policies, queue, refusals, remarks, searches, site, tokens, why
+from server.pages import (
+    baselines,
+    candidates,
+    differences,
+    floors,
+    job_lists,
+    policies,
+    queue,
+    refusals,
+    remarks,
+    searches,
+    site,
+    tokens,
+    why,
+)
 from server.pages.rendering import HERE, LoginNeededError, templates, visitor
 from server.settings import Settings
 from server.web import auth

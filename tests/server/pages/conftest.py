@@ -15,10 +15,10 @@ from server.database import store
 from server.database.tables import Job
 from server.jobs import baselines
 from server.jobs.analyses import Question, submit_analysis
-from server.searches.plan import Wish
-from server.searches.record import submit_search
 from server.jobs.conclude import conclude, decide, write_outcome
 from server.jobs.submit import submit_job
+from server.searches.plan import Wish
+from server.searches.record import submit_search
 from server.web import auth
 from tests.server.analyses import make_explained, measured
 from tests.server.played import make_base, play
