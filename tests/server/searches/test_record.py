@@ -132,7 +132,7 @@ def test_a_second_search_cannot_draw_again(database):
     with pytest.raises(ConflictError, match="is at this question"):
         begun(database, base)
     play(database, own, confirmed=(0.03, 0.03, 0.03))
-    with pytest.raises(ConflictError, match="has used . of its 2 confirmations"):
+    with pytest.raises(ConflictError, match=r"has used . of its 2 confirmations"):
         begun(database, base)
     with database.write() as session, pytest.raises(ConflictError, match="expected cancelled or failed"):
         resume_search(session, own)
@@ -191,7 +191,7 @@ def test_a_search_goes_on_from_the_record_alone_and_once(database):
     [
         ({"gap": 0.0}, WISH, ConflictError, "nothing to search"),
         ({"kept": ()}, WISH, ConflictError, r"kept no checkpoint of step 600 .*keep_checkpoints: \[600\]"),
-        ({}, Wish(step=STEPS), InvalidError, "kept|before schedule"),
+        ({}, Wish(step=STEPS), ConflictError, "kept no checkpoint of step 1000"),
         ({}, Wish(pairs=17), InvalidError, "pairs is 17, expected 1 to 16"),
         ({}, Wish(pairs=1), InvalidError, r"pairs is 1: .* set search\.pairs: \d"),
         ({}, Wish(pairs=4, budget=10), InvalidError, r"budget is 10 steps, expected at least 11,600"),
