@@ -15,7 +15,7 @@ from server.jobs.conclude import conclude
 from server.searches.record import advance
 from tests.server.analyses import STEPS, make_explained
 
-GAPS = (0.001, 0.001, 0.018)
+GAPS = (0.0005, 0.0005, 0.019)
 LEVEL, NOISE = 1.4, 0.0005
 _MANIFEST = {"engine": "emulated", "data_digest": "d", "device_class": "cpu"}
 
