@@ -19,7 +19,7 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     parents = count(len(plan["parents"]), "baseline run")
     yield f"forks: {plan['fork_steps']} steps from step {plan['fork_step']:,} of {parents}; at most {count(plan['pilots'], 'pilot run')}"
     yield (
-        f"confirmation: {count(plan['pairs'], 'fresh pair')}, judged at {100 * plan['confidence']:.4g} %, at most {plan['confirmations']} times; "
+        f"confirmation: {count(plan['pairs'], 'fresh pair')} at {100 * plan['confidence']:.4g} %, at most {plan['confirmations']} times; "
         f"aims at gaps up to {plan['target']:.4f} nats, which pass with 95 % power (margin {plan['margin']:.4f})"
     )
     time = f"; the most takes about {age_in_words(plan['seconds'])} on one device" if plan["seconds"] is not None else ""

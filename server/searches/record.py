@@ -237,6 +237,6 @@ def _check_new(session: Session, question: str, but: str = "") -> None:
             raise ConflictError(f"search {other.id} is at this question; wait for it, or cancel it: parity search {other.id} --cancel")
         if _used(other):
             raise ConflictError(
-                f"search {other.id} has used {_used(other)} of its {other.setup['confirmations']} confirmations on this question, and those "
+                f"search {other.id} has used {_used(other)} of its {other.setup['confirmations']} confirmations on this question; those "
                 "that one search declares share the error. Judge the job again under a new name (criteria.question), or resume it"
             )

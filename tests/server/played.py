@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +15,7 @@ from server.jobs.conclude import conclude
 from server.searches.record import advance
 from tests.server.analyses import STEPS, make_explained
 
-GAPS = (0.001, 0.001, 0.018)
+GAPS = (0.0005, 0.0005, 0.019)
 LEVEL, NOISE = 1.4, 0.0005
 _MANIFEST = {"engine": "emulated", "data_digest": "d", "device_class": "cpu"}
 
@@ -42,22 +41,24 @@ def play_step(database: Database, search_id: str, gaps: Sequence[float] = GAPS, 
         job.status = "running"
         if kind == "fork":
             for each in evaluations:
-                noise = np.random.default_rng(zlib.crc32(key_of(each).encode())).normal(0, NOISE / 8)
+                noise = np.random.default_rng([int(each.policy, 2), each.number, search.setup["parents"].index(each.parent)]).normal(
+                    0, NOISE / 8
+                )
                 value = LEVEL + 0.4 * gap(each.policy, gaps) + noise
                 session.add(AnalysisResult(run_id=job.runs[0].id, key=key_of(each), value=value))
         else:
             world = gaps if kind == "run" or confirmed is None else confirmed
             for run in job.runs:
                 own = gap(evaluations[0].policy, world) if run.arm.position else 0.0
-                _record(database, session, run, own)
+                _record(session, run, evaluations[0].policy, own)
         for run in job.runs:
             run.state, run.epoch = "finished", 1
     conclude(database, job_id)
     return kind
 
 
-def _record(database, session, run, own: float) -> None:  # type: ignore[no-untyped-def]
-    generator, at = np.random.default_rng([run.seed, run.replicate, run.arm.position]), np.arange(STEPS)
+def _record(session, run, policy, own: float) -> None:  # type: ignore[no-untyped-def]
+    generator, at = np.random.default_rng([run.replicate, run.arm.position, int(policy, 2) if run.arm.position else 0]), np.arange(STEPS)
     loss = LEVEL + own + generator.normal(0, NOISE) + np.exp(-at / 40) + generator.normal(0, 0.01, STEPS)
     store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss})
     run.steps_done, run.rounding, run.manifest = STEPS, "nearest", _MANIFEST

@@ -126,8 +126,8 @@ def test_what_has_begun_is_partial():
 @pytest.mark.parametrize("parents", [1, 2, 3])
 def test_fewer_parents_have_more_forks_each(parents):
     setup = setup_of(parents=tuple(f"r{at}" for at in range(parents)))
-    assert parents * setup.noise_draws == 12
-    assert parents * setup.draws == 6
+    assert 9 <= parents * setup.noise_draws <= 10
+    assert 3 <= parents * setup.draws <= 4
     assert setup.fork_steps == 60
     assert setup.plan.least_steps < setup.plan.steps_for_one < setup.most_steps
 

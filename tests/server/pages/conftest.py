@@ -27,7 +27,8 @@ from training.spec import Arm
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 390)}
 # The addresses to be tried, for each route of a page. Of the jobs, `{job}` has ended, `{many}` too, with twelve candidates, `{live}` still
-# trains, `{failed}` ended without a step, `{why}` is an analysis with an answer, and `{begun}` one that has begun; `{search}` is a search that has ended, `{searching}` one that runs.
+# trains, `{failed}` ended without a step, `{why}` is an analysis with an answer, and `{begun}` one that has begun; `{search}` is
+# a search that has ended, and `{searching}` one that runs.
 PAGES = {
     "/jobs": ["/jobs", "/jobs?state=awaiting_data"],
     "/compare": ["/compare", "/compare?job={job}&job={live}"],
@@ -116,8 +117,8 @@ def job_id(database, recorded):
 
 @pytest.fixture
 def others(database, recorded, many_judged):
-    """A job that trains, one that failed before its first step, one with twelve candidates, and two analyses: one with an answer, and one
-    that has begun."""
+    """A job that trains, one that failed before its first step, one with twelve candidates, two analyses: one with an answer, and one
+    that has begun; and two searches: one that has ended, and one that has begun."""
     live, failed = recorded({"nvfp4": 0.0}, done=300, state="running"), recorded({"nvfp4": 0.0}, done=0, state="failed")
     with database.write() as session:
         session.get_one(Job, live).finished_at = None
@@ -132,22 +133,13 @@ def others(database, recorded, many_judged):
     measured(database, analyses[1], {"0.down.wgrad": 0.02}, most=10)
     conclude(database, analyses[0])
     searches = []
-    for changes in ({}, {"seed": 7, "name": "other", "family": None}):
-        base = make_base(database, **changes)
+    for _ in range(2):
+        base = make_base(database)
         with database.write() as session:
-            base_arm = session.get_one(Job, base).arms[1]
-            base_arm.question = None
             searches.append(submit_search(session, base, Wish(pairs=4)).id)
     play(database, searches[0])
-    return {
-        "search": searches[0],
-        "searching": searches[1],
-        "live": live,
-        "failed": failed,
-        "many": many_judged,
-        "why": analyses[0],
-        "begun": analyses[1],
-    }
+    of_searches = {"search": searches[0], "searching": searches[1]}
+    return of_searches | {"live": live, "failed": failed, "many": many_judged, "why": analyses[0], "begun": analyses[1]}
 
 
 @pytest.fixture

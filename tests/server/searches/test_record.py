@@ -4,6 +4,7 @@ import pytest
 from sqlalchemy import select
 
 from parity import criteria_from_mapping
+from parity.search.setup import setup_from
 from server.database.tables import Job, Run, Search
 from server.errors import ConflictError, InvalidError, LookError, NotFoundError, TooManyError
 from server.jobs import baselines, floors
@@ -14,6 +15,7 @@ from server.jobs.submit import Order, submit_registered
 from server.retention import files, jobs
 from server.searches.plan import Speed, SwitchWish, Wish, plan_search
 from server.searches.record import advance, cancel_search, find_search, resume_search, submit_search, waiting
+from server.searches.steps import job_of_policy
 from tests.server.analyses import KEPT, STEPS
 from tests.server.played import jobs_of, make_base, play, play_step, state_of
 
@@ -43,7 +45,7 @@ def test_a_search_returns_the_policy_that_the_judge_passed_on_fresh_runs(databas
         # Fresh: a seed that no other run has, both arms trained, nothing reused, at the confidence of one of two confirmations.
         seeds = {run.seed for run in job.runs}
         assert len(seeds) == 1
-        assert session.scalars(select(Run.job_id).where(Run.seed.in_(seeds))).unique().all() == [job.id] * 8
+        assert session.scalars(select(Run.job_id).where(Run.seed.in_(seeds))).all() == [job.id] * 8
         assert [len(arm.runs) for arm in job.arms] == [4, 4]
         assert (job.reuse, all(run.reused_from is None for run in job.runs)) == (False, True)
         assert (job.criteria["confidence"], job.criteria["looks"], job.look) == (0.975, 1, 1)
@@ -130,7 +132,7 @@ def test_a_second_search_cannot_draw_again(database):
     with pytest.raises(ConflictError, match="is at this question"):
         begun(database, base)
     play(database, own, confirmed=(0.03, 0.03, 0.03))
-    with pytest.raises(ConflictError, match="has used . of its 2 confirmations"):
+    with pytest.raises(ConflictError, match=r"has used . of its 2 confirmations"):
         begun(database, base)
     with database.write() as session, pytest.raises(ConflictError, match="expected cancelled or failed"):
         resume_search(session, own)
@@ -148,15 +150,18 @@ def test_a_confirmation_is_a_look_at_its_policy(database):
 
 
 def test_a_policy_that_was_judged_before_is_not_confirmed_again(database):
-    own = begun(database, make_base(database))
-    to_the_confirmation(database, own)
+    base = make_base(database)
+    own = begun(database, base)
     with database.write() as session:
-        job = session.get_one(Job, jobs_of(database, own, "confirmation")[0])
-        arm = job.arms[1]
-        arm.question, question = "f" * 64, arm.question
+        spec = job_of_policy(session.get_one(Search, own), setup_from(session.get_one(Search, own).setup), "110", 4)
+        criteria = criteria_from_mapping(session.get_one(Job, base).criteria)
+        submit_registered(session, spec, criteria, "another", Order(), "", None)
+    play(database, own)
+    with database.read() as session:
         search = session.get_one(Search, own)
-        assert search.state == "running"
-        assert question is not None
+        assert (search.state, search.policy, jobs_of(database, own, "confirmation")) == ("none", None, [])
+        assert "cannot be confirmed" in search.message
+        assert search.steps[-1].results is not None
 
 
 def test_a_search_goes_on_from_the_record_alone_and_once(database):
@@ -186,7 +191,7 @@ def test_a_search_goes_on_from_the_record_alone_and_once(database):
     [
         ({"gap": 0.0}, WISH, ConflictError, "nothing to search"),
         ({"kept": ()}, WISH, ConflictError, r"kept no checkpoint of step 600 .*keep_checkpoints: \[600\]"),
-        ({}, Wish(step=STEPS), InvalidError, "kept|before schedule"),
+        ({}, Wish(step=STEPS), ConflictError, "kept no checkpoint of step 1000"),
         ({}, Wish(pairs=17), InvalidError, "pairs is 17, expected 1 to 16"),
         ({}, Wish(pairs=1), InvalidError, r"pairs is 1: .* set search\.pairs: \d"),
         ({}, Wish(pairs=4, budget=10), InvalidError, r"budget is 10 steps, expected at least 11,600"),
