@@ -257,7 +257,7 @@ def _floors(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:
 def _margin(verdict: Verdict, criteria: Criteria, level: float) -> float:
     """The margin in nats: the one that decided, else that of the policy at the baseline's loss."""
     document: VerdictDocument = json.loads(verdict.document)
-    margin: Mapping[str, Any] | None = document.get("margin")  # type: ignore[assignment]
+    margin: Mapping[str, Any] | None = document.get("margin")
     if margin is not None and math.isfinite(margin["nats"]):
         return float(margin["nats"])
     if criteria.margin is None:
@@ -296,7 +296,7 @@ def _times(spec: JobSpec, own: SpecArm, space: Space, speed: Speed) -> tuple[flo
                 n_layers=spec.model.n_layers,
                 steps=spec.schedule.steps,
                 recipe=own.recipe,
-                throughput=THROUGHPUT | (speed.throughput or {}),
+                throughput={**THROUGHPUT, **(speed.throughput or {})},
                 end_to_end=speed.end_to_end or END_TO_END,
             )
             times = modelled_times(space, shape)
