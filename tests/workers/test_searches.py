@@ -1,0 +1,56 @@
+"""The forks of a search by a real worker: the loss of every policy is on record."""
+
+import threading
+
+import pytest
+
+from parity import criteria_from_mapping
+from server.database.tables import Job, Search
+from server.jobs.analyses import results_of
+from server.jobs.conclude import conclude
+from server.jobs.submit import submit_job
+from server.searches import plan
+from server.searches.plan import Wish
+from server.searches.record import submit_search
+from training.spec import Arm
+from workers import lease, supervisor
+from workers.slots import Slot
+
+STEPS, STEP = 40, 24
+
+
+@pytest.fixture
+def worker(make_worker):
+    return make_worker()
+
+
+def test_the_forks_of_a_search_are_trained_from_the_baselines_checkpoints(settings, database, worker, make_job, monkeypatch):
+    def train():
+        with database.write() as session:
+            held = lease.claim(session, worker, settings.lease_seconds)
+        supervisor.train(settings, database, held, Slot(), threading.Event())
+
+    arms = {"baseline": Arm(recipe="fp8_current", replicates=2), "candidates": (Arm(recipe="nvfp4", replicates=2),)}
+    spec = make_job(steps=STEPS, keep_checkpoints=(STEP,), **arms)
+    with database.write() as session:  # too few steps for a verdict, in a margin that confirmations could pass
+        base = submit_job(session, spec, criteria_from_mapping({"margin": "40%"})).id
+    with database.read() as session:
+        runs = len(session.get_one(Job, base).runs)
+    for _ in range(runs):
+        train()
+    conclude(database, base)
+    # So few steps have no gap to rely on, without which there is no search.
+    monkeypatch.setattr(plan, "late_loss", lambda _session, run, _job: 3.0 + run.arm.position)
+    with database.write() as session:
+        search = submit_search(session, base, Wish(fork_steps=4, pairs=4))
+        own = search.id
+        assert search.state == "running", search.message
+    train()
+    with database.read() as session:
+        step = session.get_one(Search, own).steps[0]
+        job = session.get_one(Job, step.job_id)
+        assert [(run.kind, run.state, run.code) for run in job.runs] == [("why", "finished", None)]
+        results = results_of(session, job.id)
+        assert len(results) == len(step.evaluations)
+        assert all(0.0 < value < 20.0 for value in results.values())
+        assert len(set(results.values())) > len(results) // 2  # policies and draws differ
