@@ -22,6 +22,8 @@ from server.database.tables import (
     JobNote,
     JobTag,
     Run,
+    Search,
+    SearchStep,
     SignOff,
     Verdict,
     Worker,
@@ -70,6 +72,8 @@ def record(database, recorded):
         session.add(SignOff(id="s1", job_id=old, candidate="nvfp4", expires_at=now, **once))
         session.add(Analysis(job_id=new, explains=old, candidate="nvfp4", against="bf16", setup={"parents": []}))
         session.add(AnalysisResult(run_id=reusing.id, key="instant/on", value=[1.0, 2.0]))
+        session.add(Search(id="s1", base_id=old, candidate="nvfp4", question="q", setup={"switches": []}, state="running", created_at=now))
+        session.add(SearchStep(search_id="s1", number=1, job_id=new, evaluations=[], cost=1.0, created_at=now))
         session.add(Worker(id="w1", name="h:1", capability="cpu", slots=2, device={"sm": None}, started_at=now, heartbeat_at=now))
         return first.id, reusing.id
 

@@ -194,7 +194,7 @@ def test_a_search_goes_on_from_the_record_alone_and_once(database):
         ({}, Wish(step=STEPS), ConflictError, "kept no checkpoint of step 1000"),
         ({}, Wish(pairs=17), InvalidError, "pairs is 17, expected 1 to 16"),
         ({}, Wish(pairs=1), InvalidError, r"pairs is 1: .* set search\.pairs: \d"),
-        ({}, Wish(pairs=4, budget=10), InvalidError, r"budget is 10 steps, expected at least 11,600"),
+        ({}, Wish(pairs=4, budget=10), InvalidError, r"budget is 10 steps, expected at least 10,520"),
         ({}, Wish(pairs=4, candidate="x"), InvalidError, "no candidate 'x'"),
         (
             {},
