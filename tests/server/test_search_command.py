@@ -78,7 +78,7 @@ def test_the_plan_comes_first_and_the_confirmed_policy_last(parity, database, fi
     assert "confirmed: policy 110, 1.39 times" in out
     assert "pass: gap" in out
     assert "MaxText: cannot express" in out
-    assert "cost: 3,600" in err
+    assert "cost: 2,520" in err
     content = yaml.safe_load(made.read_text())
     (candidate,) = content["job"]["candidates"]
     assert candidate["overrides"][0]["gemms"] == ["wgrad"]
