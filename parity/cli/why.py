@@ -61,7 +61,7 @@ def why(
     token: Token = None,
     as_json: AsJson = False,
 ) -> int:
-    """Explain the gap of a candidate: which layers, GEMMs and ingredients cause it.
+    """Explain a gap: which layers, GEMMs and ingredients cause it, with intervals.
 
     Prints the cost first, queues an analysis as a job of its own and follows it. With the id of an analysis it follows that one. Exits 0
     with an answer, whatever it says.
