@@ -300,7 +300,11 @@ MISTAKES = [
     ("submit nofile.yaml", 2, "nofile.yaml: cannot be read (no such file or folder); expected a YAML file"),
     ("submit list.yaml", 2, "list.yaml: is not a job file; expected the keys `job:` and `criteria:`"),
     ("submit nocriteria.yaml", 2, "nocriteria.yaml: `criteria:` is missing or has no keys below it; compare with examples/demo.yaml"),
-    ("submit key.yaml", 2, "key.yaml: unknown key 'baselin'; expected job, criteria, baseline, gate, tags or search; did you mean baseline?"),
+    (
+        "submit key.yaml",
+        2,
+        "key.yaml: unknown key 'baselin'; expected job, criteria, baseline, gate, tags or search; did you mean baseline?",
+    ),
     ("submit broken.yaml", 2, "broken.yaml, line 2: not valid YAML; check brackets, quotes and indentation there"),
     (
         "submit date.yaml --server http://127.0.0.1:9",

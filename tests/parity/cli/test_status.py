@@ -139,7 +139,7 @@ def test_a_gate_prints_its_json_instead_of_the_headline(tmp_path: Path, monkeypa
 def test_progress_is_printed_unless_it_is_not_wanted(
     more: tuple[str, ...], progress: bool, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
-    monkeypatch.setattr(watching, "documents", lambda *_words: iter([{"id": "j1", "status": "cancelled", "message": None} | WAITING]))
+    monkeypatch.setattr(watching, "poll", lambda *_words: iter([{"id": "j1", "status": "cancelled", "message": None} | WAITING]))
     code, out, err = run("watch", "j1", *more)
     assert (code, out) == (4, "")
     assert ("following" in err, "cancelled 0%" in err) == (progress, progress)
