@@ -89,7 +89,7 @@ def fill(database: Database, jobs: int) -> None:
 
 
 def processor_seconds(own: Callable[[], object], server: psutil.Process | None, repeats: int = _REPEATS, calls: int = 1) -> float:
-    """The least processor time of a few calls, with that of the database server's processes; or of the mean of so many `calls`."""
+    """Processor seconds of a call with those of the database server's processes: the least of `repeats` means over `calls` calls."""
 
     def used() -> dict[int, float]:
         by_process = {os.getpid(): time.process_time()}

@@ -10,7 +10,7 @@ from server.database.tables import Duty
 
 
 def take(session: Session, name: str, holder: str, seconds: float) -> bool:
-    """Take a duty, or keep it, for so many seconds; False while another holds it. Two who take it at once get different answers."""
+    """Take a duty, or keep it, for `seconds`; False while another holds it. Two who take it at once get different answers."""
     now = clock.now(session)
     free = or_(Duty.holder == holder, Duty.expires_at < now)
     taken = update(Duty).where(Duty.name == name, free).values(holder=holder, expires_at=now + seconds)

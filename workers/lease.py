@@ -77,7 +77,7 @@ class Claim:
 
 
 def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | None:
-    """Take the next run that this worker can train: by priority, then age, then place in its job. None if there is none.
+    """Take the next run that this worker can train: by priority, then age, then place in its job. None if no run fits.
 
     The first claim of a job binds it to the worker's device class and thread count, because other machines compute other bits.
     """

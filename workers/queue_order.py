@@ -15,7 +15,7 @@ from server.jobs.workers import device_counts
 
 
 def next_run(session: Session, worker: Worker) -> Run | None:
-    """The run that a worker should claim, with its row locked; None if there is none.
+    """The run that a worker should claim, with its row locked, or None.
 
     Looks whether any open job fits the worker's device, which an index answers however long the queue is. Then searches one priority at
     a time, highest first. Within a priority the index returns the rows in order; the first match is taken.

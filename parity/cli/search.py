@@ -16,7 +16,7 @@ from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import OUTPUT
 from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import UsageError, print_json, write_file
-from parity.cli.why import agreed
+from parity.cli.terminal.plans import check_agreed, print_plan
 from parity.client.address import DEFAULT_URL
 from parity.client.rest import Client
 from parity.comparing.policy import read_yaml
@@ -63,16 +63,10 @@ def search(
             wish = _wish(what)
             base = wish.pop("base", None) or _train_base(client, what, progress, timeout, yes=yes, plan_only=plan_only)
             plan = client.plan_search(base, wish)
-            if plan_only and as_json:
-                print_json(plan)
-                return 0
-            console = Console(highlight=False, markup=False) if plan_only else progress
-            for line in plan_lines(plan):
-                console.print(line, soft_wrap=True)
+            print_plan(plan, plan_lines(plan), progress, plan_only=plan_only, as_json=as_json)
             if plan_only:
                 return 0
-            if not yes and not agreed():
-                raise UsageError("nothing was queued; add --yes to begin the search, or --plan to see its cost alone")
+            check_agreed("begin the search, or --plan to see its cost alone", yes=yes)
             own = client.search(base, wish)["id"]
         progress.print(f"following search {own}; stop watching with Ctrl-C, it goes on", soft_wrap=True)
         document = _follow(client, own, progress, timeout)
@@ -103,8 +97,7 @@ def _train_base(client: Client, path: str, progress: Console, timeout: float | N
         raise UsageError(f"{path}: job.keep_checkpoints is missing, expected a step to fork from, such as keep_checkpoints: [{steps // 2}]")
     if plan_only:
         raise UsageError(f"{path}: search.base is missing, so the job is trained first; its search can be planned when it has ended")
-    if not yes and not agreed():
-        raise UsageError("nothing was queued; add --yes to train the job first, or set search.base to one that has ended")
+    check_agreed("train the job first, or set search.base to one that has ended", yes=yes)
     job = client.submit(content["job"], content["criteria"])["id"]
     progress.print(f"search.base is missing: training job {job} first, {client.page(job)}", soft_wrap=True)
     document = watching.follow(client, job, progress, timeout)

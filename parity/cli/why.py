@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from parity.cli.jobs import JobEndedError, JobId, Quiet, Timeout
 from parity.cli.terminal.help import OUTPUT
 from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import UsageError, print_json
+from parity.cli.terminal.plans import check_agreed, print_plan
 from parity.client.address import DEFAULT_URL
 from parity.client.rest import Client, ClientError
 from parity.why.words import answer_lines, plan_lines
@@ -84,16 +84,10 @@ def why(
         analysis = job if _is_analysis(client, job) else None
         if analysis is None:
             plan = client.plan_why(job, question)
-            if plan_only and as_json:
-                print_json(plan)
-                return 0
-            console = Console(highlight=False, markup=False) if plan_only else progress
-            for line in plan_lines(plan):
-                console.print(line, soft_wrap=True)
+            print_plan(plan, plan_lines(plan), progress, plan_only=plan_only, as_json=as_json)
             if plan_only:
                 return 0
-            if not yes and not agreed():
-                raise UsageError("nothing was queued; add --yes to queue the analysis, or --plan to see its cost alone")
+            check_agreed("queue the analysis, or --plan to see its cost alone", yes=yes)
             analysis = client.why(job, question)["job"]
         progress.print(f"following {client.page(analysis)}", soft_wrap=True)
         document = _follow(client, analysis, progress, timeout)
@@ -107,11 +101,6 @@ def _is_analysis(client: Client, job: str) -> bool:
         if error.status != 404:
             raise
         return False
-
-
-def agreed() -> bool:
-    """Ask on a terminal; False elsewhere."""
-    return sys.stdin.isatty() and typer.confirm("Queue it?", err=True)
 
 
 def _follow(client: Client, analysis: str, console: Console, timeout: float | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a search asks for, and what it is given: forks, full runs and confirmations, each named so that a stopped search goes on.
+"""The measurements of a search: forks, full runs and confirmations. Each has a name, so that a search that was stopped can go on.
 
     fork          the baseline's checkpoint of a parent, trained on with the policy's arithmetic      one loss
     run           a run of the policy from step 0                                                    one loss

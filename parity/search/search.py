@@ -129,7 +129,7 @@ def candidate_gap(setting: Setting) -> float:
 
 
 def fastest(setting: Setting, rating: Rating, least: float = WANTED, tried: Sequence[Policy] = ()) -> int | None:
-    """The number of the fastest policy that passes with at least this chance and was not tried; None if there is none."""
+    """The number of the fastest policy that passes with at least this chance and was not tried, or None."""
     may = [at for at, policy in enumerate(rating.policies) if rating.passes[at] >= least and policy not in tried]
     return min(may, key=lambda at: (setting.times[at], at)) if may else None
 

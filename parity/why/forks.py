@@ -60,7 +60,7 @@ def fork_noise(arms: Sequence[Forks]) -> ForkNoise:
 
 
 def effect(first: Forks, second: Forks, noise: ForkNoise) -> Estimate:
-    """What the first arm's forks lose more than the second's, in nats, over the parents that both have; ValueError if there is none."""
+    """What the first arm's forks lose more than the second's, in nats, over the parents that both have; ValueError if they share none."""
     parents = sorted(first.keys() & second.keys())
     pairs = [(first[parent], second[parent]) for parent in parents if first[parent] and second[parent]]
     if not pairs:

@@ -16,7 +16,7 @@ class TrainingTime:
     passed: NDArray[np.float64]
 
     def before(self, step: int) -> tuple[int, float] | None:
-        """The last step before this one, with its seconds; None if there is none."""
+        """The last step before this one, with its seconds, or None."""
         at = int(np.searchsorted(self.steps, step)) - 1
         return None if at < 0 else (int(self.steps[at]), float(self.passed[at]))
 

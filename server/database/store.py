@@ -144,7 +144,7 @@ def append_all(session: Session, chunks: Sequence[NewChunk]) -> None:
 
 
 def seal(session: Session, run_id: str, kind: str, epoch: int, steps: int = SEALED_STEPS) -> int:
-    """Merge neighbouring chunks of one attempt into chunks of up to so many steps; returns the new number of chunks. Safe to repeat.
+    """Merge neighbouring chunks of one attempt into chunks of at most `steps` steps; returns the new number of chunks. Safe to repeat.
 
     Call it while holding the run's fence, or after the run has ended. Readers see either all of the change or none.
     """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +24,7 @@ from server.database.lookup import find_job
 from server.database.states import JOB_ENDED, JOB_OPEN
 from server.database.tables import Against, Analysis, AnalysisResult, Arm, Job, Run, Verdict
 from server.errors import ConflictError, InvalidError, NotFoundError
+from server.jobs.derived import derived_job
 from server.jobs.fingerprint import job_spec
 from server.jobs.forks import fork_parents
 from server.jobs.submit import Order, announce_new
@@ -71,7 +71,7 @@ class PlannedAnalysis:
 
 
 def plan_analysis(session: Session, job_id: str, question: Question) -> PlannedAnalysis:
-    """What an analysis would measure and cost. Raises NotFoundError, InvalidError or ConflictError with the way out if there is none."""
+    """What an analysis would measure and cost. Raises NotFoundError, InvalidError or ConflictError with what to do instead."""
     job = find_job(session, job_id)
     if job.analysis is not None:
         raise ConflictError(f"job {job.id} is an analysis itself; explain job {job.analysis.explains}")
@@ -162,28 +162,7 @@ def submit_analysis(session: Session, job_id: str, question: Question, submitted
         family=None,
         keep_checkpoints=(),
     )
-    row = Job(
-        id=tables.new_id("j"),
-        name=spec.name,
-        status="queued",
-        engine=job.engine,
-        capability=job.capability,
-        spec=spec.document(),
-        devices=job.devices,
-        criteria=job.criteria,
-        revision=job.revision,
-        branch=job.branch,
-        model=job.model,
-        device_class=job.device_class,
-        threads=job.threads,
-        submitted_by=submitted_by,
-        max_run_seconds=order.max_run_seconds,
-        reuse=False,
-        created_at=time.time(),
-    )
-    for position, each in enumerate(spec.arms):
-        role: tables.Role = "candidate" if position else "baseline"
-        row.arms.append(Arm(id=tables.new_id("a"), position=position, name=each.name, role=role, recipe=each.recipe))
+    row = derived_job(job, spec, submitted_by, order.max_run_seconds)
     first = session.get_one(Run, planned.setup.parents[0])
     row.runs.append(
         Run(
@@ -226,7 +205,7 @@ def baseline_of(job: Job) -> RunSpec:
 
 
 def candidate_of(job: Job, name: str | None) -> Arm:
-    """A candidate of a job by its name; None: its only one. Raises InvalidError if there is none."""
+    """A candidate of a job by its name, or its only one. Raises InvalidError for an unknown name, and without a name among several."""
     candidates = [arm for arm in job.arms if arm.role == "candidate"]
     names = ", ".join(arm.name for arm in candidates)
     if name is None and len(candidates) != 1:

@@ -82,7 +82,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def equal_run(session: Session, fingerprint: str, question: str | None = None) -> Run | None:
-    """The newest valid run of a baseline arm with this fingerprint that was itself trained; None if there is none.
+    """The newest valid run of a baseline arm with this fingerprint that was itself trained, or None.
 
     With a `question`, a run of the candidate of an earlier look at it.
     """

@@ -10,7 +10,6 @@ count one. The job ends without a verdict.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +20,7 @@ from server.database import tables
 from server.database.lookup import find_job
 from server.database.tables import Arm, Job, Run
 from server.errors import ConflictError, InvalidError
+from server.jobs.derived import derived_job
 from server.jobs.fingerprint import job_spec, run_spec, unsound
 from server.jobs.submit import Order, announce_new
 from training.forks import Fork, check_fork_step
@@ -69,29 +69,8 @@ def submit_forks(session: Session, forks: Forks, submitted_by: str | None = None
         spec = _specification(job, arm, parents[0], forks)
     except SpecError as error:
         raise InvalidError(f"these runs cannot be forked: {error}") from error
-    row = Job(
-        id=tables.new_id("j"),
-        name=spec.name,
-        status="queued",
-        engine=job.engine,
-        capability=job.capability,
-        spec=spec.document(),
-        devices=job.devices,
-        criteria=job.criteria,
-        revision=job.revision,
-        branch=job.branch,
-        model=job.model,
-        device_class=job.device_class,
-        threads=job.threads,
-        submitted_by=submitted_by,
-        max_run_seconds=order.max_run_seconds,
-        reuse=False,
-        created_at=time.time(),
-    )
+    row = derived_job(job, spec, submitted_by, order.max_run_seconds)
     draws = {spec.baseline.name: forks.draws} | {each.name: each.draws for each in forks.arms}
-    for number, own in enumerate(spec.arms):
-        role: tables.Role = "candidate" if number else "baseline"
-        row.arms.append(Arm(id=tables.new_id("a"), position=number, name=own.name, role=role, recipe=own.recipe))
     # By draw before arm and parent, so that the first ones already are pairs.
     planned = [
         (draw, of_arm, parent)

@@ -84,7 +84,7 @@ def known_before(session: Session, spec: JobSpec, criteria: Criteria, named: Nam
 
 
 def equal_earlier_run(session: Session, spec: JobSpec, criteria: Criteria) -> Known | None:
-    """What the newest sound run with the specification of the job's baseline shows; None if there is none."""
+    """What the newest sound run with the specification of the job's baseline shows, or None."""
     if spec.engine == "external":
         return None
     wanted = next(run for arm, run in spec.runs() if arm is spec.baseline)

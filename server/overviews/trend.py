@@ -32,7 +32,7 @@ MOST_POINTS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPoint:
-    """One job: its commit or day (`group`), the verdict and the gap with its interval and margin in nats; None where there is none.
+    """One job: its commit or day (`group`), the verdict and the gap with its interval and margin in nats, each or None.
 
     `why_missing` is the reason why there is no gap; `differs` what differs from the newest job, so that its gap is not compared.
     """

@@ -109,7 +109,7 @@ def candidate_gaps(cache: Cache, session: Session, job: Job, candidates: Sequenc
 
 
 def common_range(session: Session, job: Job, wanted: Range) -> tuple[int, int] | None:
-    """First and last step of the range that the baseline and any candidate have recorded; None if there is none."""
+    """First and last step of the range that the baseline and any candidate have recorded, or None."""
     begun = [[run.id for run in loading.begun_runs(arm)] for arm in job.arms]
     own = {run_id: store.curve_of(session, run_id) for arm in begun for run_id in arm}
     query = select(Chunk.run_id, func.min(Chunk.first_step), func.max(Chunk.last_step))

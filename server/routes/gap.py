@@ -196,7 +196,7 @@ def _on_bins(gap: CandidateGap, first: NDArray[np.int64], held: NDArray[np.bool_
 
 
 def _pair(gap: CandidateGap, common_steps: int, marks: int) -> dict[str, Any]:
-    """The fields of `_PairDocument`, with at most so many steps of each kind of mark."""
+    """The fields of `_PairDocument`, with at most `marks` steps of each kind of mark."""
     binned = gap.binned
     return {
         "candidate": gap.candidate,

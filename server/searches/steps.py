@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,8 +19,9 @@ from sqlalchemy.orm import Session
 from parity.search.evaluations import Evaluation
 from parity.search.setup import GIVEN, SearchSetup, key_of
 from server.database import tables
-from server.database.tables import Arm, Job, Run, Search, SearchStep
+from server.database.tables import Job, Run, Search, SearchStep
 from server.jobs.analyses import readable_spec, results_of
+from server.jobs.derived import derived_job
 from server.jobs.submit import Order, announce_new, submit_registered
 from server.searches.plan import late_loss, policy_arm
 from training.spec import JobSpec
@@ -36,28 +36,7 @@ def queue_step(session: Session, search: Search, setup: SearchSetup, step: Seque
         return _confirmation(session, search, setup, step[0])
     spec = _specification(search, setup, step)
     base, is_pilot = search.base, step[0].kind == "run"
-    row = Job(
-        id=tables.new_id("j"),
-        name=spec.name,
-        status="queued",
-        engine=base.engine,
-        capability=base.capability,
-        spec=spec.document(),
-        devices=base.devices,
-        criteria=base.criteria,
-        revision=base.revision,
-        branch=base.branch,
-        model=base.model,
-        device_class=base.device_class,
-        threads=base.threads,
-        submitted_by=search.submitted_by,
-        max_run_seconds=search.max_run_seconds,
-        reuse=False,
-        created_at=time.time(),
-    )
-    for position, each in enumerate(spec.arms):
-        role: tables.Role = "candidate" if position else "baseline"
-        row.arms.append(Arm(id=tables.new_id("a"), position=position, name=each.name, role=role, recipe=each.recipe))
+    row = derived_job(base, spec, search.submitted_by, search.max_run_seconds)
     parent = session.get_one(Run, setup.parents[0])
     row.runs.append(
         Run(

@@ -124,7 +124,7 @@ def menu_of(runs: Mapping[str, Segment], n_layers: int) -> tuple[tuple[Arithmeti
 
 
 def uncovered(candidate: Segment, restored: Segment, baseline: Segment) -> Unit | None:
-    """A GEMM in which `restored` has neither the baseline's arithmetic nor bf16; None if there is none."""
+    """A GEMM in which `restored` has neither the baseline's arithmetic nor bf16, or None."""
     own, safe = _cells(restored), _cells(baseline)
     changed = [unit for unit, each in _cells(candidate).items() if gemm_key(unit.gemm, each) != gemm_key(unit.gemm, safe[unit])]
     restored_to_other = (unit for unit in changed if gemm_key(unit.gemm, own[unit]) != gemm_key(unit.gemm, safe[unit]))

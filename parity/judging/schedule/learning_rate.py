@@ -71,7 +71,7 @@ def recorded_rates(run: Curve) -> tuple[IntArray, FloatArray] | None:
 
 
 def differing_rates(runs: Sequence[Curve]) -> RateDifference | None:
-    """The largest difference of any run's learning rates from those of the run that logged most of them; None where there is none."""
+    """The largest difference of any run's learning rates from those of the run that logged most of them, or None."""
     recorded = [(run.label, rates) for run in runs if (rates := recorded_rates(run)) is not None]
     if not recorded:
         return None

@@ -14,7 +14,7 @@ from server.database.whole_curves import read_each, superseded_in_each
 pytestmark = pytest.mark.both_databases
 
 NAMES = ("loss", "grad_norm", "never")
-# An attempt writes so many steps of a kind from a first step on, at this stride.
+# Number of the run, kind, attempt, first step and stride of each write of 7 steps.
 WRITES = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from(["train", "validation"]), st.integers(1, 3), st.integers(0, 40), st.integers(1, 3)),
     max_size=12,
