@@ -122,7 +122,7 @@ def test_forks_that_failed_end_the_job_with_the_reason(database, forks):
         job.runs[3].message = "gone"
         outcome = decide(session, job.id)
     assert (outcome.code, outcome.complete) == ("CHECKPOINT_NOT_FOUND", False)
-    assert "1 of 6 forks did not finish" in outcome.message
+    assert "1 of 6 runs did not finish" in outcome.message
 
 
 @pytest.mark.parametrize(
