@@ -1,6 +1,5 @@
 """/docs: the documentation as `make docs` builds it, offline and under the server's policy; without it, how to build it."""
 
-import contextlib
 import re
 import subprocess
 import sys
@@ -88,14 +87,10 @@ def test_every_page_and_refusal_links_to_it(api):
 def test_its_search_finds_a_term(page, look):
     page.goto("/docs/")
     page.locator("label[for=__search]").first.click()
-    first = page.locator(".md-search-result__link").first
-    for _ in range(30):  # what is typed before the index has been read is lost
-        page.locator("[data-md-component=search-query]").fill("")
-        page.locator("[data-md-component=search-query]").fill("run floor")
-        with contextlib.suppress(AssertionError):
-            expect(first).to_be_visible(timeout=1000)
-            break
-    expect(first).to_contain_text("floor", ignore_case=True)
+    # What is typed while the index is read is lost.
+    expect(page.locator(".md-search-result__meta")).to_have_text("Type to start searching", timeout=60_000)
+    page.locator("[data-md-component=search-query]").press_sequentially("run floor")
+    expect(page.locator(".md-search-result__link").first).to_contain_text("floor", ignore_case=True, timeout=60_000)
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
 
 
