@@ -43,7 +43,7 @@ def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: wall_cl
     steps, columns = recorded
     # An additional column, NaN between the evaluations.
     validation_loss = np.full(len(steps), np.nan)
-    at, here, there = np.intersect1d(steps, validation[0], return_indices=True)
+    at, here, there = np.intersect1d(steps, validation[0], assume_unique=True, return_indices=True)
     validation_loss[here] = validation[1]["loss"][there] if len(at) else np.nan
     return curve_from_arrays(
         steps,

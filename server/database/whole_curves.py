@@ -60,7 +60,7 @@ def _parts(
     session: Session, run_ids: Sequence[str], kind: str, names: Sequence[str], limits: Mapping[str, Mapping[int, float]]
 ) -> dict[str, list[store.Columns]]:
     """The tables of these runs' chunks, ascending, without the steps that a newer attempt replaced."""
-    rows = session.connection().execute(_CHUNKS, {"runs": list({*run_ids}), "kind": kind, "names": ["step", *names]})
+    rows = session.connection().execute(_CHUNKS, {"runs": list({*run_ids}), "kind": kind, "names": ["step", *names]}).all()
     parts: dict[str, list[store.Columns]] = {}
     for (run_id, epoch, first), columns in groupby(rows, key=lambda row: (row.run_id, row.epoch, row.first_step)):
         limit = limits[run_id].get(epoch, -math.inf) if run_id in limits else -math.inf  # of an attempt that began since: nothing

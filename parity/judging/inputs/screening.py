@@ -29,6 +29,7 @@ SHARE_LESS, FACTOR, MIXED_FACTOR = 0.25, 2.0, 1.5
 MOST, NOISY_BLOCKS = 0.35, 3  # of the points, where half of all do; of 8 blocks, where half do
 MIXTURE_SAMPLE, MIXTURE_PRODUCTS = 2_048, 200_000_000
 _GRAM_ROWS = 20
+_ONE_THREAD = 2**18  # products of a matrix product up to which OpenBLAS takes one thread
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples, modulo 1, are spread evenly and follow no period
 
 
@@ -116,11 +117,14 @@ def _are_spanned(runs: Sequence[Curve]) -> BoolArray:
 
 
 def _lower_gram(rows: FloatArray) -> FloatArray:
-    """The lower triangle of the inner products (R, R) of rows (R, P), on one thread: BLAS would wait for busy cores."""
+    """The lower triangle of the inner products (R, R) of rows (R, P), in pieces of one thread: BLAS would wait for busy cores."""
     gram = np.zeros((len(rows), len(rows)))
     for start in range(0, len(rows), _GRAM_ROWS):
-        some = slice(start, start + _GRAM_ROWS)
-        gram[some, : some.stop] = np.einsum("it,jt->ij", rows[some], rows[: some.stop])
+        some, before = rows[start : start + _GRAM_ROWS], rows[: start + _GRAM_ROWS]
+        points = max(1, _ONE_THREAD // (len(some) * len(before)))
+        for first in range(0, rows.shape[1], points):
+            piece = slice(first, first + points)
+            gram[start : start + len(some), : len(before)] += some[:, piece] @ before[:, piece].T
     return gram
 
 
