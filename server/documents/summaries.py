@@ -63,6 +63,8 @@ class JobSummary:
 
 def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
     """The summaries of these jobs, in this order; jobs that do not exist are left out."""
+    if not ids:
+        return []
     jobs = {job.id: job for job in session.execute(select(*_JOB).where(Job.id.in_(ids)))}
     arms, tags, verdicts = defaultdict(list), defaultdict(list), defaultdict(list)
     columns = (Arm.job_id, Arm.name, Arm.recipe)

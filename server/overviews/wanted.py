@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from fastapi import Query
-from sqlalchemy import ColumnElement, exists, select
+from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy.orm import InstrumentedAttribute
 
 from server.database.tables import Arm, Baseline, Job, JobStatus, JobTag, Verdict
 from server.errors import InvalidError
@@ -53,9 +55,9 @@ class Wanted:
             conditions.append(exists().where(Arm.job_id == Job.id, Arm.recipe == self.recipe, Arm.role == "candidate"))
         conditions += [exists().where(JobTag.job_id == Job.id, JobTag.tag == tag) for tag in self.tags]
         if self.name:
-            conditions.append(Job.name.icontains(self.name, autoescape=True))
+            conditions.append(_contains(Job.name, self.name))
         if self.model:
-            conditions.append(Job.model.icontains(self.model, autoescape=True))
+            conditions.append(_contains(Job.model, self.model))
         if self.revision:
             conditions.append(Job.revision.startswith(self.revision, autoescape=True))
         if self.branch:
@@ -121,6 +123,12 @@ def _day(name: str, text: str) -> datetime:
         return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
         raise InvalidError(f"{name} is {text!r}; expected a day such as 2026-11-23") from None
+
+
+def _contains(column: InstrumentedAttribute[Any], text: str) -> ColumnElement[bool]:
+    """Whether a column contains this text, in any case. PostgreSQL's ILIKE, which `icontains` becomes, takes half as long again."""
+    literal = re.sub("[%_/]", r"/\g<0>", text)
+    return func.lower(column).like(func.lower(f"%{literal}%"), escape="/")
 
 
 def _first_id(at: datetime) -> str:
