@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg.pq import Format, TransactionStatus
+from psycopg.pq import TransactionStatus
 
 STATEMENT_SECONDS = 30.0
 POOL_SECONDS = 5.0
@@ -24,14 +24,6 @@ _FRESH_SECONDS = 1.0
 _GRACE_SECONDS = 5.0  # more than the server's own limit, whose error says more
 _TCP = {"keepalives": 1, "keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
 _Result = TypeVar("_Result")
-
-
-class _Cursor(psycopg.Cursor[Any]):
-    """A cursor whose results arrive in binary format: as text a chunk of a curve has twice its size, to be written and parsed."""
-
-    def __init__(self, *words: Any, **options: Any) -> None:
-        super().__init__(*words, **options)
-        self.format = Format.BINARY
 
 
 class Connection(psycopg.Connection[Any]):
@@ -70,5 +62,4 @@ def connect(words: Sequence[Any], options: dict[str, Any], statement_seconds: fl
     }
     connection = Connection.connect(*words, **(limits | options))
     connection.patience = statement_seconds + _GRACE_SECONDS
-    connection.cursor_factory = _Cursor
     return connection

@@ -15,14 +15,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from psycopg.pq import Format
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, make_url
-from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.engine import ExceptionContext, ExecutionContext
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from server.database import patience
 
 CONNECTIONS = 15
+IN_BINARY = "parity_binary"
+"""The execution option of a statement that reads chunks: in PostgreSQL's text format they have twice their size, written and parsed."""
 _BUSY_TIMEOUT_MS = 15_000
 _READ_ONLY = "25006"  # SQLSTATE read_only_sql_transaction: a standby, for example after a failover
 
@@ -69,6 +72,11 @@ def _postgresql(url: str, pool: dict[str, Any], statement_seconds: float) -> Eng
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: object, _record: object, words: list[Any], options: dict[str, Any]) -> patience.Connection:
         return patience.connect(words, options, statement_seconds)
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def _format(_connection: Connection, cursor: Any, _text: str, _values: object, context: ExecutionContext, _many: bool) -> None:
+        if context.execution_options.get(IN_BINARY):
+            cursor.format = Format.BINARY
 
     @event.listens_for(engine, "handle_error")
     def _read_only(context: ExceptionContext) -> None:

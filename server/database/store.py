@@ -24,6 +24,7 @@ from sqlalchemy import ColumnElement, FromClause, Join, Select, Text, and_, bind
 from sqlalchemy.orm import Session
 
 from server.database import codec
+from server.database.sessions import IN_BINARY
 from server.database.tables import Chunk, ChunkColumn, Run, table_of
 
 Columns = dict[str, NDArray[np.float64]]
@@ -90,7 +91,8 @@ def _stretch_of(*conditions: ColumnElement[bool]) -> Select[Any]:
         _chunks.c.first_step < bindparam("end"),
         _chunks.c.last_step >= bindparam("first"),
     )
-    return select(*CHUNK_ROWS).select_from(with_columns(*conditions)).where(_attempt(_chunks), *overlap).order_by(_chunks.c.first_step)
+    chunks = select(*CHUNK_ROWS).select_from(with_columns(*conditions)).where(_attempt(_chunks), *overlap).order_by(_chunks.c.first_step)
+    return chunks.execution_options(**{IN_BINARY: True})
 
 
 _STRETCH, _STRETCH_OF_SOME = _stretch_of(), _stretch_of(_columns.c.name.in_(bindparam("names", expanding=True)))

@@ -15,6 +15,7 @@ from sqlalchemy import BindParameter, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from server.database import codec, store
+from server.database.sessions import IN_BINARY
 from server.database.tables import Chunk, ChunkColumn, table_of
 
 Recorded = tuple[NDArray[np.int64], store.Columns]
@@ -28,6 +29,7 @@ _CHUNKS = (
     .select_from(store.with_columns(_columns.name.in_(bindparam("names", expanding=True))))
     .where(_chunks.run_id.in_(_OF_RUNS), _chunks.kind == bindparam("kind"))
     .order_by(_chunks.run_id, _chunks.epoch, _chunks.first_step)
+    .execution_options(**{IN_BINARY: True})
 )
 _FIRST_STEPS = (
     select(_chunks.run_id, _chunks.epoch, func.min(_chunks.first_step))
