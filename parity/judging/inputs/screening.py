@@ -65,7 +65,7 @@ def may_be_related(first: Sequence[Curve], second: Sequence[Curve], before: bool
     if not len(screened):
         return related
     samples = _stacked([_sample(second[j]) for j in screened])
-    some = np.array([second[j].loss[:: rules.EQUAL_POINTS // 2] for j in screened])
+    some = np.array([_every_few(second[j]) for j in screened])
     for i, run in enumerate(first):
         if not _is_screened(run, grid):
             continue
@@ -74,7 +74,7 @@ def may_be_related(first: Sequence[Curve], second: Sequence[Curve], before: bool
         if len(others):
             alike = _are_alike(_sample(run), _from(samples, start))
             # Ten equal points in a row have two that are asked here.
-            equal = np.count_nonzero(some[start:] == run.loss[:: rules.EQUAL_POINTS // 2], axis=-1) >= 2
+            equal = np.count_nonzero(some[start:] == _every_few(run), axis=-1) >= 2
             related[i, others] = alike | [
                 may and _are_equal_somewhere(run, second[j]) for may, j in zip(equal.tolist(), others, strict=True)
             ]
@@ -130,6 +130,11 @@ def _lower_gram(rows: FloatArray) -> FloatArray:
 
 def _is_screened(run: Curve, grid: IntArray) -> bool:
     return len(grid) >= MIN_POINTS and np.array_equal(run.steps, grid) and _is_usable(run)
+
+
+@once_per_run
+def _every_few(run: Curve) -> FloatArray:
+    return run.loss[:: rules.EQUAL_POINTS // 2].copy()
 
 
 @once_per_run
