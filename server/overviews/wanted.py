@@ -49,11 +49,6 @@ class Wanted:
         conditions: list[ColumnElement[bool]] = []
         if self.status:
             conditions.append(Job.status == self.status)
-        if self.verdict:
-            conditions.append(exists().where(Verdict.job_id == Job.id, Verdict.outcome == self.verdict))
-        if self.recipe:
-            conditions.append(exists().where(Arm.job_id == Job.id, Arm.recipe == self.recipe, Arm.role == "candidate"))
-        conditions += [exists().where(JobTag.job_id == Job.id, JobTag.tag == tag) for tag in self.tags]
         if self.name:
             conditions.append(_contains(Job.name, self.name))
         if self.model:
@@ -71,6 +66,12 @@ class Wanted:
             conditions.append(Job.id >= _first_id(_day("since", self.since)))
         if self.until:
             conditions.append(Job.id < _first_id(_day("until", self.until) + timedelta(days=1)))
+        # SQLite looks into other tables in this order; a tag leaves out the most jobs, a recipe the fewest.
+        conditions += [exists().where(JobTag.job_id == Job.id, JobTag.tag == tag) for tag in self.tags]
+        if self.verdict:
+            conditions.append(exists().where(Verdict.job_id == Job.id, Verdict.outcome == self.verdict))
+        if self.recipe:
+            conditions.append(exists().where(Arm.job_id == Job.id, Arm.recipe == self.recipe, Arm.role == "candidate"))
         return conditions
 
     def query(self) -> list[tuple[str, str]]:
