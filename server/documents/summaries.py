@@ -6,36 +6,28 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import BindParameter, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from server.database.clock import time_text
-from server.database.tables import Arm, Job, JobStatus, JobTag, Run, Verdict
+from server.database.tables import Arm, Job, JobStatus, JobTag, Run, Verdict, table_of
 from server.documents.principals import principal_names
 from server.documents.verdicts import VerdictSummary, verdict_summary
 
-_JOB = (
-    Job.id,
-    Job.name,
-    Job.status,
-    Job.engine,
-    Job.model,
-    Job.revision,
-    Job.branch,
-    Job.submitted_by,
-    Job.created_at,
-    Job.finished_at,
-)
-_VERDICT = (
-    Verdict.job_id,
-    Verdict.candidate,
-    Verdict.outcome,
-    Verdict.code,
-    Verdict.gap,
-    Verdict.ci_low,
-    Verdict.ci_high,
-    Verdict.gap_rel,
-    Verdict.margin,
+_jobs, _arms, _tags, _verdicts, _runs = (table_of(each).c for each in (Job, Arm, JobTag, Verdict, Run))
+_IDS: BindParameter[Sequence[str]] = bindparam("ids", expanding=True)
+_JOBS = select(
+    *(_jobs.id, _jobs.name, _jobs.status, _jobs.engine, _jobs.model, _jobs.revision, _jobs.branch),
+    *(_jobs.submitted_by, _jobs.created_at, _jobs.finished_at),
+).where(_jobs.id.in_(_IDS))
+_ARMS = select(_arms.job_id, _arms.name, _arms.recipe).where(_arms.job_id.in_(_IDS)).order_by(_arms.job_id, _arms.position)
+_TAGS = select(_tags.job_id, _tags.tag).where(_tags.job_id.in_(_IDS)).order_by(_tags.job_id, _tags.tag)
+_VERDICTS = select(
+    *(_verdicts.job_id, _verdicts.candidate, _verdicts.outcome, _verdicts.code),
+    *(_verdicts.gap, _verdicts.ci_low, _verdicts.ci_high, _verdicts.gap_rel, _verdicts.margin),
+).where(_verdicts.job_id.in_(_IDS))
+_STEPS = (
+    select(_runs.job_id, func.sum(_runs.steps_done), func.sum(_runs.planned_steps)).where(_runs.job_id.in_(_IDS)).group_by(_runs.job_id)
 )
 
 
@@ -65,16 +57,17 @@ def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
     """The summaries of these jobs, in this order; jobs that do not exist are left out."""
     if not ids:
         return []
-    jobs = {job.id: job for job in session.execute(select(*_JOB).where(Job.id.in_(ids)))}
+    # On tables and not on classes, which costs half of the time of a list.
+    execute, chosen = session.connection().execute, {"ids": ids}
+    jobs = {job.id: job for job in execute(_JOBS, chosen)}
     arms, tags, verdicts = defaultdict(list), defaultdict(list), defaultdict(list)
-    columns = (Arm.job_id, Arm.name, Arm.recipe)
-    for arm in session.execute(select(*columns).where(Arm.job_id.in_(ids)).order_by(Arm.job_id, Arm.position)):
+    for arm in execute(_ARMS, chosen):
         arms[arm.job_id].append(arm)
-    for tag in session.execute(select(JobTag.job_id, JobTag.tag).where(JobTag.job_id.in_(ids)).order_by(JobTag.job_id, JobTag.tag)):
+    for tag in execute(_TAGS, chosen):
         tags[tag.job_id].append(tag.tag)
-    for verdict in session.execute(select(*_VERDICT).where(Verdict.job_id.in_(ids))):
+    for verdict in execute(_VERDICTS, chosen):
         verdicts[verdict.job_id].append(verdict_summary(verdict))
-    done = _shares_done(session, [job.id for job in jobs.values()])
+    done = {job_id: float(done) / float(planned) if planned else 0.0 for job_id, done, planned in execute(_STEPS, chosen)}
     names = principal_names(session, {job.submitted_by for job in jobs.values()})
     summaries = []
     for job in (jobs[each] for each in ids if each in jobs):
@@ -101,10 +94,3 @@ def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
             )
         )
     return summaries
-
-
-def _shares_done(session: Session, ids: Sequence[str]) -> dict[str, float]:
-    """The share of the planned steps of each job that is done, 0 to 1."""
-    sums = (func.sum(Run.steps_done), func.sum(Run.planned_steps))
-    rows = session.execute(select(Run.job_id, *sums).where(Run.job_id.in_(ids)).group_by(Run.job_id))
-    return {job_id: float(done) / float(planned) if planned else 0.0 for job_id, done, planned in rows}

@@ -56,7 +56,11 @@ def job_list(session: Session, wanted: Wanted, sort: Sort, cursor: str | None, l
 
 def known_tags(session: Session) -> list[str]:
     """The tags that a filter offers: the first of all in alphabetical order."""
-    return [*session.scalars(select(JobTag.tag).distinct().order_by(JobTag.tag).limit(_TAGS_OFFERED))]
+    # From one tag to the next in the index: DISTINCT would read the rows of all jobs.
+    tags = select(func.min(JobTag.tag).label("tag")).cte(recursive=True)
+    following = select(func.min(JobTag.tag)).where(JobTag.tag > tags.c.tag).scalar_subquery()
+    tags = tags.union_all(select(following).where(tags.c.tag.is_not(None)))
+    return [*session.scalars(select(tags.c.tag).where(tags.c.tag.is_not(None)).limit(_TAGS_OFFERED))]
 
 
 def _count(session: Session, conditions: list[ColumnElement[bool]]) -> int:
