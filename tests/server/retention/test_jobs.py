@@ -39,7 +39,7 @@ def keeper_database(owner_database):
 # Tables whose rows belong to no job, or (chunk_columns) go with a row that does.
 KEPT = {"baseline_events", "baseline_runs", "baselines", "browser_sessions", "duties", "imported_groups", "tokens", "webhooks", "workers"}
 BELONGING = {"arms", "attempts", "chunk_columns", "chunks", "events", "idempotency_keys", "jobs", "runs", "verdicts", "webhook_deliveries"}
-BELONGING |= {"analyses", "analysis_results", "job_notes", "job_tags", "sign_offs"}
+BELONGING |= {"gap_charts", "analyses", "analysis_results", "job_notes", "job_tags", "sign_offs"}
 
 
 @pytest.fixture
