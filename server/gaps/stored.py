@@ -37,6 +37,11 @@ def stored_chart(session: Session, job: Job, recorded: Extents) -> GapChart | No
     return _CHART.validate_json(zstandard.decompress(row.content))
 
 
+def has_chart(session: Session, job_id: str) -> bool:
+    """Whether a chart is stored, which may be out of date."""
+    return session.scalar(select(StoredGapChart.job_id).where(StoredGapChart.job_id == job_id)) is not None
+
+
 def store_chart(database: Database, job_id: str) -> bool:
     """Compute the chart of a job and store it in place of an earlier one; False if the job is gone or changed meanwhile."""
     with database.read() as session:

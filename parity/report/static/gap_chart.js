@@ -41,8 +41,9 @@ export class GapChart extends Chart {
     const all = `${this.address}?${query}`;
     const lit = candidates.filter((name) => view.lit.has(name));
     query.set("candidates", lit.join(","));
-    // Reading all curves of many candidates takes the server seconds: the highlighted ones come first.
-    const steps = [...(many && lit.length && all !== this.shown ? [`${this.address}?${query}`] : []), all];
+    // Without a stored chart, reading all curves of many candidates takes the server seconds: the highlighted ones come first.
+    const isLong = many && !("stored" in this.figure.dataset && !view.zoomed && !view.logx);
+    const steps = [...(isLong && lit.length && all !== this.shown ? [`${this.address}?${query}`] : []), all];
     for (const one of steps) {
       const gaps = await this.fetchLatest(one);
       if (!gaps) return;
