@@ -4,8 +4,8 @@ Run: python benchmarks/charts.py [--peers PYTHON]. PYTHON is an interpreter with
 one); without it the peer is left out. Needs Chromium and the chart library (`make node_modules/.installed`).
 
 Limits: 300 kB over the wire for one view of the page, 350 kB with 30 candidates of 3 runs each; 300 ms from the first data to the first
-chart; 60 ms for a zoom's answers. The first request for the gaps of 30 candidates reads 93 million values, and later ones take its answer
-from memory: both times are reported, without a limit. MLflow's
+chart, and from the request for the page of a job that has ended; 60 ms for a zoom's answers. The gaps of 30 candidates, 93 million values,
+come from a chart that the housekeeping worker has stored; here the benchmark stores it. MLflow's
 SQLite store is filled with the same losses past its API, which would take many minutes; it is read as its own charts read it.
 """
 
@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,8 @@ from record import POLICY, RESULTS, ROOT, best_of, free_port, process, report, s
 
 from server.database import store
 from server.database.sessions import Database
-from server.database.tables import Run
+from server.database.tables import Job, Run
+from server.gaps.stored import store_chart
 from server.jobs.conclude import conclude, decide, write_outcome
 from server.jobs.submit import submit_job
 from training.spec import Arm
@@ -73,7 +75,21 @@ def record_many(database: Database) -> str:
         outcome = decide(session, short)
     with database.write() as session:
         write_outcome(session, long, outcome)
+    began = time.process_time()
+    store_chart(database, long)
+    print(f"storing the gap chart{MANY}: {time.process_time() - began:.1f} s of processor time", flush=True)
     return long
+
+
+def reopen(database: Database, job_id: str) -> None:
+    """Make a concluded job one that trains, with the same curves."""
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        job.status, job.finished_at = "running", None
+        for verdict in job.verdicts:
+            session.delete(verdict)
+        for run in job.runs:
+            run.state = "running"
 
 
 def _many_runs(database: Database, steps: int) -> str:
@@ -205,7 +221,12 @@ def main() -> int:
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=chromium, args=_FLAGS)
                 views = {what: [view(browser, address, token, one) for _ in range(VIEWS)] for what, one in (("", job), (MANY, many))}
+                reopen(database, many)
+                uncached = view(browser, address, token, many).opened
+                store_chart(database, many)
+                live_views = [view(browser, address, token, many).opened for _ in range(VIEWS)]
                 browser.close()
+            print(f"first chart{MANY}, while it trains: {min(live_views):.0f} ms, {uncached:.0f} ms if no chart is stored", flush=True)
             for what, measured in views.items():
                 limit = MANY_BYTES if what else BYTES
                 received, first = max(one.received for one in measured), min(one.first_chart for one in measured)
@@ -213,8 +234,8 @@ def main() -> int:
                 report(f"one view of the job page, all of its charts{what}", received <= limit, words)
                 report(f"first chart after the first data{what}", first <= FIRST_CHART_MS, f"{first:.0f} ms (limit {FIRST_CHART_MS})")
                 opened = [one.opened for one in measured]
-                words = f"{opened[0]:.0f} ms the first time, {min(opened[1:]):.0f} ms later"
-                print(f"first chart after the page was asked for{what}: {words}", flush=True)
+                words = f"{opened[0]:.0f} ms the first time, {min(opened[1:]):.0f} ms later (limit {FIRST_CHART_MS})"
+                report(f"first chart after the request for the page{what}", min(opened) <= FIRST_CHART_MS, words)
             with httpx2.Client(base_url=f"{address}/api/v1", headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
                 ours, live = zooms(http, job), zooms(http, training)
         for by_range, which in ((ours, ""), (live, ", while it trains")):

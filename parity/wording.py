@@ -14,7 +14,7 @@ def sentence_decimals(margin_nats: float | None) -> int:
 
 
 def signed(value: float, decimals: int = SENTENCE_DECIMALS) -> str:
-    """A gap in nats with its sign, "+0.026"; what rounds to zero is "+0.000"."""
+    """A number with its sign, such as a gap in nats: "+0.026"; what rounds to zero is "+0.000" (as in chart_parts.js)."""
     text = f"{value:+.{decimals}f}"
     return text.replace("-", "+") if float(text) == 0.0 else text
 

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
+from parity.wording import TABLE_DECIMALS, signed
 
 ENDED = frozenset({"concluded", "failed", "cancelled"})
 _PERIOD_SECONDS = 1.0
@@ -117,7 +118,7 @@ def forecast_changes(document: Mapping[str, Any], states: dict[str, str]) -> lis
 
 
 def _line(arm: Mapping[str, Any], gaps: Mapping[str, float]) -> str:
-    gap = f" gap {gaps[arm['name']]:+.4f}" if arm["name"] in gaps else ""
+    gap = f" gap {signed(gaps[arm['name']], TABLE_DECIMALS)}" if arm["name"] in gaps else ""
     return f"{arm['name']} {arm['steps_done']}/{arm['planned_steps']} loss {_loss(arm['loss'])}{gap}"
 
 
@@ -135,7 +136,7 @@ def table(document: Mapping[str, Any], gaps: Mapping[str, float]) -> Table:
         shown.add_column(heading, justify="left" if justify == "left" else "right", no_wrap=True)
     for arm in document["arms"]:
         done, planned = arm["steps_done"], arm["planned_steps"]
-        gap = "baseline" if arm["role"] == "baseline" else f"{gaps[arm['name']]:+.4f}" if arm["name"] in gaps else "–"
+        gap = "baseline" if arm["role"] == "baseline" else signed(gaps[arm["name"]], TABLE_DECIMALS) if arm["name"] in gaps else "–"
         shown.add_row(
             arm["name"],
             ProgressBar(total=planned, completed=done, width=20),

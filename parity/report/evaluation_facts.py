@@ -113,7 +113,7 @@ def _tax_row(document: EvaluationDocument, target: TargetDocument) -> Cells:
 
 def share(value: float) -> str:
     """A share with its sign: "+9.2 %"."""
-    return f"{100.0 * value:+.1f} %"
+    return f"{signed(100.0 * value, 1)} %"
 
 
 def arm_rows(document: EvaluationDocument) -> list[Cells]:

@@ -27,7 +27,7 @@ def summary_row(document: VerdictDocument) -> tuple[str, ...]:
         candidate_name(document),
         signed(gap["mean"], TABLE_DECIMALS) if gap else "none",
         interval_words(gap["lo"], gap["hi"], TABLE_DECIMALS) if gap else "none",
-        f"{100 * gap['rel']:+.2f} %" if gap and gap["rel"] is not None else "none",
+        f"{signed(100 * gap['rel'], 2)} %" if gap and gap["rel"] is not None else "none",
         f"{margin['nats']:.{TABLE_DECIMALS}f}" if margin else "none",
         str(document["verdict"]),
     )
@@ -109,7 +109,7 @@ def _advisory_facts(document: VerdictDocument) -> list[tuple[str, str]]:
     gates = [check for check in document.get("checks", ()) if check["role"] == "gate"]
     facts = [(f"gate {check['name']}", f"{check['state'] or 'not measured'}: {check['sentence']}") for check in gates]
     if tax := document.get("token_tax"):
-        estimate, lo, hi = (f"{100 * share:+.1f} %" if isinstance(share, float) else "unbounded" for share in _estimate(tax))
+        estimate, lo, hi = (f"{signed(100 * share, 1)} %" if isinstance(share, float) else "unbounded" for share in _estimate(tax))
         facts.append(("token tax", f"{estimate} ({lo} to {hi}), {tax['caveat']}"))
     facts += _speed(document)
     if (net := document.get("net_speedup")) and "speed_reason" in document:

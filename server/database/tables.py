@@ -405,6 +405,21 @@ class Verdict(Base):
     job: Mapped[Job] = relationship(back_populates="verdicts")
 
 
+class StoredGapChart(Base):
+    """The gap chart of a job's candidates over all steps, computed by the elected worker, so that a page need not read every curve.
+
+    `made_from` is the SHA-256 of what it was computed from (`server.gaps.inputs`) and `steps` the number of recorded steps then; `content`
+    is compressed JSON. A row that does not fit any more is not shown.
+    """
+
+    __tablename__ = "gap_charts"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    made_from: Mapped[str] = mapped_column(String(64))
+    steps: Mapped[int]
+    content: Mapped[bytes] = mapped_column(LargeBinary)
+
+
 class JobTag(Base):
     """A word that a job is found by; its owner may change it."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, cast
 from urllib.parse import quote
 
@@ -15,6 +17,7 @@ from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.documents.job import job_document
 from server.documents.workers import worker_documents
+from server.gaps.stored import has_chart
 from server.jobs.analyses import is_explained
 from server.pages import (
     baselines,
@@ -22,6 +25,7 @@ from server.pages import (
     differences,
     floors,
     job_lists,
+    modules,
     policies,
     queue,
     refusals,
@@ -40,6 +44,7 @@ router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 doors = APIRouter(include_in_schema=False)
 WORKERS_SHOWN = 100
 CHARTS = ("parity.report", "static")  # charts and style, which `parity compare --open` writes into a page of its own
+JOB_MODULES = modules.imported_by("job.js", HERE / "static", Path(str(files(CHARTS[0]))) / CHARTS[1])
 
 
 def install(app: FastAPI, settings: Settings) -> None:
@@ -102,10 +107,13 @@ def show(
         explained = is_explained(session, job.id)
         document = job_document(session, job, context.settings.lease_seconds)
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
+        stored = has_chart(session, job.id)
     pairs = list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs))
     values = {
         "job": document,
         "explained": explained,
+        "stored": stored,
+        "modules": JOB_MODULES,
         "table": candidates.candidate_table(document, candidate, cast(candidates.Order, order) if order in candidates.ORDERS else ""),
         "there": {kind: set(names) for kind, names in recorded.items()},
         "ended": document.status in JOB_ENDED,

@@ -23,7 +23,7 @@ def nats(value: float | str | None, places: int = 4) -> str:
     number = _number(value)
     if number is None:
         return _MISSING
-    return f"{number:+.{places}f}".replace("-", MINUS) if math.isfinite(number) else _nonfinite(number)
+    return wording.signed(number, places).replace("-", MINUS) if math.isfinite(number) else _nonfinite(number)
 
 
 def minus(sentence: str) -> str:
@@ -52,7 +52,7 @@ def signed_percent(value: float | str | None, places: int = 2) -> str:
     number = _number(value)
     if number is None:
         return _MISSING
-    return f"{100 * number:+.{places}f}\u00a0%".replace("-", MINUS) if math.isfinite(number) else _nonfinite(number)
+    return f"{wording.signed(100 * number, places)}\u00a0%".replace("-", MINUS) if math.isfinite(number) else _nonfinite(number)
 
 
 def chance(probability: float) -> str:

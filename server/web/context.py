@@ -7,12 +7,12 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from server.cache import Cache
 from server.database.flushes import Flushes
 from server.database.sessions import Database
 from server.queue import Doorbell
 from server.readiness import Readiness
 from server.settings import Settings
-from server.web.cache import Cache
 from server.web.limits import Limiter
 from server.web.live import Broadcast
 from server.web.streams import OpenStreams

@@ -25,6 +25,7 @@ from server.database.tables import (
     Search,
     SearchStep,
     SignOff,
+    StoredGapChart,
     Verdict,
     Worker,
 )
@@ -67,6 +68,7 @@ def record(database, recorded):
         session.add(IdempotencyKey(principal=token.id, key="k", body_digest="0" * 64, job_id=new, created_at=now))
         session.add(ImportedGroup(family="f", name="g", cells={"family": "f"}, imported_by=token.id, imported_at=now))
         session.add(JobTag(job_id=old, tag="nightly"))
+        session.add(StoredGapChart(job_id=old, made_from="0" * 64, steps=600, content=b"1"))
         session.add(JobNote(id="n1", job_id=old, who=token.id, text="odd", created_at=now))
         once = {"verdict_sha256": "0" * 64, "policy_sha256": "0" * 64, "who": token.id, "reason": "reruns", "created_at": now}
         session.add(SignOff(id="s1", job_id=old, candidate="nvfp4", expires_at=now, **once))

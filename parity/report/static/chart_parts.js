@@ -3,7 +3,11 @@
 import { view } from "./view.js";
 
 export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-export const signed = (value, places = 4) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(places);
+/** A number with its sign; what rounds to zero is +0.0000 (as `signed` in parity/wording.py). */
+export function signed(value, places = 4) {
+  const text = Math.abs(value).toFixed(places);
+  return (value < 0 && Number(text) !== 0 ? "−" : "+") + text;
+}
 export const whole = (value) => value.toLocaleString("en");
 export const finite = (value) => (typeof value === "number" ? value : null);
 export const bound = (value) => (typeof value === "number" ? signed(value) : String(value));

@@ -33,15 +33,17 @@ export class GapChart extends Chart {
   /** Load the current gaps and draw them; `status` is the job's. */
   async load(status) {
     this.status = status;
-    const bins = Math.min(many ? 150 : 400, BINS_A_STEP * Math.ceil(this.holder.clientWidth / PIXELS_A_BIN / BINS_A_STEP));
-    const range = view.zoomed ? `&from=${view.from}&to=${view.to}` : "";
-    const address = `${this.address}?bins=${bins}${range}${view.logx ? "&spacing=log" : ""}`;
+    const query = new URLSearchParams();
+    // Without a number of bins the server answers for the whole run from a chart that it has stored.
+    if (view.zoomed || view.logx) query.set("bins", Math.min(many ? 150 : 400, BINS_A_STEP * Math.ceil(this.holder.clientWidth / PIXELS_A_BIN / BINS_A_STEP)));
+    if (view.zoomed) for (const name of ["from", "to"]) query.set(name, view[name]);
+    if (view.logx) query.set("spacing", "log");
+    const all = `${this.address}?${query}`;
     const lit = candidates.filter((name) => view.lit.has(name));
-    // Reading all curves of many candidates takes the server seconds: the highlighted ones come first.
-    const steps = [
-      ...(many && lit.length && address !== this.shown ? [`${address}&candidates=${encodeURIComponent(lit.join(","))}`] : []),
-      address,
-    ];
+    query.set("candidates", lit.join(","));
+    // Without a stored chart, reading all curves of many candidates takes the server seconds: the highlighted ones come first.
+    const isLong = many && !("stored" in this.figure.dataset && !view.zoomed && !view.logx);
+    const steps = [...(isLong && lit.length && all !== this.shown ? [`${this.address}?${query}`] : []), all];
     for (const one of steps) {
       const gaps = await this.fetchLatest(one);
       if (!gaps) return;

@@ -420,6 +420,16 @@ def test_the_y_axis_fits_the_second_half_or_the_whole(page: Page, recorded):
     assert _query(page) == {"half": ["0"], "y": ["whole"]}
 
 
+def test_a_number_that_rounds_to_zero_has_no_minus(page: Page, recorded):
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}")
+    shown = page.evaluate(
+        """() => import("/static/chart_parts.js").then(({ signed }) => {
+        return [[-0.00004], [-0.00006], [0], [-0.0004, 3], [-0.0006, 3]].map((one) => signed(...one));
+      })"""
+    )
+    assert shown == ["+0.0000", "−0.0001", "+0.0000", "+0.000", "−0.001"]
+
+
 def test_smoothing_leaves_a_straight_line_and_what_is_missing(page: Page, recorded):
     page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}")
     made = page.evaluate(

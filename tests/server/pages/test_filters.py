@@ -9,10 +9,16 @@ GAP = "\u00a0"
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(0.02621, "+0.0262"), (-0.004, "−0.0040"), (None, "–"), ("nan", "NaN"), ("-inf", "−∞"), (0.0, "+0.0000")]
+    ("value", "shown"),
+    [(0.02621, "+0.0262"), (-0.004, "−0.0040"), (None, "–"), ("nan", "NaN"), ("-inf", "−∞"), (0.0, "+0.0000"), (-0.00004, "+0.0000")],
 )
 def test_gaps_carry_their_sign(value, shown):
     assert filters.nats(value) == shown
+
+
+@pytest.mark.parametrize(("share", "shown"), [(0.0035, f"+0.35{GAP}%"), (-0.0035, f"−0.35{GAP}%"), (-0.00004, f"+0.00{GAP}%")])
+def test_shares_carry_their_sign(share, shown):
+    assert filters.signed_percent(share) == shown
 
 
 @pytest.mark.parametrize(

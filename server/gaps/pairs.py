@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from parity import Criteria, Curve, criteria_from_mapping
@@ -19,16 +18,14 @@ from parity.judging.inputs.counted_runs import independent_runs
 from parity.judging.live.gap_chart import BinnedGap, GapBasis, binned_gap, gap_basis
 from parity.judging.multiplicity import Multiplicity
 from parity.report.gap_bins import borrowed_priors, interval_level
+from server.cache import Cache
 from server.curves import loading
 from server.database import store
 from server.database.states import JOB_ENDED
-from server.database.tables import Arm, Chunk, Job, Run
+from server.database.tables import Arm, Job, Run
 from server.documents.verdicts import verdict_documents
+from server.gaps.inputs import OUTGROWN, Extents, identity
 from server.jobs.ledger import multiplicity_of
-from server.web.cache import Cache
-from server.web.etags import entity_tag
-
-_OUTGROWN = 1.01  # growth in steps after which the basis of a training pair's gap is computed again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +90,7 @@ class _Baseline:
 
 def candidate_gaps(cache: Cache, session: Session, job: Job, candidates: Sequence[Arm], wanted: Range) -> list[CandidateGap]:
     """The gap of each of these candidates in a range of steps."""
+    made_from = identity(job)
     criteria = criteria_from_mapping(job.criteria)
     documents: Mapping[str, VerdictDocument] = {document["candidate"]["name"]: document for document in verdict_documents(job)}
     shared = multiplicity_of(job) or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
@@ -101,32 +99,29 @@ def candidate_gaps(cache: Cache, session: Session, job: Job, candidates: Sequenc
     for arm in candidates:
         document = documents.get(arm.name)
         level = (interval_level(document) if document else None) or shared.confidence(criteria.confidence)
-        binned = _binned(cache, session, job, arm, baseline, criteria, document, level, wanted)
+        binned = _binned(cache, made_from, session, job, arm, baseline, criteria, document, level, wanted)
         spikes = document["run_spikes"] if document else None
         steps = (spikes["steps"][0], spikes["steps"][1]) if spikes else ([], [])
         gaps.append(CandidateGap(candidate=arm.name, binned=binned, confidence=level, spikes=steps))
     return gaps
 
 
-def common_range(session: Session, job: Job, wanted: Range) -> tuple[int, int] | None:
+def common_range(session: Session, job: Job, recorded: Extents, wanted: Range) -> tuple[int, int] | None:
     """First and last step of the range that the baseline and any candidate have recorded, or None."""
-    begun = [[run.id for run in loading.begun_runs(arm)] for arm in job.arms]
-    own = {run_id: store.curve_of(session, run_id) for arm in begun for run_id in arm}
-    query = select(Chunk.run_id, func.min(Chunk.first_step), func.max(Chunk.last_step))
-    rows = session.execute(query.where(Chunk.run_id.in_(set(own.values())), Chunk.kind == "train").group_by(Chunk.run_id))
-    extents = {row[0]: (row[1], row[2]) for row in rows}
-    arms = [[extents[own[run_id]] for run_id in arm if own[run_id] in extents] for arm in begun]
-    baseline, others = arms[0], [extent for arm in arms[1:] for extent in arm]
+    curves = [[store.curve_of(session, run.id) for run in loading.begun_runs(arm)] for arm in job.arms]
+    arms = [[one for curve in arm for one in recorded.get(curve, {}).values()] for arm in curves]
+    baseline, others = arms[0], [one for arm in arms[1:] for one in arm]
     if not baseline or not others:
         return None
-    first = max(wanted.first, *(min(extent[0] for extent in some) for some in (baseline, others)))
-    last = min(max(extent[1] for extent in some) for some in (baseline, others))
+    first = max(wanted.first, *(min(one.first_step for one in some) for some in (baseline, others)))
+    last = min(max(one.last_step for one in some) for some in (baseline, others))
     last = last if wanted.last is None else min(last, wanted.last)
     return (first, last) if first <= last else None
 
 
 def _binned(
     cache: Cache,
+    made_from: str,
     session: Session,
     job: Job,
     candidate: Arm,
@@ -141,10 +136,9 @@ def _binned(
     Cached permanently once the job has ended; while it trains, only for ranges, and until its runs are 1 % longer.
     """
     base_runs, cand_runs = loading.begun_runs(job.arms[0]), loading.begun_runs(candidate)
-    begun = [(run.id, run.epoch) for run in (*base_runs, *cand_runs)]
-    key = entity_tag(job, "ground", candidate.name) or ("ground", job.id, candidate.name, *begun)
+    key = ("basis", made_from, candidate.name)
     cached, done = cache.get(key, _Cached), sum(run.steps_done for run in (*base_runs, *cand_runs))
-    if cached and (job.status in JOB_ENDED or (wanted.is_part and done <= _OUTGROWN * cached.steps_done)):
+    if cached and (job.status in JOB_ENDED or (wanted.is_part and done <= OUTGROWN * cached.steps_done)):
         basis = cached.basis
         curves = _read(session, cand_runs, wanted)
     else:
