@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from parity.search.policies import Policy, Space, Switch
 from parity.search.power import WANTED, Confirmation, confirmation
 from parity.search.search import Setting, Step, first_step
 
+SwitchSource = Literal["request", "analysis", "default"]
+"""Where switches come from: named by the request, by an analysis of the base job, or parts of blocks."""
 GIVEN = 1000  # the full runs that a search starts from are numbered from here
 
 
@@ -50,6 +52,8 @@ class SearchSetup:
     floors: str | None
     family: str | None
     budget: float | None = None
+    switches_from: SwitchSource | None = None
+    analysis: str | None = None
 
     @property
     def space(self) -> Space:

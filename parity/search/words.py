@@ -16,6 +16,9 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     yield f"{plan['candidate']} of {plan['base_name']} ({plan['base']}): {plan['candidate_speed']:.2f} times the baseline's speed per step"
     names = ", ".join(each["name"] for each in plan["switches"])
     yield f"space: {2 ** len(plan['switches']):,} policies of {count(len(plan['switches']), 'switch', 'switches')}: {names}"
+    source = switches_words(plan)
+    if source:
+        yield f"switches: {source}"
     parents = count(len(plan["parents"]), "baseline run")
     yield f"forks: {plan['fork_steps']} steps from step {plan['fork_step']:,} of {parents}; at most {count(plan['pilots'], 'pilot run')}"
     yield (
@@ -25,6 +28,16 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     time = f"; the most takes about {age_in_words(plan['seconds'])} on one device" if plan["seconds"] is not None else ""
     yield f"cost: {plan['least_steps']:,.0f} to {plan['most_steps']:,.0f} steps; a pair of full runs has {plan['pair_steps']:,}{time}"
     yield f"guarantee: {plan['guarantee']} It counts for one search on this question, and is as good as the judge's interval."
+
+
+def switches_words(plan: Mapping[str, Any]) -> str:
+    """Where the switches come from; empty for a search that did not record it."""
+    words = {
+        "request": "as named in search.switches",
+        "analysis": f"what analysis {plan['analysis']} named, then the other blocks",
+        "default": f"attention and MLP by GEMM; no analysis of {plan['base']} names a part (`parity why {plan['base']}` makes one)",
+    }
+    return words.get(plan["switches_from"] or "", "")
 
 
 def step_line(step: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from parity.search.evaluations import Result, evaluations_from, results_from
 from parity.search.policies import names
 from parity.search.search import Rating, rate
-from parity.search.setup import SearchSetup, setup_from
+from parity.search.setup import SearchSetup, SwitchSource, setup_from
 from parity.wording import interval_words, signed
 from server.database.clock import time_text
 from server.database.tables import JobStatus, Search, SearchState, SearchStep
@@ -33,6 +33,7 @@ class SearchSwitch:
 class SearchPlan:
     """What a search runs and costs. Losses are in nats, costs in steps of training; a pair of full runs has `pair_steps`.
 
+    `switches_from`: the request, the answer of the job `analysis`, or parts of blocks by default; null for a search of an older version.
     `least_steps` is the cost of the first forks, `most_steps` that of everything. `target` is the largest gap that is confirmed with 95 %
     power. `candidate_speed`: how many times as fast as the baseline's a step of the candidate is. `seconds`: about how long `most_steps`
     take on one device; null while that is unknown.
@@ -42,6 +43,8 @@ class SearchPlan:
     base_name: str
     candidate: str
     switches: list[SearchSwitch]
+    switches_from: SwitchSource | None
+    analysis: str | None
     parents: list[str]
     fork_step: int
     fork_steps: int
@@ -141,6 +144,8 @@ def _plan(setup: SearchSetup, base: str, base_name: str, candidate: str, seconds
         base_name=base_name,
         candidate=candidate,
         switches=[SearchSwitch(name=each.name, override=each.override) for each in setup.switches],
+        switches_from=setup.switches_from,
+        analysis=setup.analysis,
         parents=list(setup.parents),
         fork_step=setup.fork_step,
         fork_steps=setup.fork_steps,
