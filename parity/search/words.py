@@ -32,12 +32,12 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
 
 def switches_words(plan: Mapping[str, Any]) -> str:
     """Where the switches come from; empty for a search that did not record it."""
-    words = {
-        "request": "as named in search.switches",
-        "analysis": f"what analysis {plan['analysis']} named, then the other blocks",
-        "default": f"attention and MLP by GEMM; no analysis of {plan['base']} names a part (`parity why {plan['base']}` makes one)",
-    }
-    return words.get(plan["switches_from"] or "", "")
+    source = plan.get("switches_from")  # a server of an older version has none
+    if source == "analysis":
+        return f"what analysis {plan['analysis']} named, then the other blocks"
+    if source == "default":
+        return f"attention and MLP by GEMM; no analysis of {plan['base']} names a part (`parity why {plan['base']}` makes one)"
+    return "as named in search.switches" if source == "request" else ""
 
 
 def step_line(step: Mapping[str, Any]) -> str:

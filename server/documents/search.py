@@ -189,9 +189,10 @@ def _outcome(step: SearchStep, results: Sequence[Result]) -> str:
     if not step.job.verdicts:
         return "no verdict: used, and counted as not passed"
     verdict = step.job.verdicts[0]
+    outcome = verdict.outcome if verdict.outcome == "pass" else f"{verdict.outcome} ({verdict.code})"
     if verdict.gap is None or verdict.ci_low is None or verdict.ci_high is None:
-        return verdict.outcome
-    return f"{verdict.outcome}: gap {signed(verdict.gap, 4)} nats ({interval_words(verdict.ci_low, verdict.ci_high, 4)})"
+        return outcome
+    return f"{outcome}: gap {signed(verdict.gap, 4)} nats ({interval_words(verdict.ci_low, verdict.ci_high, 4)})"
 
 
 def _policies(search: Search, setup: SearchSetup) -> list[PolicyDocument]:

@@ -17,7 +17,6 @@ from parity.search.cost import END_TO_END, THROUGHPUT, Shape, measured_times, mo
 from parity.search.policies import Policy, Space, Switch
 from parity.search.power import MOST_CONFIRMATIONS, WANTED
 from parity.search.setup import SearchSetup, arm_name
-from server.curves import loading
 from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Job, Run, Verdict
@@ -27,6 +26,7 @@ from server.jobs.fingerprint import unsound
 from server.jobs.floors import lent_floors, newest_family
 from server.jobs.forks import fork_parents
 from server.jobs.imported_floors import named_floors
+from server.jobs.late_loss import late_loss
 from server.searches.switches import Proposal, propose
 from training.overrides import from_document
 from training.rules import SpecError
@@ -215,16 +215,6 @@ def _losses(session: Session, job: Job, arm: Arm) -> list[float]:
     if not losses:
         raise ConflictError(f"arm {arm.name} of job {job.id} has no finished run with its whole curve; train the job again")
     return losses
-
-
-def late_loss(session: Session, run: Run, job: Job) -> float:
-    """The mean loss (nats) of a run in the last part of its steps, which the policy of the job names."""
-    curve = loading.losses(session, run)
-    first = run.planned_steps * (1.0 - criteria_from_mapping(job.criteria).window_fraction)
-    value = float(curve.loss[curve.steps >= first].mean())
-    if not math.isfinite(value):
-        raise ConflictError(f"the loss of run {run.id} is not finite at its end")
-    return value
 
 
 def _floors(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:

@@ -77,28 +77,28 @@ def advance(database: Database, search_id: str, may_queue: Callable[[Session, st
         setup, newest = setup_from(search.setup), search.steps[-1]
         given_up = _why_given_up(session, newest)
         number = newest.number
-        decided = None if given_up else ask(setup.setting, [*_results(search), *_new_results(session, newest)])
-    try:
-        with database.write() as session:
-            search = _locked(session, search_id)
-            if search.state != "running" or search.steps[-1].number != number:
-                return None
-            if decided is None:
-                end(search, "failed", given_up)
-                return None
-            _keep_results(session, search.steps[-1])
-            job = _write_next(session, search, setup, decided)
-            if job is not None:
-                may_queue(session, search.submitted_by or "")
-            return job
-    except LookError as error:
-        refusal = f"the policy cannot be confirmed: {error}"
-    with database.write() as session:
-        search = _locked(session, search_id)
-        if search.state == "running" and search.steps[-1].number == number:
-            _keep_results(session, search.steps[-1])
-            end(search, "none", refusal)
-    return None
+        results = [*_results(search), *_new_results(session, newest)]
+    barred, refusal = [setup.space.candidate], ""
+    while True:
+        decided = None if given_up else ask(setup.setting, results, barred)
+        try:
+            with database.write() as session:
+                search = _locked(session, search_id)
+                if search.state != "running" or search.steps[-1].number != number:
+                    return None
+                if decided is None:
+                    end(search, "failed", given_up)
+                    return None
+                _keep_results(session, search.steps[-1])
+                job = _write_next(session, search, setup, decided, refusal)
+                if job is not None:
+                    may_queue(session, search.submitted_by or "")
+                return job
+        except LookError as error:  # another job has judged this policy; the next best one is tried
+            if decided is None or isinstance(decided, Outcome):
+                raise
+            barred.append(decided[0].policy)
+            refusal = refusal or f"policy {decided[0].policy} cannot be confirmed: {error}"
 
 
 def waiting(session: Session) -> Sequence[str]:
@@ -122,7 +122,7 @@ def cancel_search(session: Session, search_id: str) -> bool:
 def resume_search(session: Session, search_id: str) -> Job | None:
     """Let a cancelled or failed search go on: the step that it lacks is queued again. ConflictError for any other.
 
-    A confirmation that had been queued is used, whatever became of it.
+    A confirmation that had been queued is used, whatever became of it. If it is the newest step, `advance` queues what follows.
     """
     hold_lock(session, f"search {find_search(session, search_id).question}")
     search = _locked(session, search_id)
@@ -136,7 +136,9 @@ def resume_search(session: Session, search_id: str) -> Job | None:
         _keep_results(session, newest)
         if newest.results is None and newest.evaluations[0]["kind"] == "confirmation":
             newest.results = [NOT_PASSED]
-    return _write_next(session, search, setup, ask(setup.setting, _results(search)))
+        if newest.results is not None:
+            return None
+    return _write_next(session, search, setup, ask(setup.setting, _results(search), [setup.space.candidate]))
 
 
 def end(search: Search, state: SearchState, message: str, policy: str | None = None) -> None:
@@ -188,11 +190,13 @@ def _why_given_up(session: Session, step: SearchStep) -> str:
     return f"step {step.number} ({job.id}) {job.status}: {reason}"[:2000]
 
 
-def _write_next(session: Session, search: Search, setup: SearchSetup, decided: tuple[Evaluation, ...] | Outcome) -> Job | None:
-    """Queue the next step, or end the search; the job."""
+def _write_next(
+    session: Session, search: Search, setup: SearchSetup, decided: tuple[Evaluation, ...] | Outcome, refusal: str = ""
+) -> Job | None:
+    """Queue the next step, or end the search; the job. `refusal`: why a faster policy could not be confirmed."""
     if isinstance(decided, Outcome):
         if decided.policy is None:
-            end(search, "none", decided.reason)
+            end(search, "none", "; ".join(filter(None, [decided.reason, refusal])))
         else:
             _check_confirmed(search, decided.policy)
             end(search, "found", decided.reason, decided.policy)

@@ -61,8 +61,7 @@ def _newest_that_names(session: Session, arm: Arm, units: set[str]) -> Analysis 
 def _parts_of_blocks(changed: set[Cell], layers: int) -> list[Box]:
     """Attention and MLP, by GEMM, in as many ranges of blocks as 12 switches allow."""
     parts = [
-        {cell for cell in changed if cell[1] in members and cell[2] == gemm}
-        for members, gemm in itertools.product(GROUPS.values(), GEMMS)
+        {cell for cell in changed if cell[1] in members and cell[2] == gemm} for members, gemm in itertools.product(GROUPS.values(), GEMMS)
     ]
     parts = [cells for cells in parts if cells]
     ranges = max(1, min(layers, MOST_SWITCHES // len(parts)))

@@ -106,6 +106,7 @@ def test_a_confirmation_that_was_cancelled_is_used(database):
             assert not cancel_search(session, own)
         with database.write() as session:
             resume_search(session, own)
+        advance(database, own)
     assert state_of(database, own) == "none"
     with database.read() as session:
         policies = [
@@ -123,7 +124,8 @@ def test_a_job_cancelled_behind_the_search_fails_it_and_counts(database):
     assert state_of(database, own) == "failed"
     with database.write() as session:
         resume_search(session, own)
-        assert session.get_one(Search, own).steps[-2].results[0]["passed"] is False
+        assert session.get_one(Search, own).steps[-1].results[0]["passed"] is False
+    assert advance(database, own) is not None
 
 
 def test_a_second_search_cannot_draw_again(database):
@@ -149,19 +151,48 @@ def test_a_confirmation_is_a_look_at_its_policy(database):
         session.rollback()
 
 
-def test_a_policy_that_was_judged_before_is_not_confirmed_again(database):
-    base = make_base(database)
-    own = begun(database, base)
-    with database.write() as session:
-        spec = job_of_policy(session.get_one(Search, own), setup_from(session.get_one(Search, own).setup), "110", 4)
-        criteria = criteria_from_mapping(session.get_one(Job, base).criteria)
-        submit_registered(session, spec, criteria, "another", Order(), "", None)
+def judged_elsewhere(database, own, *policies):
+    """Another job for each of these policies, which uses the look at its question."""
+    for policy in policies:
+        with database.write() as session:
+            search = session.get_one(Search, own)
+            spec = job_of_policy(search, setup_from(search.setup), policy, 4)
+            criteria = criteria_from_mapping(search.base.criteria)
+            submit_registered(session, spec, criteria, "another", Order(), search.base.revision or "", None)
+
+
+def test_a_policy_that_was_judged_before_is_not_confirmed_again_and_the_next_one_is(database):
+    own = begun(database, make_base(database))
+    judged_elsewhere(database, own, "110")
+    play(database, own)
+    with database.read() as session:
+        search = session.get_one(Search, own)
+        assert (search.state, search.policy != "110") == ("found", True)
+        assert len(jobs_of(database, own, "confirmation")) <= 2
+
+
+def test_a_search_whose_policies_were_all_judged_before_ends_with_the_reason(database):
+    own = begun(database, make_base(database))
+    judged_elsewhere(database, own, "001", "010", "011", "100", "101", "110")
     play(database, own)
     with database.read() as session:
         search = session.get_one(Search, own)
         assert (search.state, search.policy, jobs_of(database, own, "confirmation")) == ("none", None, [])
         assert "cannot be confirmed" in search.message
         assert search.steps[-1].results is not None
+
+
+def test_the_candidate_itself_is_not_confirmed_again(database):
+    """Its verdict was open: the gap is within the target, and a confirmation of it would be a second look that nobody registered."""
+    base = make_base(database, gap=0.011)
+    own = begun(database, base)
+    play(database, own, gaps=(0.0005, 0.0005, 0.0005))
+    with database.read() as session:
+        search = session.get_one(Search, own)
+        confirmed = [session.get_one(Job, job).arms[1].name for job in jobs_of(database, own, "confirmation")]
+        assert search.base.verdicts[0].outcome == "inconclusive"
+        assert search.state == "found"
+        assert "policy-111" not in confirmed
 
 
 def test_a_search_goes_on_from_the_record_alone_and_once(database):
