@@ -166,7 +166,7 @@ def _next(setting: Setting, batches: Sequence[Sequence[Result]], barred: Collect
 
 
 def _promising(setting: Setting, rating: Rating, leader: int | None, barred: Collection[Policy]) -> int | None:
-    """The policy, of those that are neither out nor barred, with the largest chance to fit times the time that it saves; None if that is below 1 %."""
+    """The policy, neither out nor barred, with the largest chance to fit times the time that it saves; None if that is below 1 %."""
     reference = float(setting.times[leader]) if leader is not None else 1.0
     is_open = np.array([policy not in barred for policy in rating.policies])
     gains = np.where((rating.fits > OUT) & is_open, (1.0 - setting.times / reference) * rating.fits, 0.0)

@@ -70,7 +70,8 @@ def ablation_lines(own: Mapping[str, Any]) -> Iterator[str]:
     """The parts of a gap by the user's own ablation runs."""
     yield f"{own['candidate']} of {own['job_name']} ({own['job']}), by ablation runs: a part is its gap minus that of the ablation"
     yield f"gap of the full runs: {gap_words(own['gap'])}"
-    yield f"whole: {own['candidate']} minus {own['baseline']}: {nats(own['whole'])} nats, over {count(own['pairs'], 'replicate')} of every arm"
+    replicates = count(own["pairs"], "replicate")
+    yield f"whole: {own['candidate']} minus {own['baseline']}: {nats(own['whole'])} nats, over {replicates} of every arm"
     for each in own["parts"]:
         yield f"  {each['name']}: gains {nats(each['part'])}, leaves {nats(each['left'])}"
     yield f"sum of the parts: {nats(own['total'])}; unexplained: {nats(own['unexplained'])}"

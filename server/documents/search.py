@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from server.searches.steps import job_of_policy
 
 _SHOWN = 200  # policies of a document, the fastest first
 _TWO_SIGMA = 1.96
+_BY_THE_GAP = (None, "WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN")  # the interval says it all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,8 @@ class SearchPlan:
 
     `switches_from`: the request, the answer of the job `analysis`, or parts of blocks by default; null for a search of an older version.
     `least_steps` is the cost of the first forks, `most_steps` that of everything. `target` is the largest gap that is confirmed with 95 %
-    power. `candidate_speed`: how many times as fast as the baseline's a step of the candidate is. `seconds`: about how long `most_steps`
+    power; `unconverged`: about the chance that a confirmation is inconclusive whatever the policy, because the baseline still falls in the
+    window. `candidate_speed`: how many times as fast as the baseline's a step of the candidate is. `seconds`: about how long `most_steps`
     take on one device; null while that is unknown.
     """
 
@@ -54,6 +57,7 @@ class SearchPlan:
     confidence: float
     margin: float
     target: float
+    unconverged: float
     candidate_speed: float
     least_steps: float
     most_steps: float
@@ -155,6 +159,7 @@ def _plan(setup: SearchSetup, base: str, base_name: str, candidate: str, seconds
         confidence=setup.confirmation.confidence,
         margin=setup.margin,
         target=setup.target or 0.0,
+        unconverged=setup.unconverged,
         candidate_speed=1.0 / setup.times[-1],
         least_steps=setup.least_steps,
         most_steps=setup.most_steps,
@@ -189,10 +194,12 @@ def _outcome(step: SearchStep, results: Sequence[Result]) -> str:
     if not step.job.verdicts:
         return "no verdict: used, and counted as not passed"
     verdict = step.job.verdicts[0]
-    outcome = verdict.outcome if verdict.outcome == "pass" else f"{verdict.outcome} ({verdict.code})"
-    if verdict.gap is None or verdict.ci_low is None or verdict.ci_high is None:
-        return outcome
-    return f"{outcome}: gap {signed(verdict.gap, 4)} nats ({interval_words(verdict.ci_low, verdict.ci_high, 4)})"
+    words = [verdict.outcome if verdict.outcome == "pass" or verdict.code is None else f"{verdict.outcome}, {verdict.code}"]
+    if verdict.gap is not None and verdict.ci_low is not None and verdict.ci_high is not None:
+        words.append(f"gap {signed(verdict.gap, 4)} nats ({interval_words(verdict.ci_low, verdict.ci_high, 4)})")
+    if verdict.code not in _BY_THE_GAP:
+        words.append(json.loads(verdict.document)["reasons"][0]["sentence"])
+    return ": ".join(words)
 
 
 def _policies(search: Search, setup: SearchSetup) -> list[PolicyDocument]:

@@ -4,7 +4,8 @@
 goes on where it was, and two servers that advance it at once do the same once.
 
 The guarantee rests on three rules of this module. Each confirmation, once queued, is used: one that was cancelled or failed counts as one
-that did not pass. At most `setup.confirmations` are queued. And a question that one search has used a confirmation on is refused to others.
+that did not pass. At most `setup.confirmations` are queued. And a question that one search has used a confirmation on is refused to others,
+whatever margin their base job has.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from server.database import tables
 from server.database.locks import hold_lock
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
-from server.database.tables import Arm, Job, Search, SearchState, SearchStep
+from server.database.tables import Job, Search, SearchState, SearchStep
 from server.errors import ConflictError, LookError, NotFoundError
 from server.jobs.cancel import cancel_job
+from server.jobs.ledger import question_at_any_margin
 from server.jobs.submit import Order
 from server.searches.plan import Wish, plan_search
 from server.searches.steps import UNKNOWN, queue_step, results_of_step
@@ -36,7 +38,7 @@ NOT_PASSED = {"value": 0.0, "se": UNKNOWN, "passed": False}
 def submit_search(session: Session, job_id: str, wish: Wish, submitted_by: str | None = None, order: Order | None = None) -> Search:
     """Write a search and its first step. Ring the doorbell after the commit. Errors as `plan_search`."""
     planned, order = plan_search(session, job_id, wish), order or Order()
-    question = _question(planned.arm)
+    question = question_at_any_margin(planned.job, planned.arm)
     hold_lock(session, f"search {question}")
     _check_new(session, question)
     search = Search(
@@ -227,11 +229,6 @@ def _check_confirmed(search: Search, policy: str) -> None:
         if own["kind"] == "confirmation" and own["policy"] == policy and any(each.outcome == "pass" for each in step.job.verdicts):
             return
     raise RuntimeError(f"search {search.id} would return policy {policy}, which no confirmation on record passed")
-
-
-def _question(arm: Arm) -> str:
-    """What all searches for policies of this candidate have in common: its question, else the arm of its job."""
-    return arm.question[:32] if arm.question else f"{arm.job_id} {arm.name}"
 
 
 def _check_new(session: Session, question: str, but: str = "") -> None:
