@@ -24,7 +24,7 @@ from server.jobs.fingerprint import unsound
 from server.jobs.late_loss import late_loss
 
 CANNOT = (
-    "no forks, no forward loss and no gradient of single GEMMs: they need engine emulated and kept checkpoints; a part here is all that an "
+    "forks, the forward loss and the gradient of single GEMMs, which need engine emulated and kept checkpoints; a part here is all that an "
     "ablation leaves out"
 )
 

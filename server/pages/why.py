@@ -99,7 +99,7 @@ def by_ablations(
 
 def ablation_bars(document: AblationsDocument) -> list[Bar]:
     """The gap, its parts in order, and what they leave unexplained."""
-    parts = [(each.name, "part", asdict(each.part)) for each in document.parts]
+    parts = [(f"left out in {each.name}", "part", asdict(each.part)) for each in document.parts]
     return _bars([("gap", "whole", asdict(document.whole)), *parts, ("unexplained", "rest", asdict(document.unexplained))])
 
 

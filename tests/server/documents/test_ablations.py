@@ -1,6 +1,8 @@
 """The parts of a gap from ablation runs, on the record: of any engine, over REST, on the command line and on a page."""
 
 import json
+import re
+import shlex
 
 import pytest
 
@@ -9,6 +11,7 @@ from server.database.tables import Job, Run
 from server.documents.ablations import ablations_document
 from server.errors import ConflictError, InvalidError
 from server.jobs.late_loss import late_loss
+from server.settings import CHECKOUT
 from tests.server.analyses import make_ablated
 
 
@@ -125,7 +128,7 @@ def test_the_command_prints_the_parts_and_queues_nothing(parity, database):
     assert "without-mlp: gains +0.03" in out
     assert "without-attention: gains" in out
     assert "sum of the parts" in out
-    assert "not measured: no forks" in out
+    assert "not measured: forks" in out
     code, out, _ = parity("why", emulated, "--candidate", "full", "--ablation", "without-mlp", "--json")
     assert code == 0
     assert [each["name"] for each in json.loads(out)["parts"]] == ["without-mlp"]
@@ -134,3 +137,14 @@ def test_the_command_prints_the_parts_and_queues_nothing(parity, database):
     assert "--fork-steps, --plan" in err
     with database.read() as session:
         assert session.query(Job).count() == 2
+
+
+def test_the_line_of_the_page(parity, database):
+    """docs/why.md"""
+    page = (CHECKOUT / "docs" / "why.md").read_text("utf-8")
+    _by_forks, line = re.findall(r"^```sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    job_id = make_ablated(database)
+    words = [job_id if word == "JOB" else word for word in shlex.split(line)]
+    code, out, _ = parity(*words[1:])
+    assert code == 0
+    assert "unexplained" in out
