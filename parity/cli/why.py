@@ -17,7 +17,7 @@ from parity.cli.terminal.output import UsageError, print_json
 from parity.cli.terminal.plans import check_agreed, print_plan
 from parity.client.address import DEFAULT_URL
 from parity.client.rest import Client, ClientError
-from parity.why.words import answer_lines, plan_lines
+from parity.why.words import ablation_lines, answer_lines, plan_lines
 from parity.wording import did_you_mean
 
 app = typer.Typer()
@@ -32,6 +32,15 @@ def why(
     job: JobId,
     candidate: Annotated[
         str | None, typer.Option(metavar="NAME", rich_help_panel=_WHAT, help="Candidate to explain. [default: the job's only one]")
+    ] = None,
+    ablation: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=_WHAT,
+            help="Use this candidate, which lacks a part of the other, instead of forks; repeatable. "
+            "[default: all others, unless the engine is emulated]",
+        ),
     ] = None,
     against: Annotated[
         str, typer.Option(metavar="WHAT", rich_help_panel=_WHAT, help="What a unit has that is off: baseline, or bf16.")
@@ -63,8 +72,9 @@ def why(
 ) -> int:
     """Explain a gap: which layers, GEMMs and ingredients cause it, with intervals.
 
-    Prints the cost first, queues an analysis as a job of its own and follows it. With the id of an analysis it follows that one. Exits 0
-    with an answer, whatever it says.
+    Prints the cost first, queues an analysis as a job of its own and follows it. With the id of an analysis it follows that one. With
+    --ablation, and for engines without forks, it computes the parts from the job's own ablation runs at once. Exits 0 with an answer,
+    whatever it says.
     """
     if against not in _AGAINST:
         raise UsageError(f"--against is {against!r}, expected baseline or bf16{did_you_mean(against, _AGAINST)}")
@@ -82,6 +92,9 @@ def why(
     progress = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
     with Client(server, token) as client:
         analysis = job if _is_analysis(client, job) else None
+        if analysis is None and (ablation or client.job(job)["engine"] != "emulated"):
+            _check_no_fork_options(question, plan_only=plan_only)
+            return _print_ablations(client.ablations(job, candidate, ablation or ()), as_json=as_json)
         if analysis is None:
             plan = client.plan_why(job, question)
             print_plan(plan, plan_lines(plan), progress, plan_only=plan_only, as_json=as_json)
@@ -92,6 +105,25 @@ def why(
         progress.print(f"following {client.page(analysis)}", soft_wrap=True)
         document = _follow(client, analysis, progress, timeout)
     return _finish(document, as_json=as_json)
+
+
+def _check_no_fork_options(question: Mapping[str, Any], *, plan_only: bool) -> None:
+    given = [name for name in ("step", "fork_steps", "budget") if question[name] is not None]
+    given += [name for name, default in (("against", "baseline"), ("origin", "baseline"), ("anyway", False)) if question[name] != default]
+    given += ["plan"] if plan_only else []
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"{options}: expected without ablation runs, from which no forks are planned or trained; leave it out")
+
+
+def _print_ablations(document: Mapping[str, Any], *, as_json: bool) -> int:
+    if as_json:
+        print_json(document)
+    else:
+        console = Console(highlight=False, markup=False)
+        for line in ablation_lines(document):
+            console.print(line, soft_wrap=True)
+    return 0
 
 
 def _is_analysis(client: Client, job: str) -> bool:

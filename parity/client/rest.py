@@ -167,6 +167,12 @@ class Client:
         document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}/why")
         return document
 
+    def ablations(self, job_id: str, candidate: str | None, names: Sequence[str] = ()) -> dict[str, Any]:
+        """The gap of a candidate in parts, from other candidates of the job (`names`; none: all others) that leave a part out."""
+        params = {"ablation": list(names)} | ({"candidate": candidate} if candidate else {})
+        document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}/why/ablations", params=params)
+        return document
+
     def plan_search(self, job_id: str, wish: Mapping[str, Any]) -> dict[str, Any]:
         """What a search from a job would run and cost; nothing is queued. `wish` as in `search`."""
         document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}/searches:plan", json=dict(wish))

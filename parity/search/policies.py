@@ -53,6 +53,11 @@ class Space:
         """The number of switches."""
         return len(self.switches)
 
+    @property
+    def candidate(self) -> Policy:
+        """The policy that takes nothing back."""
+        return "1" * self.size
+
     def overrides(self, policy: Policy) -> list[dict[str, Any]]:
         """The overrides of a job file, in the order in which they must stand: later ones win, so ingredients come before recipes."""
         check(policy, self.size)

@@ -40,8 +40,8 @@ class Confirmation:
         """The guarantee in one sentence."""
         times = "once" if self.most == 1 else f"at most {self.most} times"
         return (
-            f"The chance that a policy is returned although its gap exceeds {self.margin:.4g} nats is at most {100 * self.error:.3g} %: "
-            f"a policy is confirmed {times}, each time on fresh runs of both arms."
+            f"The chance that a policy is returned although its gap exceeds the margin ({self.margin:.4g} nats at the base job's loss) "
+            f"is at most {100 * self.error:.3g} %: a policy is confirmed {times}, each time on fresh runs of both arms."
         )
 
     def passes(self, gap: float) -> float:

@@ -16,7 +16,7 @@ Can fail: see `belief`; whatever is wrong there costs time or a confirmation, ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,12 +75,15 @@ class Rating:
     fits: FloatArray
 
 
-def ask(setting: Setting, results: Sequence[Result]) -> Step | Outcome:
-    """What to run next (all of it may run at once), or how the search ended. The order of `results` does not matter."""
+def ask(setting: Setting, results: Sequence[Result], barred: Collection[Policy] = ()) -> Step | Outcome:
+    """What to run next (all of it may run at once), or how the search ended. The order of `results` does not matter.
+
+    `barred` policies have been judged by another job: they are neither confirmed nor tried in pilots.
+    """
     have = {result.evaluation: result for result in results}
     batches: list[list[Result]] = []
     while True:
-        step = _next(setting, batches)
+        step = _next(setting, batches, barred)
         if isinstance(step, Outcome):
             return step
         lacking = tuple(each for each in step if each not in have)
@@ -134,7 +137,7 @@ def fastest(setting: Setting, rating: Rating, least: float = WANTED, tried: Sequ
     return min(may, key=lambda at: (setting.times[at], at)) if may else None
 
 
-def _next(setting: Setting, batches: Sequence[Sequence[Result]]) -> Step | Outcome:
+def _next(setting: Setting, batches: Sequence[Sequence[Result]], barred: Collection[Policy]) -> Step | Outcome:
     """The step after these complete ones."""
     flat = [result for batch in batches for result in batch]
     confirmed = [result for result in flat if result.evaluation.kind == "confirmation"]
@@ -147,11 +150,11 @@ def _next(setting: Setting, batches: Sequence[Sequence[Result]]) -> Step | Outco
     if shares(setting, batches[0])[0].bounds(0.9)[0] <= 0.0:
         return _end("forks from this checkpoint do not show the candidate's gap; keep an earlier checkpoint, or compare full runs")
     rating = rate(setting, batches)
-    tried = [result.evaluation.policy for result in confirmed]
+    tried = [*barred, *(result.evaluation.policy for result in confirmed)]
     leader = fastest(setting, rating, tried=tried)
     pilots = [result.evaluation.policy for result in flat if result.evaluation.kind == "run"]
     if not confirmed and len(pilots) < setting.pilots:
-        best = _promising(setting, rating, leader)
+        best = _promising(setting, rating, leader, barred)
         if best is not None:
             return (Evaluation(kind="run", policy=rating.policies[best], number=pilots.count(rating.policies[best])),)
     if leader is None or rating.policies[leader] == "0" * setting.size:
@@ -162,10 +165,11 @@ def _next(setting: Setting, batches: Sequence[Sequence[Result]]) -> Step | Outco
     return _end("no policy passed its confirmation", len(confirmed))
 
 
-def _promising(setting: Setting, rating: Rating, leader: int | None) -> int | None:
-    """The policy, of those that are not out, with the largest chance to fit times the time that it saves; None if that is below 1 %."""
+def _promising(setting: Setting, rating: Rating, leader: int | None, barred: Collection[Policy]) -> int | None:
+    """The policy, neither out nor barred, with the largest chance to fit times the time that it saves; None if that is below 1 %."""
     reference = float(setting.times[leader]) if leader is not None else 1.0
-    gains = np.where(rating.fits > OUT, (1.0 - setting.times / reference) * rating.fits, 0.0)
+    is_open = np.array([policy not in barred for policy in rating.policies])
+    gains = np.where((rating.fits > OUT) & is_open, (1.0 - setting.times / reference) * rating.fits, 0.0)
     best = int(np.argmax(gains))
     return best if gains[best] >= WORTH else None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from parity.search.policies import Policy, Space, Switch
 from parity.search.power import WANTED, Confirmation, confirmation
 from parity.search.search import Setting, Step, first_step
 
+SwitchSource = Literal["request", "analysis", "default"]
+"""Where switches come from: named by the request, by an analysis of the base job, or parts of blocks."""
 GIVEN = 1000  # the full runs that a search starts from are numbered from here
 
 
@@ -32,6 +34,8 @@ class SearchSetup:
     `times` (2^n,) are those of a step by policy, as a share of the baseline's. `given` are losses of full runs of the baseline and of the
     candidate. `parents` are ids of baseline runs whose checkpoint of `fork_step` is kept. `margin` is in nats. `floors` is the table of
     reruns from which confirmations borrow, of `family`; None without one. `budget`: the largest cost of everything.
+    `switches_from` says where the switches come from, `analysis` is the job whose answer they follow. `unconverged` is about the chance
+    that a confirmation is inconclusive whatever the policy, because the baseline still falls in the window.
     """
 
     switches: tuple[Switch, ...]
@@ -50,6 +54,9 @@ class SearchSetup:
     floors: str | None
     family: str | None
     budget: float | None = None
+    switches_from: SwitchSource | None = None
+    analysis: str | None = None
+    unconverged: float = 0.0
 
     @property
     def space(self) -> Space:

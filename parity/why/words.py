@@ -66,6 +66,31 @@ def answer_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterator
     yield NO_VERDICT
 
 
+def ablation_lines(own: Mapping[str, Any]) -> Iterator[str]:
+    """The parts of a gap by the user's own ablation runs."""
+    yield f"{own['candidate']} of {own['job_name']} ({own['job']}), by ablation runs: a part is its gap minus that of the ablation"
+    yield f"gap of the full runs: {gap_words(own['gap'])}"
+    replicates = count(own["pairs"], "replicate")
+    yield f"whole: {own['candidate']} minus {own['baseline']}: {nats(own['whole'])} nats, over {replicates} of every arm"
+    for each in own["parts"]:
+        yield f"  {each['name']}: gains {nats(each['part'])}, leaves {nats(each['left'])}"
+    yield f"sum of the parts: {nats(own['total'])}; unexplained: {nats(own['unexplained'])}"
+    if own["assumed"]:
+        yield f"note: {assumed_words(own['assumed'])}"
+    for each in own["left_out"]:
+        yield f"left out: {each}"
+    yield f"not measured: {own['cannot']}"
+    yield NO_VERDICT
+
+
+def assumed_words(arms: Sequence[str]) -> str:
+    """That the run noise of these arms is not measured."""
+    return (
+        f"{', '.join(arms)} {'has' if len(arms) == 1 else 'have'} one run, so the run noise in these intervals is an assumption; "
+        "train 2 or more replicates per arm"
+    )
+
+
 def _fork_lines(plan: Mapping[str, Any], answer: Mapping[str, Any], effect: Mapping[str, float]) -> Iterator[str]:
     yield f"effect at step {plan['fork_step']:,}: with all units on the loss is {nats(effect)} nats higher after {plan['fork_steps']} steps"
     gap = plan["gap"]["gap"]

@@ -52,7 +52,7 @@ def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: wall_cl
             {ours: columns[stored] for stored, ours in _COLUMNS.items()}
             | {"validation_loss": validation_loss, UNIX_SECONDS: trained.unix_seconds}
         ),
-        label=_label(run),
+        label=label(run),
         seed=run.seed,
         replicate=run.replicate,
         recipe=run.arm.stated_recipe,
@@ -88,7 +88,8 @@ def finished(session: Session, runs: Sequence[Run]) -> list[Curve]:
     return curves(session, [run for run in runs if run.state == "finished"])
 
 
-def _label(run: Run) -> str:
+def label(run: Run) -> str:
+    """What the judge calls a run."""
     if run.kind == "fork":
         return f"{run.arm.name} fork {run.fork_draw} of replicate {run.replicate}"
     return f"{run.arm.name} {'noise run' if run.kind == 'noise' else 'replicate'} {run.replicate}"
@@ -122,7 +123,7 @@ def _loss_curve(session: Session, run: Run, first_step: int, last_step: float, n
         steps,
         loss,
         columns=_recorded(columns),
-        label=_label(run),
+        label=label(run),
         seed=run.seed,
         replicate=run.replicate,
         recipe=run.arm.stated_recipe,

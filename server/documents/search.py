@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,7 +10,7 @@ from typing import Any, Literal
 from parity.search.evaluations import Result, evaluations_from, results_from
 from parity.search.policies import names
 from parity.search.search import Rating, rate
-from parity.search.setup import SearchSetup, setup_from
+from parity.search.setup import SearchSetup, SwitchSource, setup_from
 from parity.wording import interval_words, signed
 from server.database.clock import time_text
 from server.database.tables import JobStatus, Search, SearchState, SearchStep
@@ -19,6 +20,7 @@ from server.searches.steps import job_of_policy
 
 _SHOWN = 200  # policies of a document, the fastest first
 _TWO_SIGMA = 1.96
+_BY_THE_GAP = (None, "WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN")  # the interval says it all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +35,10 @@ class SearchSwitch:
 class SearchPlan:
     """What a search runs and costs. Losses are in nats, costs in steps of training; a pair of full runs has `pair_steps`.
 
+    `switches_from`: the request, the answer of the job `analysis`, or parts of blocks by default; null for a search of an older version.
     `least_steps` is the cost of the first forks, `most_steps` that of everything. `target` is the largest gap that is confirmed with 95 %
-    power. `candidate_speed`: how many times as fast as the baseline's a step of the candidate is. `seconds`: about how long `most_steps`
+    power; `unconverged`: about the chance that a confirmation is inconclusive whatever the policy, because the baseline still falls in the
+    window. `candidate_speed`: how many times as fast as the baseline's a step of the candidate is. `seconds`: about how long `most_steps`
     take on one device; null while that is unknown.
     """
 
@@ -42,6 +46,8 @@ class SearchPlan:
     base_name: str
     candidate: str
     switches: list[SearchSwitch]
+    switches_from: SwitchSource | None
+    analysis: str | None
     parents: list[str]
     fork_step: int
     fork_steps: int
@@ -51,6 +57,7 @@ class SearchPlan:
     confidence: float
     margin: float
     target: float
+    unconverged: float
     candidate_speed: float
     least_steps: float
     most_steps: float
@@ -141,6 +148,8 @@ def _plan(setup: SearchSetup, base: str, base_name: str, candidate: str, seconds
         base_name=base_name,
         candidate=candidate,
         switches=[SearchSwitch(name=each.name, override=each.override) for each in setup.switches],
+        switches_from=setup.switches_from,
+        analysis=setup.analysis,
         parents=list(setup.parents),
         fork_step=setup.fork_step,
         fork_steps=setup.fork_steps,
@@ -150,6 +159,7 @@ def _plan(setup: SearchSetup, base: str, base_name: str, candidate: str, seconds
         confidence=setup.confirmation.confidence,
         margin=setup.margin,
         target=setup.target or 0.0,
+        unconverged=setup.unconverged,
         candidate_speed=1.0 / setup.times[-1],
         least_steps=setup.least_steps,
         most_steps=setup.most_steps,
@@ -184,9 +194,12 @@ def _outcome(step: SearchStep, results: Sequence[Result]) -> str:
     if not step.job.verdicts:
         return "no verdict: used, and counted as not passed"
     verdict = step.job.verdicts[0]
-    if verdict.gap is None or verdict.ci_low is None or verdict.ci_high is None:
-        return verdict.outcome
-    return f"{verdict.outcome}: gap {signed(verdict.gap, 4)} nats ({interval_words(verdict.ci_low, verdict.ci_high, 4)})"
+    words = [verdict.outcome if verdict.outcome == "pass" or verdict.code is None else f"{verdict.outcome}, {verdict.code}"]
+    if verdict.gap is not None and verdict.ci_low is not None and verdict.ci_high is not None:
+        words.append(f"gap {signed(verdict.gap, 4)} nats ({interval_words(verdict.ci_low, verdict.ci_high, 4)})")
+    if verdict.code not in _BY_THE_GAP:
+        words.append(json.loads(verdict.document)["reasons"][0]["sentence"])
+    return ": ".join(words)
 
 
 def _policies(search: Search, setup: SearchSetup) -> list[PolicyDocument]:

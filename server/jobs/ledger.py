@@ -110,11 +110,28 @@ def _in_ledger(digest: str, newest: Job | None, *, renewed: bool) -> str:
     return known.get(digest[:_HALF], digest)
 
 
+def question_at_any_margin(job: Job, arm: Arm) -> str:
+    """What all jobs on a candidate's question have in common, whatever margin they are judged by: 32 hexadecimal digits.
+
+    A search draws again where a job like its base is judged by another margin: it counts as one on the same question.
+    """
+    return _hash(_question(job, arm) | dict.fromkeys(("margin", "profile")))[:_HALF]
+
+
 def _digest(job: Job, arm: Arm) -> str:
     """SHA-256 of the question of one candidate."""
+    return _hash(_question(job, arm))
+
+
+def _hash(question: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+
+
+def _question(job: Job, arm: Arm) -> dict[str, Any]:
+    """What the verdict on one candidate answers."""
     spec: dict[str, Any] = job.spec
     baseline, candidate = ({k: v for k, v in _in_spec(job, each).items() if k not in _NOT_OF_AN_ARM} for each in (job.arms[0], arm))
-    question = {
+    return {
         **{key: spec.get(key) for key in _OF_THE_QUESTION},
         "data": _data(spec["data"]),
         "schedule": {key: value for key, value in spec["schedule"].items() if key != "gradients_every"} | _RECORDED,
@@ -126,7 +143,6 @@ def _digest(job: Job, arm: Arm) -> str:
         **{key: job.criteria.get(key) for key in _IN_THE_DIGEST},
         "question": _as_read(job.criteria.get("question")),
     }
-    return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
 
 
 def _data(data: dict[str, Any]) -> dict[str, Any]:

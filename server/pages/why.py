@@ -1,16 +1,19 @@
-"""The page of an analysis: the effect at the checkpoint in parts with intervals, and a heat map of layer x GEMM."""
+"""The page of an analysis: the effect at the checkpoint in parts with intervals, and a heat map of layer x GEMM; and of ablation runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from parity.why.search import label
+from parity.why.words import assumed_words
+from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
+from server.documents.ablations import AblationsDocument, ablations_document
 from server.documents.analysis import AnalysisDocument, analysis_document
 from server.jobs.analyses import analysis_of
 from server.pages.rendering import templates, visitor
@@ -76,6 +79,28 @@ def show(job_id: str, request: Request, context: InContext) -> Response:
         "gemms": _GEMMS,
     }
     return templates.TemplateResponse(request, "why.html", values)
+
+
+@router.get("/jobs/{job_id}/why/ablations")
+def by_ablations(
+    job_id: str,
+    request: Request,
+    context: InContext,
+    candidate: str | None = None,
+    ablation: Annotated[list[str] | None, Query()] = None,
+) -> Response:
+    """The gap of a candidate in parts, by other candidates of the job; without a name, its first candidate."""
+    with context.database.read() as session:
+        first = find_job(session, job_id).arms[1].name
+        document = ablations_document(session, job_id, candidate or first, ablation or ())
+    values = {"own": document, "bars": ablation_bars(document), "assumed": assumed_words(document.assumed), "width": WIDTH}
+    return templates.TemplateResponse(request, "ablations.html", values)
+
+
+def ablation_bars(document: AblationsDocument) -> list[Bar]:
+    """The gap, its parts in order, and what they leave unexplained."""
+    parts = [(f"left out in {each.name}", "part", asdict(each.part)) for each in document.parts]
+    return _bars([("gap", "whole", asdict(document.whole)), *parts, ("unexplained", "rest", asdict(document.unexplained))])
 
 
 def fork_bars(document: AnalysisDocument) -> list[Bar]:

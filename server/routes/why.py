@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from parity.why.setup import Origin
 from server.database.tables import Against
+from server.documents.ablations import AblationsDocument, ablations_document
 from server.documents.analysis import AnalysisDocument, AnalysisPlan, analysis_document, plan_document
 from server.jobs.analyses import Question, analysis_of, plan_analysis, submit_analysis
 from server.jobs.limits import check_queue
@@ -79,3 +80,19 @@ def show(job_id: str, context: InContext) -> AnalysisDocument:
     """An analysis by its own job, or the newest one of an explained job: its plan, and its answer so far."""
     with context.database.read() as session:
         return analysis_document(session, analysis_of(session, job_id))
+
+
+@router.get("/jobs/{job_id}/why/ablations")
+def by_ablations(
+    job_id: str,
+    context: InContext,
+    candidate: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
+    ablation: Annotated[list[str] | None, Query(max_length=64)] = None,
+) -> AblationsDocument:
+    """The gap of a candidate in parts, from other candidates of the job that leave a part of its recipe out; of any engine.
+
+    `ablation`: the names of these candidates, repeatable; without one all others. Nothing is queued. 409 while the job is open, and for
+    arms without runs in common.
+    """
+    with context.database.read() as session:
+        return ablations_document(session, job_id, candidate, ablation or ())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -13,12 +12,12 @@ from sqlalchemy.orm import Session
 
 from parity import Criteria, criteria_from_mapping
 from parity.design.experiment import Design
+from parity.judging import special
 from parity.judging.document_types import VerdictDocument
 from parity.search.cost import END_TO_END, THROUGHPUT, Shape, measured_times, modelled_times
-from parity.search.policies import MOST_SWITCHES, Policy, Space, Switch
+from parity.search.policies import Policy, Space, Switch
 from parity.search.power import MOST_CONFIRMATIONS, WANTED
 from parity.search.setup import SearchSetup, arm_name
-from server.curves import loading
 from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Job, Run, Verdict
@@ -28,7 +27,9 @@ from server.jobs.fingerprint import unsound
 from server.jobs.floors import lent_floors, newest_family
 from server.jobs.forks import fork_parents
 from server.jobs.imported_floors import named_floors
-from training.overrides import GEMMS, from_document
+from server.jobs.late_loss import late_loss
+from server.searches.switches import Proposal, propose
+from training.overrides import from_document
 from training.rules import SpecError
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec, Model, RunSpec
@@ -38,7 +39,6 @@ from training.why.units import uncovered
 
 FORK_STEPS = 120  # the later half of them is the loss of a fork
 MOST_PAIRS = 16
-_GROUPS = {"attention": ("query", "key", "value", "out"), "mlp": ("gate", "up", "down")}
 _DEFAULT_CONFIRMATIONS = 2
 
 
@@ -111,7 +111,8 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
     parents = fork_parents(session, job, baseline, step)[:MOST_PARENTS]
     fork_steps = min(FORK_STEPS, steps - step) if wish.fork_steps is None else wish.fork_steps
     own = spec.arms[arm.position]
-    space = _space(spec, own, wish, step, fork_steps)
+    proposal = _proposal(session, arm, spec, wish, step, fork_steps)
+    space = _space(spec, own, proposal, step, fork_steps)
     given = {"0" * space.size: _losses(session, job, baseline), "1" * space.size: _losses(session, job, arm)}
     criteria = replace(criteria_from_mapping(job.criteria), looks=1)
     level = sum(given["0" * space.size]) / len(given["0" * space.size])
@@ -135,6 +136,9 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
         floors=table,
         family=family,
         budget=wish.budget,
+        switches_from=proposal.source,
+        analysis=proposal.analysis,
+        unconverged=_unconverged(verdict),
     )
     _check_worth(setup, wish)
     return PlannedSearch(job=job, arm=arm, setup=setup, seconds=_seconds(parents, setup))
@@ -166,14 +170,24 @@ def _check_numbers(wish: Wish, pairs: int) -> None:
             raise InvalidError(f"search.{name} is {value}, expected {low} to {high}")
 
 
-def _space(spec: JobSpec, own: SpecArm, wish: Wish, step: int, fork_steps: int) -> Space:
+def _proposal(session: Session, arm: Arm, spec: JobSpec, wish: Wish, step: int, fork_steps: int) -> Proposal:
+    """The switches that were asked for, else those that the record proposes."""
+    try:
+        if not wish.switches:
+            return propose(session, arm, spec, spec.arms[arm.position], step, fork_steps)
+        named = [Switch(name=each.name, override=each.override) for each in wish.switches]
+    except (SpecError, ValueError) as error:
+        raise InvalidError(f"the space of the search is not one: {error}") from error
+    late = next((each.name for each in named if "from_step" in each.override), None)
+    if late is not None:
+        raise InvalidError(f"switch {late!r} has from_step, which forks of {fork_steps} steps cannot see; try it as an arm of a job")
+    return Proposal(switches=named, source="request")
+
+
+def _space(spec: JobSpec, own: SpecArm, proposal: Proposal, step: int, fork_steps: int) -> Space:
     """The switches, checked: that every policy is a run that a fork can compute, and that all of them together reach all of the gap."""
     try:
-        named = [Switch(name=each.name, override=each.override) for each in wish.switches]
-        late = next((each.name for each in named if "from_step" in each.override), None)
-        if late is not None:
-            raise InvalidError(f"switch {late!r} has from_step, which forks of {fork_steps} steps cannot see; try it as an arm of a job")
-        space = Space(switches=tuple(named or _default_switches(spec, own, step, fork_steps)))
+        space = Space(switches=tuple(proposal.switches))
         everything, restored = _run(spec, own, space, "1" * space.size), _run(spec, own, space, "0" * space.size)
         ends = {"0" * space.size: restored, "1" * space.size: everything}
         for at in range(space.size):
@@ -197,51 +211,12 @@ def _run(spec: JobSpec, own: SpecArm, space: Space, policy: Policy) -> RunSpec:
     return spec.run_of(policy_arm(own, space, policy), 0)
 
 
-def _default_switches(spec: JobSpec, own: SpecArm, step: int, fork_steps: int) -> list[Switch]:
-    """Attention and MLP, by GEMM, in as many ranges of blocks as 12 switches allow: each goes back to the baseline's recipe."""
-    baseline = spec.baseline
-    if baseline.overrides or baseline.bf16_from_step is not None or own.bf16_from_step is not None or baseline.recipe == "f32":
-        raise InvalidError("search.switches is missing, and arms with overrides or a late switch have no default space; name the switches")
-    before, after = (arithmetic(spec.run_of(each, 0), step, fork_steps, each.name) for each in (baseline, own))
-    changed = {(projection, gemm) for segment in (before, after) for _, projection, gemm, each in segment.cells() if each.recipe != "bf16"}
-    parts = [
-        (group, gemm, tuple(name for name in names if (name, gemm) in changed))
-        for group, names in _GROUPS.items()
-        for gemm in GEMMS
-        if any((name, gemm) in changed for name in names)
-    ]
-    if not parts:
-        raise InvalidError("the candidate quantizes no GEMM, so there is nothing to search")
-    layers = spec.model.n_layers
-    ranges = max(1, min(layers, MOST_SWITCHES // len(parts)))
-    edges = [round(at * layers / ranges) for at in range(ranges + 1)]
-    switches = []
-    for first, end in itertools.pairwise(edges):
-        blocks = str(first) if end == first + 1 else f"{first}-{end - 1}"
-        for group, gemm, names in parts:
-            override: dict[str, Any] = {"blocks": [blocks], "projections": list(names), "gemms": [gemm], "recipe": baseline.recipe}
-            if baseline.switches.given():
-                override["switches"] = baseline.switches.given()
-            switches.append(Switch(name=f"{blocks}.{group}.{gemm}", override=override))
-    return switches
-
-
 def _losses(session: Session, job: Job, arm: Arm) -> list[float]:
     """The mean losses (nats) of an arm's sound runs in the window that the judge reads."""
     losses = [late_loss(session, run, job) for run in arm.runs if unsound(session, run.source or run) is None]
     if not losses:
         raise ConflictError(f"arm {arm.name} of job {job.id} has no finished run with its whole curve; train the job again")
     return losses
-
-
-def late_loss(session: Session, run: Run, job: Job) -> float:
-    """The mean loss (nats) of a run in the last part of its steps, which the policy of the job names."""
-    curve = loading.losses(session, run)
-    first = run.planned_steps * (1.0 - criteria_from_mapping(job.criteria).window_fraction)
-    value = float(curve.loss[curve.steps >= first].mean())
-    if not math.isfinite(value):
-        raise ConflictError(f"the loss of run {run.id} is not finite at its end")
-    return value
 
 
 def _floors(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:
@@ -263,6 +238,21 @@ def _margin(verdict: Verdict, criteria: Criteria, level: float) -> float:
     if criteria.margin is None:
         raise ConflictError("the verdict has no margin, expected one; state criteria.margin and judge the job again")
     return criteria.margin.nats(level)
+
+
+def _unconverged(verdict: Verdict) -> float:
+    """About the chance that a confirmation with another data order finds the baseline's loss still falling (NOT_CONVERGED).
+
+    The fall over the n points of the window is a least-squares slope: of white noise with standard deviation s it has s sqrt(12 / n). Both
+    the base job's fall and the confirmation's vary by that.
+    """
+    document: VerdictDocument = json.loads(verdict.document)
+    own, noise, window = document["convergence"].get("baseline"), document.get("noise") or {}, document.get("window")
+    spread = noise.get("sigma_step")
+    if own is None or window is None or not spread or not math.isfinite(spread):
+        return 0.0
+    sd = spread * math.sqrt(2.0 * 12.0 / window["n"])
+    return float(special.ndtr((own["decline"] - own["limit"]) / sd))
 
 
 def _design(spec: JobSpec, own: SpecArm, level: float, pairs: int) -> dict[str, Any]:

@@ -4,7 +4,8 @@
 goes on where it was, and two servers that advance it at once do the same once.
 
 The guarantee rests on three rules of this module. Each confirmation, once queued, is used: one that was cancelled or failed counts as one
-that did not pass. At most `setup.confirmations` are queued. And a question that one search has used a confirmation on is refused to others.
+that did not pass. At most `setup.confirmations` are queued. And a question that one search has used a confirmation on is refused to others,
+whatever margin their base job has.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from server.database import tables
 from server.database.locks import hold_lock
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
-from server.database.tables import Arm, Job, Search, SearchState, SearchStep
+from server.database.tables import Job, Search, SearchState, SearchStep
 from server.errors import ConflictError, LookError, NotFoundError
 from server.jobs.cancel import cancel_job
+from server.jobs.ledger import question_at_any_margin
 from server.jobs.submit import Order
 from server.searches.plan import Wish, plan_search
 from server.searches.steps import UNKNOWN, queue_step, results_of_step
@@ -36,7 +38,7 @@ NOT_PASSED = {"value": 0.0, "se": UNKNOWN, "passed": False}
 def submit_search(session: Session, job_id: str, wish: Wish, submitted_by: str | None = None, order: Order | None = None) -> Search:
     """Write a search and its first step. Ring the doorbell after the commit. Errors as `plan_search`."""
     planned, order = plan_search(session, job_id, wish), order or Order()
-    question = _question(planned.arm)
+    question = question_at_any_margin(planned.job, planned.arm)
     hold_lock(session, f"search {question}")
     _check_new(session, question)
     search = Search(
@@ -77,28 +79,28 @@ def advance(database: Database, search_id: str, may_queue: Callable[[Session, st
         setup, newest = setup_from(search.setup), search.steps[-1]
         given_up = _why_given_up(session, newest)
         number = newest.number
-        decided = None if given_up else ask(setup.setting, [*_results(search), *_new_results(session, newest)])
-    try:
-        with database.write() as session:
-            search = _locked(session, search_id)
-            if search.state != "running" or search.steps[-1].number != number:
-                return None
-            if decided is None:
-                end(search, "failed", given_up)
-                return None
-            _keep_results(session, search.steps[-1])
-            job = _write_next(session, search, setup, decided)
-            if job is not None:
-                may_queue(session, search.submitted_by or "")
-            return job
-    except LookError as error:
-        refusal = f"the policy cannot be confirmed: {error}"
-    with database.write() as session:
-        search = _locked(session, search_id)
-        if search.state == "running" and search.steps[-1].number == number:
-            _keep_results(session, search.steps[-1])
-            end(search, "none", refusal)
-    return None
+        results = [*_results(search), *_new_results(session, newest)]
+    barred, refusal = [setup.space.candidate], ""
+    while True:
+        decided = None if given_up else ask(setup.setting, results, barred)
+        try:
+            with database.write() as session:
+                search = _locked(session, search_id)
+                if search.state != "running" or search.steps[-1].number != number:
+                    return None
+                if decided is None:
+                    end(search, "failed", given_up)
+                    return None
+                _keep_results(session, search.steps[-1])
+                job = _write_next(session, search, setup, decided, refusal)
+                if job is not None:
+                    may_queue(session, search.submitted_by or "")
+                return job
+        except LookError as error:  # another job has judged this policy; the next best one is tried
+            if decided is None or isinstance(decided, Outcome):
+                raise
+            barred.append(decided[0].policy)
+            refusal = refusal or f"policy {decided[0].policy} cannot be confirmed: {error}"
 
 
 def waiting(session: Session) -> Sequence[str]:
@@ -122,7 +124,7 @@ def cancel_search(session: Session, search_id: str) -> bool:
 def resume_search(session: Session, search_id: str) -> Job | None:
     """Let a cancelled or failed search go on: the step that it lacks is queued again. ConflictError for any other.
 
-    A confirmation that had been queued is used, whatever became of it.
+    A confirmation that had been queued is used, whatever became of it. If it is the newest step, `advance` queues what follows.
     """
     hold_lock(session, f"search {find_search(session, search_id).question}")
     search = _locked(session, search_id)
@@ -136,7 +138,9 @@ def resume_search(session: Session, search_id: str) -> Job | None:
         _keep_results(session, newest)
         if newest.results is None and newest.evaluations[0]["kind"] == "confirmation":
             newest.results = [NOT_PASSED]
-    return _write_next(session, search, setup, ask(setup.setting, _results(search)))
+        if newest.results is not None:
+            return None
+    return _write_next(session, search, setup, ask(setup.setting, _results(search), [setup.space.candidate]))
 
 
 def end(search: Search, state: SearchState, message: str, policy: str | None = None) -> None:
@@ -188,11 +192,13 @@ def _why_given_up(session: Session, step: SearchStep) -> str:
     return f"step {step.number} ({job.id}) {job.status}: {reason}"[:2000]
 
 
-def _write_next(session: Session, search: Search, setup: SearchSetup, decided: tuple[Evaluation, ...] | Outcome) -> Job | None:
-    """Queue the next step, or end the search; the job."""
+def _write_next(
+    session: Session, search: Search, setup: SearchSetup, decided: tuple[Evaluation, ...] | Outcome, refusal: str = ""
+) -> Job | None:
+    """Queue the next step, or end the search; the job. `refusal`: why a faster policy could not be confirmed."""
     if isinstance(decided, Outcome):
         if decided.policy is None:
-            end(search, "none", decided.reason)
+            end(search, "none", "; ".join(filter(None, [decided.reason, refusal])))
         else:
             _check_confirmed(search, decided.policy)
             end(search, "found", decided.reason, decided.policy)
@@ -223,11 +229,6 @@ def _check_confirmed(search: Search, policy: str) -> None:
         if own["kind"] == "confirmation" and own["policy"] == policy and any(each.outcome == "pass" for each in step.job.verdicts):
             return
     raise RuntimeError(f"search {search.id} would return policy {policy}, which no confirmation on record passed")
-
-
-def _question(arm: Arm) -> str:
-    """What all searches for policies of this candidate have in common: its question, else the arm of its job."""
-    return arm.question[:32] if arm.question else f"{arm.job_id} {arm.name}"
 
 
 def _check_new(session: Session, question: str, but: str = "") -> None:

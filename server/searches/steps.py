@@ -22,8 +22,9 @@ from server.database import tables
 from server.database.tables import Job, Run, Search, SearchStep
 from server.jobs.analyses import readable_spec, results_of
 from server.jobs.derived import derived_job
+from server.jobs.late_loss import late_loss
 from server.jobs.submit import Order, announce_new, submit_registered
-from server.searches.plan import late_loss, policy_arm
+from server.searches.plan import policy_arm
 from training.spec import JobSpec
 
 UNKNOWN = 1e6

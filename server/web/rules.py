@@ -74,6 +74,7 @@ RULES: Mapping[str, Rule] = {
     "GET /api/v1/jobs/{job_id}/why": _READ,
     "POST /api/v1/jobs/{job_id}/why": _SUBMIT,
     "POST /api/v1/jobs/{job_id}/why:plan": _READ,
+    "GET /api/v1/jobs/{job_id}/why/ablations": _READ,
     "POST /api/v1/jobs/{job_id}/searches": _SUBMIT,
     "POST /api/v1/jobs/{job_id}/searches:plan": _READ,
     "GET /api/v1/searches/{search_id}": _READ,

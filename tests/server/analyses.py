@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ def make_explained(
     kept: tuple[int, ...] = (KEPT,),
     overrides: tuple[Override, ...] = (FAULT,),
     name: str = "planted",
+    criteria: Mapping[str, Any] = {"margin": "1.0%"},
     **changes: Any,
 ) -> str:
     """A concluded job whose candidate is worse by a gap in nats; its id."""
@@ -45,7 +47,7 @@ def make_explained(
     )
     generator, at = np.random.default_rng(3), np.arange(STEPS)
     with database.write() as session:
-        job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}))
+        job = submit_job(session, spec, criteria_from_mapping(criteria))
         job.status, job.device_class, job.threads = "running", "cpu:test", 1
         for run in job.runs:
             level = 1.4 + (gap if run.arm.position else 0) + generator.normal(0, 0.001)
@@ -53,6 +55,35 @@ def make_explained(
             store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss})
             run.state, run.epoch, run.steps_done, run.rounding, run.manifest = "finished", 1, STEPS, "nearest", _MANIFEST
             run.kept_checkpoints = [*kept]
+        session.flush()
+        write_outcome(session, job.id, decide(session, job.id))
+        return job.id
+
+
+ABLATED = {"full": 0.05, "without-mlp": 0.012, "without-attention": 0.035}
+
+
+def make_ablated(
+    database: Database, engine: Any = "external", replicates: int = 3, gaps: Mapping[str, float] = ABLATED, spread: float = 0.001
+) -> str:
+    """A concluded job of a full recipe and ablations of it, with gaps in nats; its id."""
+    spec = small_job(
+        STEPS,
+        engine=engine,
+        baseline=Arm(recipe="bf16", name="base", replicates=replicates),
+        candidates=tuple(Arm(recipe="nvfp4", name=name, replicates=replicates) for name in gaps),
+    )
+    common, at = np.random.default_rng(5).normal(0, 0.05, STEPS), np.arange(STEPS)
+    with database.write() as session:
+        job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}))
+        job.status, job.device_class, job.threads = "running", "cpu:test", 1
+        for run in job.runs:
+            generator = np.random.default_rng([run.arm.position, run.replicate])
+            level = 2.0 + gaps.get(run.arm.name, 0.0) + generator.normal(0, spread)
+            loss = level + np.exp(-at / 40) + common + generator.normal(0, 0.01, STEPS)
+            store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss})
+            run.state, run.epoch, run.steps_done, run.rounding = "finished", 1, STEPS, "nearest"
+            run.manifest = {"data_digest": "d"}
         session.flush()
         write_outcome(session, job.id, decide(session, job.id))
         return job.id

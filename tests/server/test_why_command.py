@@ -85,7 +85,7 @@ def test_the_plan_comes_first_and_the_answer_last(parity, database):
 def test_every_line_of_the_page(parity, database):
     """docs/why.md"""
     page = (CHECKOUT / "docs" / "why.md").read_text("utf-8")
-    (block,) = re.findall(r"^```sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    block, _by_ablations = re.findall(r"^```sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     job_id = make_explained(database, name="nvfp4")
 
     def answer(analysis):

@@ -43,6 +43,7 @@ PAGES = {
     ],
     "/jobs/{job_id}/compare": ["/jobs/{job}/compare"],
     "/jobs/{job_id}/why": ["/jobs/{why}/why", "/jobs/{begun}/why"],
+    "/jobs/{job_id}/why/ablations": ["/jobs/{many}/why/ablations"],
     "/searches/{search_id}": ["/searches/{search}", "/searches/{searching}"],
     "/baselines": ["/baselines"],
     "/baselines/{name}/{version}": ["/baselines/fp8/1?other={job}"],

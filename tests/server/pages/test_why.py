@@ -4,7 +4,7 @@ from playwright.sync_api import Page, expect
 
 from server.jobs.analyses import Question, submit_analysis
 from server.jobs.conclude import conclude
-from tests.server.analyses import make_explained, measured
+from tests.server.analyses import make_ablated, make_explained, measured
 
 LOOKS = ["light"]
 NAMED = "0.down.wgrad"
@@ -39,3 +39,14 @@ def test_an_analysis_without_a_guilty_unit_says_so(page: Page, database):
     conclude(database, analysis)
     page.goto(f"/jobs/{analysis}/why")
     expect(page.locator(".headline")).to_contain_text("No unit is named")
+
+
+def test_the_parts_by_ablation_runs_have_the_same_waterfall(page: Page, database):
+    job = make_ablated(database)
+    page.goto(f"/jobs/{job}?candidate=full")
+    page.get_by_role("link", name="The gap in parts, by such ablation runs").click()
+    expect(page).to_have_url(f"/jobs/{job}/why/ablations?candidate=full")
+    rows = page.locator(".waterfall tbody tr")
+    expect(rows).to_have_count(4)  # the gap, two parts, and what is unexplained
+    expect(page.get_by_role("img", name="without-mlp")).to_be_visible()
+    expect(page.locator("#main")).to_contain_text("is no verdict")

@@ -1,22 +1,27 @@
 """Searches on the record: what is planned and refused, what each step queues, and that only the judge's pass returns a policy."""
 
+import json
+
+import numpy as np
 import pytest
 from sqlalchemy import select
 
 from parity import criteria_from_mapping
 from parity.search.setup import setup_from
 from server.database.tables import Job, Run, Search
+from server.documents.search import search_document
 from server.errors import ConflictError, InvalidError, LookError, NotFoundError, TooManyError
 from server.jobs import baselines, floors
-from server.jobs.analyses import readable_spec
+from server.jobs.analyses import Question, readable_spec, submit_analysis
 from server.jobs.cancel import cancel_job
+from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, unsound
 from server.jobs.submit import Order, submit_registered
 from server.retention import files, jobs
 from server.searches.plan import Speed, SwitchWish, Wish, plan_search
 from server.searches.record import advance, cancel_search, find_search, resume_search, submit_search, waiting
 from server.searches.steps import job_of_policy
-from tests.server.analyses import KEPT, STEPS
+from tests.server.analyses import KEPT, STEPS, measured
 from tests.server.played import jobs_of, make_base, play, play_step, state_of
 
 pytestmark = pytest.mark.both_databases
@@ -106,6 +111,7 @@ def test_a_confirmation_that_was_cancelled_is_used(database):
             assert not cancel_search(session, own)
         with database.write() as session:
             resume_search(session, own)
+        advance(database, own)
     assert state_of(database, own) == "none"
     with database.read() as session:
         policies = [
@@ -123,7 +129,8 @@ def test_a_job_cancelled_behind_the_search_fails_it_and_counts(database):
     assert state_of(database, own) == "failed"
     with database.write() as session:
         resume_search(session, own)
-        assert session.get_one(Search, own).steps[-2].results[0]["passed"] is False
+        assert session.get_one(Search, own).steps[-1].results[0]["passed"] is False
+    assert advance(database, own) is not None
 
 
 def test_a_second_search_cannot_draw_again(database):
@@ -138,6 +145,25 @@ def test_a_second_search_cannot_draw_again(database):
         resume_search(session, own)
 
 
+def test_another_margin_or_job_is_no_way_to_draw_again_and_a_new_name_is(database):
+    own = begun(database, make_base(database))
+    play(database, own, confirmed=(0.03, 0.03, 0.03))
+    for again in ({"margin": "1.0%"}, {"margin": "1.001%"}, {"margin": "0.0141"}, {"margin": "1.0%", "confidence": 0.9}):
+        base = make_base(database, criteria=again)
+        with pytest.raises(ConflictError, match=r"has used . of its 2 confirmations"):
+            begun(database, base)
+    named = begun(database, make_base(database, criteria={"margin": "1.001%", "question": "after the new kernel"}))
+    assert state_of(database, named) == "running"
+
+
+def test_a_candidate_with_another_name_is_the_same_question(database):
+    own = begun(database, make_base(database))
+    play(database, own, confirmed=(0.03, 0.03, 0.03))
+    base = make_base(database, name="another name")
+    with pytest.raises(ConflictError, match="confirmations"):
+        begun(database, base)
+
+
 def test_a_confirmation_is_a_look_at_its_policy(database):
     own = begun(database, make_base(database))
     play(database, own, confirmed=(0.03, 0.03, 0.03))
@@ -149,19 +175,48 @@ def test_a_confirmation_is_a_look_at_its_policy(database):
         session.rollback()
 
 
-def test_a_policy_that_was_judged_before_is_not_confirmed_again(database):
-    base = make_base(database)
-    own = begun(database, base)
-    with database.write() as session:
-        spec = job_of_policy(session.get_one(Search, own), setup_from(session.get_one(Search, own).setup), "110", 4)
-        criteria = criteria_from_mapping(session.get_one(Job, base).criteria)
-        submit_registered(session, spec, criteria, "another", Order(), "", None)
+def judged_elsewhere(database, own, *policies):
+    """Another job for each of these policies, which uses the look at its question."""
+    for policy in policies:
+        with database.write() as session:
+            search = session.get_one(Search, own)
+            spec = job_of_policy(search, setup_from(search.setup), policy, 4)
+            criteria = criteria_from_mapping(search.base.criteria)
+            submit_registered(session, spec, criteria, "another", Order(), search.base.revision or "", None)
+
+
+def test_a_policy_that_was_judged_before_is_not_confirmed_again_and_the_next_one_is(database):
+    own = begun(database, make_base(database))
+    judged_elsewhere(database, own, "110")
+    play(database, own)
+    with database.read() as session:
+        search = session.get_one(Search, own)
+        assert (search.state, search.policy != "110") == ("found", True)
+        assert len(jobs_of(database, own, "confirmation")) <= 2
+
+
+def test_a_search_whose_policies_were_all_judged_before_ends_with_the_reason(database):
+    own = begun(database, make_base(database))
+    judged_elsewhere(database, own, "001", "010", "011", "100", "101", "110")
     play(database, own)
     with database.read() as session:
         search = session.get_one(Search, own)
         assert (search.state, search.policy, jobs_of(database, own, "confirmation")) == ("none", None, [])
         assert "cannot be confirmed" in search.message
         assert search.steps[-1].results is not None
+
+
+def test_the_candidate_itself_is_not_confirmed_again(database):
+    """Its verdict was open: the gap is within the target, and a confirmation of it would be a second look that nobody registered."""
+    base = make_base(database, gap=0.011)
+    own = begun(database, base)
+    play(database, own, gaps=(0.0005, 0.0005, 0.0005))
+    with database.read() as session:
+        search = session.get_one(Search, own)
+        confirmed = [session.get_one(Job, job).arms[1].name for job in jobs_of(database, own, "confirmation")]
+        assert search.base.verdicts[0].outcome == "inconclusive"
+        assert search.state == "found"
+        assert "policy-111" not in confirmed
 
 
 def test_a_search_goes_on_from_the_record_alone_and_once(database):
@@ -230,6 +285,70 @@ def test_measured_seconds_and_named_switches(database):
     assert setup.times == (1.0, 0.75)
     assert (setup.fork_step, setup.fork_steps, len(setup.parents)) == (KEPT, 40, 3)
     assert setup.least_steps == 4 * 3 * 40
+
+
+def analysed(database, base, *named):
+    """A concluded analysis of a base job that named these units; its id."""
+    with database.write() as session:
+        made = submit_analysis(session, base, Question()).id
+    measured(database, made, dict.fromkeys(named, 0.02))
+    conclude(database, made)
+    return made
+
+
+def test_switches_come_from_the_newest_analysis_that_names_a_part(database):
+    base = make_base(database)
+    analysed(database, base, "0.gate.dgrad")
+    newest = analysed(database, base, "0.down.wgrad")
+    analysed(database, base)  # names nothing
+    with database.read() as session:
+        setup = plan_search(session, base, WISH).setup
+        assert (setup.switches_from, setup.analysis) == ("analysis", newest)
+        assert [each.name for each in setup.switches] == ["0.down.wgrad", "0.mlp.fprop+dgrad", "0.gate+up.wgrad"]
+        assert setup.switches[0].override["recipe"] == "fp8_current"
+        assert setup_from(setup.document()) == setup
+        by_hand = plan_search(session, base, Wish(pairs=4, switches=[SwitchWish(name="all", override=EVERYTHING)])).setup
+        assert (by_hand.switches_from, by_hand.analysis, len(by_hand.switches)) == ("request", None, 1)
+    with database.read() as session:
+        setup = plan_search(session, make_base(database), WISH).setup
+        assert (setup.switches_from, setup.analysis) == ("default", None)
+
+
+def test_a_step_names_what_keeps_its_confirmation_open(database):
+    own = begun(database, make_base(database))
+    to_the_confirmation(database, own)
+    play_step(database, own, confirmed=(0.0, 0.0, 0.0))
+    with database.write() as session:
+        search = session.get_one(Search, own)
+        (verdict,) = search.steps[-1].job.verdicts
+        document = json.loads(verdict.document)
+        document["reasons"] = [{"code": "NOT_CONVERGED", "sentence": "base still falls by 0.1 nats."}, *document["reasons"]]
+        verdict.outcome, verdict.code, verdict.document = "inconclusive", "NOT_CONVERGED", json.dumps(document)
+    advance(database, own)
+    with database.read() as session:
+        outcome = next(step.outcome for step in search_document(session.get_one(Search, own)).steps if step.kind == "confirmation")
+    assert outcome.startswith("inconclusive, NOT_CONVERGED: gap ")
+    assert outcome.endswith("base still falls by 0.1 nats.")
+
+
+def test_the_plan_says_how_often_a_falling_baseline_leaves_a_confirmation_open(database):
+    """The chance is that of a fall beyond its limit, from the noise that a least-squares slope of white noise has."""
+    base = make_base(database)
+    with database.read() as session:
+        assert plan_search(session, base, WISH).setup.unconverged == pytest.approx(0.0, abs=1e-6)
+    with database.write() as session:
+        (verdict,) = session.get_one(Job, base).verdicts
+        document = json.loads(verdict.document)
+        document["convergence"]["baseline"] |= {"decline": 0.06, "limit": 0.08}
+        document["noise"]["sigma_step"] = 0.16
+        verdict.document = json.dumps(document)
+    with database.read() as session:
+        chance = plan_search(session, base, WISH).setup.unconverged
+    at = np.linspace(-0.5, 0.5, 200)
+    random = np.random.default_rng(0)
+    falls = [-np.polyfit(at, random.normal(0, 0.16, 200), 1)[0] for _ in range(2000)]
+    differences = 0.06 + np.array(falls[:1000]) - np.array(falls[1000:])
+    assert chance == pytest.approx(float((differences > 0.08).mean()), abs=0.05)
 
 
 def test_what_an_open_search_needs_is_kept(database):
