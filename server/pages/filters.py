@@ -19,11 +19,11 @@ _MISSING = "\u2013"
 
 
 def nats(value: float | str | None, places: int = 4) -> str:
-    """A gap in nats with its sign: +0.0262."""
+    """A gap in nats with its sign: +0.0262; what is rounded to zero has none."""
     number = _number(value)
     if number is None:
         return _MISSING
-    return f"{number:+.{places}f}".replace("-", MINUS) if math.isfinite(number) else _nonfinite(number)
+    return _signed(number, places) if math.isfinite(number) else _nonfinite(number)
 
 
 def minus(sentence: str) -> str:
@@ -48,11 +48,11 @@ def percent(value: float | str | None, places: int = 1) -> str:
 
 
 def signed_percent(value: float | str | None, places: int = 2) -> str:
-    """A share as percent with its sign: 0.0035 -> +0.35 %."""
+    """A share as percent with its sign: 0.0035 -> +0.35 %; what is rounded to zero has none."""
     number = _number(value)
     if number is None:
         return _MISSING
-    return f"{100 * number:+.{places}f}\u00a0%".replace("-", MINUS) if math.isfinite(number) else _nonfinite(number)
+    return f"{_signed(100 * number, places)}\u00a0%" if math.isfinite(number) else _nonfinite(number)
 
 
 def chance(probability: float) -> str:
@@ -132,6 +132,12 @@ def size(value: float | str | None) -> str:
 def _number(value: float | str | None) -> float | None:
     """A number, also from the strings nan, inf and -inf, which JSON documents use."""
     return None if value is None else float(value)
+
+
+def _signed(number: float, places: int) -> str:
+    """A finite number with its sign, and without one where all its digits are zero."""
+    shown = f"{number:+.{places}f}"
+    return shown.replace("-", MINUS) if shown.strip("+-0.") else shown[1:]
 
 
 def _nonfinite(number: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,30 +13,14 @@ from parity.why.search import label
 from server.database.states import JOB_ENDED
 from server.documents.analysis import AnalysisDocument, analysis_document
 from server.jobs.analyses import analysis_of
+from server.pages.figures.waterfall import WIDTH, Bar, bars
 from server.pages.rendering import templates, visitor
 from server.web.context import InContext
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
-WIDTH = 320.0
 LEVELS = 8
 _UNITS_SHOWN = 6
 _GEMMS = ("fprop", "dgrad", "wgrad")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """A row of a waterfall: its value and interval in nats, and where the bar, its interval and zero lie, from 0 to WIDTH."""
-
-    name: str
-    kind: str
-    value: float
-    low: float
-    high: float
-    zero: float
-    begin: float
-    end: float
-    low_at: float
-    high_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +54,15 @@ def show(job_id: str, request: Request, context: InContext) -> Response:
         "width": WIDTH,
         "levels": range(LEVELS + 1),
         "label": label,
-        "forks": fork_bars(document),
-        "forward": forward_bars(answer),
+        "forks": forkbars(document),
+        "forward": forwardbars(answer),
         "layers": layers(document),
         "gemms": _GEMMS,
     }
     return templates.TemplateResponse(request, "why.html", values)
 
 
-def fork_bars(document: AnalysisDocument) -> list[Bar]:
+def forkbars(document: AnalysisDocument) -> list[Bar]:
     """The gap of the full runs, the effect at the checkpoint, its named parts and what is unexplained."""
     answer, gap = document.answer, document.plan.gap
     if answer is None or answer["effect"] is None:
@@ -90,10 +74,10 @@ def fork_bars(document: AnalysisDocument) -> list[Bar]:
     if answer["named"]:
         rows += [(label(each["units"]), "part", each["without"]) for each in answer["named"]]
         rows.append(("unexplained", "rest", answer["unexplained"]))
-    return _bars(rows)
+    return bars(rows)
 
 
-def forward_bars(answer: Mapping[str, Any]) -> list[Bar]:
+def forwardbars(answer: Mapping[str, Any]) -> list[Bar]:
     """The forward loss, its largest parts, the other units together, and what single units leave unexplained."""
     instant = answer.get("instant")
     if instant is None:
@@ -104,38 +88,7 @@ def forward_bars(answer: Mapping[str, Any]) -> list[Bar]:
     rows = [("forward loss", "whole", instant["whole"]), *((part["name"], "part", part["without"]) for part in shown)]
     if rest:
         rows.append((f"{len(units) - _UNITS_SHOWN} other units", "part", {"value": rest, "low": rest, "high": rest}))
-    return _bars([*rows, ("unexplained", "rest", instant["unexplained_without"])])
-
-
-def _bars(rows: Sequence[tuple[str, str, Mapping[str, float]]]) -> list[Bar]:
-    """Rows on one axis; a part begins where the part before it ended."""
-    begin, placed = 0.0, []
-    for name, kind, own in rows:
-        start = 0.0 if kind == "whole" else begin
-        placed.append((name, kind, own, start))
-        begin = 0.0 if kind == "whole" else start + own["value"]
-    ends = [start + own[key] for *_, own, start in placed for key in ("value", "low", "high")]
-    least, most = min(0.0, *ends), max(0.0, *ends)
-    scale = (WIDTH - 8) / ((most - least) or 1.0)
-
-    def at(value: float) -> float:
-        return round(4 + (value - least) * scale, 1)
-
-    return [
-        Bar(
-            name=name,
-            kind=kind,
-            value=own["value"],
-            low=own["low"],
-            high=own["high"],
-            zero=at(0.0),
-            begin=at(start),
-            end=at(start + own["value"]),
-            low_at=at(start + own["low"]),
-            high_at=at(start + own["high"]),
-        )
-        for name, kind, own, start in placed
-    ]
+    return bars([*rows, ("unexplained", "rest", instant["unexplained_without"])])
 
 
 def layers(document: AnalysisDocument) -> list[tuple[str, list[Cell | None]]]:

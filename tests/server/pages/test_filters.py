@@ -9,7 +9,8 @@ GAP = "\u00a0"
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(0.02621, "+0.0262"), (-0.004, "−0.0040"), (None, "–"), ("nan", "NaN"), ("-inf", "−∞"), (0.0, "+0.0000")]
+    ("value", "shown"),
+    [(0.02621, "+0.0262"), (-0.004, "−0.0040"), (None, "–"), ("nan", "NaN"), ("-inf", "−∞"), (0.0, "0.0000"), (-4e-5, "0.0000")],
 )
 def test_gaps_carry_their_sign(value, shown):
     assert filters.nats(value) == shown
