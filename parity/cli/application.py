@@ -35,13 +35,13 @@ class Commands(LazyGroup):
         "plan": Place("parity.cli.design", FILES, "Estimate what an experiment, or a budget, can decide before you spend GPU time."),
         "floors": Place("parity.cli.floors", FILES, "Show tables of reruns: how much runs of one recipe differ, by family."),
         "preflight": Place("parity.cli.preflight", FILES, "Compare this machine's arithmetic with known answers, in less than a minute."),
-        "submit": Place("parity.cli.jobs", JOBS, "Queue a job on the server and print its id and the address of its page."),
-        "watch": Place("parity.cli.jobs", JOBS, "Follow a job to its end and print its verdicts."),
+        "submit": Place("parity.cli.jobs.commands", JOBS, "Queue a job on the server and print its id and the address of its page."),
+        "watch": Place("parity.cli.jobs.commands", JOBS, "Follow a job to its end and print its verdicts."),
         "status": Place(
-            "parity.cli.jobs", JOBS, "Show the state of a job, or list the newest jobs (in a pipe: one per line, tab-separated)."
+            "parity.cli.jobs.status", JOBS, "Show the state of a job, or list the newest jobs (in a pipe: one per line, tab-separated)."
         ),
-        "cancel": Place("parity.cli.jobs", JOBS, "Cancel a job; a job that has ended stays as it is."),
-        "report": Place("parity.cli.jobs", JOBS, "Print the verdicts of a job that has ended."),
+        "cancel": Place("parity.cli.jobs.commands", JOBS, "Cancel a job; a job that has ended stays as it is."),
+        "report": Place("parity.cli.jobs.commands", JOBS, "Print the verdicts of a job that has ended."),
         "why": Place("parity.cli.why", JOBS, "Explain a gap: which layers, GEMMs and ingredients cause it, with intervals."),
         "search": Place(
             "parity.cli.search", JOBS, "Search the fastest policy inside the margin: which GEMMs can stay in the candidate's recipe."
@@ -55,7 +55,7 @@ class Commands(LazyGroup):
         "tag": Place("parity.cli.record.remarks", JOBS, "Set the tags of a job, by which lists find it."),
         "note": Place("parity.cli.record.remarks", JOBS, "Add a note to a job."),
         "sign-off": Place("parity.cli.record.remarks", JOBS, "Accept an inconclusive verdict for some days, or revoke that."),
-        "doctor": Place("parity.cli.jobs", JOBS, "List workers, what each can train, and why it cannot train the rest."),
+        "doctor": Place("parity.cli.doctor", JOBS, "List workers, what each can train, and why it cannot train the rest."),
         "gate": Place("parity.cli.gating.command", JOBS, "Gate CI on a job: reuse its verdict if there is one, else train."),
         "baseline": Place(
             "parity.cli.baselines",
@@ -83,8 +83,8 @@ ERROR_CODES = {
     "parity.report.figure_file.FigureError": "usage",
     _CLIENT_ERROR: "usage",
     "parity.client.rest.UnreachableError": "infrastructure",
-    "parity.cli.jobs.JobEndedError": "infrastructure",
-    "parity.cli.watching.WatchTimeoutError": "timeout",
+    "parity.cli.jobs.options.JobEndedError": "infrastructure",
+    "parity.cli.jobs.watching.WatchTimeoutError": "timeout",
 }
 """Exit codes by class, as text: a class that was never imported was never raised, and most commands import few of these."""
 

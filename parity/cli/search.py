@@ -10,8 +10,9 @@ import typer
 import yaml
 from rich.console import Console
 
-from parity.cli import watching
-from parity.cli.jobs import JobEndedError, Quiet, Timeout, job_file
+from parity.cli.jobs import watching
+from parity.cli.jobs.files import job_file
+from parity.cli.jobs.options import JobEndedError, Quiet, Timeout
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import OUTPUT
 from parity.cli.terminal.options import AsJson, Server, Token

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from parity.cli import watching
-from parity.cli.jobs import JobEndedError, JobId, Quiet, Timeout
+from parity.cli.jobs import watching
+from parity.cli.jobs.options import JobEndedError, JobId, Quiet, Timeout
 from parity.cli.terminal.help import OUTPUT
 from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import UsageError, print_json

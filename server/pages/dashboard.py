@@ -36,6 +36,7 @@ from server.pages import (
     why,
 )
 from server.pages.rendering import HERE, LoginNeededError, templates, visitor
+from server.searches.record import searches_of, step_of
 from server.settings import Settings
 from server.web import auth
 from server.web.context import InContext
@@ -104,7 +105,10 @@ def show(
         job = find_job(session, job_id)
         if job.analysis is not None:
             return RedirectResponse(f"/jobs/{job.id}/why", 303)
-        explained = is_explained(session, job.id)
+        step = step_of(session, job.id)
+        if step is not None and step.evaluations[0]["kind"] != "confirmation":  # forks and pilots have no verdict
+            return RedirectResponse(f"/searches/{step.search_id}", 303)
+        explained, searches_from = is_explained(session, job.id), searches_of(session, job.id)
         document = job_document(session, job, context.settings.lease_seconds)
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
         stored = has_chart(session, job.id)
@@ -114,6 +118,8 @@ def show(
         "explained": explained,
         "stored": stored,
         "modules": JOB_MODULES,
+        "search": step.search_id if step else None,
+        "searches": searches_from,
         "table": candidates.candidate_table(document, candidate, cast(candidates.Order, order) if order in candidates.ORDERS else ""),
         "there": {kind: set(names) for kind, names in recorded.items()},
         "ended": document.status in JOB_ENDED,

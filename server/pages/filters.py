@@ -19,7 +19,7 @@ _MISSING = "\u2013"
 
 
 def nats(value: float | str | None, places: int = 4) -> str:
-    """A gap in nats with its sign: +0.0262."""
+    """A gap in nats with its sign: +0.0262; what is rounded to zero has none."""
     number = _number(value)
     if number is None:
         return _MISSING
@@ -48,7 +48,7 @@ def percent(value: float | str | None, places: int = 1) -> str:
 
 
 def signed_percent(value: float | str | None, places: int = 2) -> str:
-    """A share as percent with its sign: 0.0035 -> +0.35 %."""
+    """A share as percent with its sign: 0.0035 -> +0.35 %; what is rounded to zero has none."""
     number = _number(value)
     if number is None:
         return _MISSING

@@ -20,8 +20,8 @@ from server.overviews.job_list import MOST_COUNTED, job_list, known_tags
 from server.overviews.matrix import MOST_JOBS, Columns, matrix
 from server.overviews.trend import MOST_POINTS, By, short, trend
 from server.overviews.wanted import OUTCOMES, SORTS, STATUSES, Sort, Wanted, wanted
+from server.pages.figures.trend import chart
 from server.pages.rendering import templates, visitor
-from server.pages.trend_chart import chart
 from server.web.context import InContext
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])

@@ -44,7 +44,7 @@ def queue(session: Session, lease_seconds: float) -> list[Row]:
         rows.append(
             Row(
                 job=job,
-                who=names.get(job.submitted_by or "", "–"),
+                who=names.get(job.submitted_by or "", ""),
                 priority=max((run.priority for run in job.runs if run.state not in RUN_ENDED), default=0),
                 training=sum(run.state == "running" for run in job.runs),
                 waiting=sum(run.state in ("queued", "awaiting_data") for run in job.runs),

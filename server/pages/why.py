@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -16,30 +16,14 @@ from server.database.states import JOB_ENDED
 from server.documents.ablations import AblationsDocument, ablations_document
 from server.documents.analysis import AnalysisDocument, analysis_document
 from server.jobs.analyses import analysis_of
+from server.pages.figures.waterfall import WIDTH, Bar, bars
 from server.pages.rendering import templates, visitor
 from server.web.context import InContext
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
-WIDTH = 320.0
 LEVELS = 8
 _UNITS_SHOWN = 6
 _GEMMS = ("fprop", "dgrad", "wgrad")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """A row of a waterfall: its value and interval in nats, and where the bar, its interval and zero lie, from 0 to WIDTH."""
-
-    name: str
-    kind: str
-    value: float
-    low: float
-    high: float
-    zero: float
-    begin: float
-    end: float
-    low_at: float
-    high_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +84,7 @@ def by_ablations(
 def ablation_bars(document: AblationsDocument) -> list[Bar]:
     """The gap, its parts in order, and what they leave unexplained."""
     parts = [(f"left out in {each.name}", "part", asdict(each.part)) for each in document.parts]
-    return _bars([("gap", "whole", asdict(document.whole)), *parts, ("unexplained", "rest", asdict(document.unexplained))])
+    return bars([("gap", "whole", asdict(document.whole)), *parts, ("unexplained", "rest", asdict(document.unexplained))])
 
 
 def fork_bars(document: AnalysisDocument) -> list[Bar]:
@@ -115,7 +99,7 @@ def fork_bars(document: AnalysisDocument) -> list[Bar]:
     if answer["named"]:
         rows += [(label(each["units"]), "part", each["without"]) for each in answer["named"]]
         rows.append(("unexplained", "rest", answer["unexplained"]))
-    return _bars(rows)
+    return bars(rows)
 
 
 def forward_bars(answer: Mapping[str, Any]) -> list[Bar]:
@@ -129,38 +113,7 @@ def forward_bars(answer: Mapping[str, Any]) -> list[Bar]:
     rows = [("forward loss", "whole", instant["whole"]), *((part["name"], "part", part["without"]) for part in shown)]
     if rest:
         rows.append((f"{len(units) - _UNITS_SHOWN} other units", "part", {"value": rest, "low": rest, "high": rest}))
-    return _bars([*rows, ("unexplained", "rest", instant["unexplained_without"])])
-
-
-def _bars(rows: Sequence[tuple[str, str, Mapping[str, float]]]) -> list[Bar]:
-    """Rows on one axis; a part begins where the part before it ended."""
-    begin, placed = 0.0, []
-    for name, kind, own in rows:
-        start = 0.0 if kind == "whole" else begin
-        placed.append((name, kind, own, start))
-        begin = 0.0 if kind == "whole" else start + own["value"]
-    ends = [start + own[key] for *_, own, start in placed for key in ("value", "low", "high")]
-    least, most = min(0.0, *ends), max(0.0, *ends)
-    scale = (WIDTH - 8) / ((most - least) or 1.0)
-
-    def at(value: float) -> float:
-        return round(4 + (value - least) * scale, 1)
-
-    return [
-        Bar(
-            name=name,
-            kind=kind,
-            value=own["value"],
-            low=own["low"],
-            high=own["high"],
-            zero=at(0.0),
-            begin=at(start),
-            end=at(start + own["value"]),
-            low_at=at(start + own["low"]),
-            high_at=at(start + own["high"]),
-        )
-        for name, kind, own, start in placed
-    ]
+    return bars([*rows, ("unexplained", "rest", instant["unexplained_without"])])
 
 
 def layers(document: AnalysisDocument) -> list[tuple[str, list[Cell | None]]]:

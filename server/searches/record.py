@@ -67,6 +67,16 @@ def find_search(session: Session, search_id: str) -> Search:
     return search
 
 
+def step_of(session: Session, job_id: str) -> SearchStep | None:
+    """The step of a search that a job is; None for any other job."""
+    return session.scalar(select(SearchStep).where(SearchStep.job_id == job_id))
+
+
+def searches_of(session: Session, job_id: str) -> Sequence[str]:
+    """The searches that start from a job, the newest first."""
+    return session.scalars(select(Search.id).where(Search.base_id == job_id).order_by(Search.created_at.desc())).all()
+
+
 def advance(database: Database, search_id: str, may_queue: Callable[[Session, str], None] = lambda _session, _sender: None) -> Job | None:
     """Record what the newest step gave, and queue the next one or end the search; the job that was queued. Safe to call at any time.
 

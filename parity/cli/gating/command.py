@@ -24,13 +24,14 @@ import typer
 from rich.console import Console
 
 from parity.canonical_json import canonical_json
-from parity.cli import watching
 from parity.cli.gating import report
 from parity.cli.gating.files import gate_file, judged_files
 from parity.cli.gating.policy import GatePolicy, gate_policy_from_mapping
 from parity.cli.gating.report import Outcome, result_of
-from parity.cli.jobs import UNSENDABLE, Quiet, Reuse, baseline_of, job_file
-from parity.cli.outlook import print_outlook
+from parity.cli.jobs import watching
+from parity.cli.jobs.files import UNSENDABLE, baseline_of, job_file
+from parity.cli.jobs.options import Quiet, Reuse
+from parity.cli.jobs.outlook import print_outlook
 from parity.cli.record.labels import Branch, Tags, labels_of
 from parity.cli.terminal.help import OUTPUT
 from parity.cli.terminal.options import Server, Token

@@ -41,9 +41,10 @@ export function spread(values, share) {
   return [sorted[cut], sorted[sorted.length - 1 - cut]];
 }
 
-/** A range with some room, also where its ends are equal. */
+/** A range with some room, also where its ends are equal or differ by rounding alone. */
 export function padded(low, high, share) {
-  const room = high > low ? share * (high - low) : Math.max(1e-6, 0.05 * Math.abs(low));
+  const isConstant = high - low <= 1e-9 * Math.max(Math.abs(low), Math.abs(high)); // up to rounding, as after smoothing
+  const room = isConstant ? Math.max(1e-6, 0.05 * Math.abs(low)) : share * (high - low);
   return [low - room, high + room];
 }
 

@@ -8,7 +8,7 @@ from server.database.tables import Baseline, Job, Verdict
 from server.jobs.conclude import conclude
 from server.overviews.trend import short, trend
 from server.overviews.wanted import Wanted
-from server.pages.trend_chart import chart
+from server.pages.figures.trend import chart
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from parity.cli import watching
 from parity.cli.gating import command as gate
 from parity.cli.gating.report import Outcome
+from parity.cli.jobs import watching
 from parity.client.rest import Client
 from parity.version import JUDGE_VERSION
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from server.overviews.trend import Trend, TrendPoint, short
+from server.pages.figures.ticks import even_ticks
 
 WIDTH, HEIGHT = 1120, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 16, 40
 _LABELS = 10
-_TICKS = 5
 _BEYOND = 6.0  # an interval that is this many times as long as the middle one is cut at the edge
 
 
@@ -48,7 +48,7 @@ def chart(history: Trend) -> TrendChart:
     points = history.points
     step = (WIDTH - _LEFT - _RIGHT) / max(1, len(points))
     low, high = _reach(points)
-    ticks = _ticks(low, high)
+    ticks = even_ticks(low, high)
     low, high = min(low, ticks[0]), max(high, ticks[-1])
 
     def place(value: float | None) -> float | None:
@@ -96,12 +96,3 @@ def _reach(points: Sequence[TrendPoint]) -> tuple[float, float]:
         values += [gap, max(point.ci_low or gap, gap - reach), min(point.ci_high or gap, gap + reach)]
     low, high = min(values), max(values)
     return (low, high) if high > low else (low - 0.01, high + 0.01)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """About five even values from at most `low` to at least `high`."""
-    raw = (high - low) / _TICKS
-    unit = 10.0 ** math.floor(math.log10(raw))
-    step = next(unit * factor for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if unit * factor >= raw * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [step * number for number in range(first, last + 1)]

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from parity import criteria_from_mapping
-from parity.cli.outlook import command, print_outlook
+from parity.cli.jobs.outlook import command, print_outlook
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.design.document import plan_document
 from parity.design.experiment import Design

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from parity.cli import watching
+from parity.cli.jobs import watching
 from parity.client.rest import ClientError, UnreachableError
 
 

@@ -1,0 +1,1 @@
+"""Jobs on a server: queue one, follow it, print its verdicts, and list what is on record."""

@@ -1,0 +1,1 @@
+"""Where the marks of the figures that the server draws stand."""
