@@ -247,11 +247,10 @@ def _unconverged(verdict: Verdict) -> float:
     the base job's fall and the confirmation's vary by that.
     """
     document: VerdictDocument = json.loads(verdict.document)
-    own, noise, window = document["convergence"].get("baseline"), document.get("noise") or {}, document.get("window")
-    spread = noise.get("sigma_step")
-    if own is None or window is None or not spread or not math.isfinite(spread):
+    own, spread = document["convergence"].get("baseline"), document["noise"].get("sigma_step")
+    if own is None or not spread or not math.isfinite(spread):
         return 0.0
-    sd = spread * math.sqrt(2.0 * 12.0 / window["n"])
+    sd = spread * math.sqrt(2.0 * 12.0 / document["window"]["n"])
     return float(special.ndtr((own["decline"] - own["limit"]) / sd))
 
 
