@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from parity.search.words import MENTIONED, unconverged_words
 from server.documents.search import PolicyDocument, SearchDocument, search_document
 from server.pages.rendering import templates, visitor
 from server.searches.record import find_search
@@ -51,7 +50,6 @@ def show(search_id: str, request: Request, context: InContext) -> Response:
         "search": document,
         "plan": document.plan,
         "ended": document.state != "running",
-        "unconverged": unconverged_words(asdict(document.plan)) if document.plan.unconverged >= MENTIONED else "",
         "figure": figure(document),
         "width": WIDTH,
         "height": HEIGHT,

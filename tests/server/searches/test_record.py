@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from sqlalchemy import select
 
@@ -329,26 +328,6 @@ def test_a_step_names_what_keeps_its_confirmation_open(database):
         outcome = next(step.outcome for step in search_document(session.get_one(Search, own)).steps if step.kind == "confirmation")
     assert outcome.startswith("inconclusive, NOT_CONVERGED: gap ")
     assert outcome.endswith("base still falls by 0.1 nats.")
-
-
-def test_the_plan_says_how_often_a_falling_baseline_leaves_a_confirmation_open(database):
-    """The chance is that of a fall beyond its limit, from the noise that a least-squares slope of white noise has."""
-    base = make_base(database)
-    with database.read() as session:
-        assert plan_search(session, base, WISH).setup.unconverged == pytest.approx(0.0, abs=1e-6)
-    with database.write() as session:
-        (verdict,) = session.get_one(Job, base).verdicts
-        document = json.loads(verdict.document)
-        document["convergence"]["baseline"] |= {"decline": 0.06, "limit": 0.08}
-        document["noise"]["sigma_step"] = 0.16
-        verdict.document = json.dumps(document)
-    with database.read() as session:
-        chance = plan_search(session, base, WISH).setup.unconverged
-    at = np.linspace(-0.5, 0.5, 200)
-    random = np.random.default_rng(0)
-    falls = [-np.polyfit(at, random.normal(0, 0.16, 200), 1)[0] for _ in range(2000)]
-    differences = 0.06 + np.array(falls[:1000]) - np.array(falls[1000:])
-    assert chance == pytest.approx(float((differences > 0.08).mean()), abs=0.05)
 
 
 def test_what_an_open_search_needs_is_kept(database):

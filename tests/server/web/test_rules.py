@@ -10,8 +10,11 @@ from server.database import run_tokens
 from server.database.states import begin_attempt
 from server.database.tables import Run
 from server.jobs.submit import submit_job
+from server.searches.plan import Wish
+from server.searches.record import submit_search
 from server.web import auth, rules
 from server.web.rules import RULES, operations
+from tests.server.played import make_base
 from tools.authorization_table import CALLERS, MARKS, PAGE, allows, authorization_table
 from tools.reason_table import rewritten
 from training.spec import Arm
@@ -49,12 +52,15 @@ def test_each_operation_refuses_whom_its_rule_refuses(api, database, job):
                 _, texts[f"{name}: {scope}"] = auth.create_token(session, name, [scope], None, principal_id=first.id)
         _, texts["admin"] = auth.create_token(session, "admin", ["admin"], None)
     texts["other run's token"] = job(principals["owner"])[2]
+    base = make_base(database)
+    with database.write() as session:
+        search_id = submit_search(session, base, Wish(pairs=4), principals["owner"]).id
     wrong = []
     for operation, document in operations(api.app.openapi()).items():
         method, template = operation.split(" ")
         # The owner's and admin's calls come last, because they may change the job.
         job_id, run_id, texts["run token"] = job(principals["owner"])
-        path = template.format_map(_Path(job_id=job_id, run_id=run_id))
+        path = template.format_map(_Path(job_id=job_id, run_id=run_id, search_id=search_id))
         for caller in CALLERS:
             headers = {} if caller == "no token" else {"Authorization": f"Bearer {texts[caller]}"}
             body = {"json": {}} if "requestBody" in document else {}
