@@ -34,8 +34,7 @@ class SearchSetup:
     `times` (2^n,) are those of a step by policy, as a share of the baseline's. `given` are losses of full runs of the baseline and of the
     candidate. `parents` are ids of baseline runs whose checkpoint of `fork_step` is kept. `margin` is in nats. `floors` is the table of
     reruns from which confirmations borrow, of `family`; None without one. `budget`: the largest cost of everything.
-    `switches_from` says where the switches come from, `analysis` is the job whose answer they follow. `unconverged` is about the chance
-    that a confirmation is inconclusive whatever the policy, because the baseline still falls in the window.
+    `switches_from` says where the switches come from, `analysis` is the job whose answer they follow.
     """
 
     switches: tuple[Switch, ...]
@@ -56,7 +55,6 @@ class SearchSetup:
     budget: float | None = None
     switches_from: SwitchSource | None = None
     analysis: str | None = None
-    unconverged: float = 0.0
 
     @property
     def space(self) -> Space:

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parity.search.exports import export_lines
-from parity.wording import age_in_words, count, interval_words, percent, signed
+from parity.wording import age_in_words, count, interval_words, signed
 
 _SHOWN = 8
-MENTIONED = 0.05  # of confirmations that stay open
 
 
 def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
@@ -26,8 +25,6 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
         f"confirmation: {count(plan['pairs'], 'fresh pair')} at {100 * plan['confidence']:.4g} %, at most {plan['confirmations']} times; "
         f"aims at gaps up to {plan['target']:.4f} nats, which pass with 95 % power (margin {plan['margin']:.4f})"
     )
-    if plan.get("unconverged", 0.0) >= MENTIONED:
-        yield f"note: {unconverged_words(plan)}"
     time = f"; the most takes about {age_in_words(plan['seconds'])} on one device" if plan["seconds"] is not None else ""
     yield f"cost: {plan['least_steps']:,.0f} to {plan['most_steps']:,.0f} steps; a pair of full runs has {plan['pair_steps']:,}{time}"
     yield f"guarantee: {plan['guarantee']} It counts for one search on this question, and is as good as the judge's interval."
@@ -41,14 +38,6 @@ def switches_words(plan: Mapping[str, Any]) -> str:
     if source == "default":
         return f"attention and MLP by GEMM; no analysis of {plan['base']} names a part (`parity why {plan['base']}` makes one)"
     return "as named in search.switches" if source == "request" else ""
-
-
-def unconverged_words(plan: Mapping[str, Any]) -> str:
-    """That confirmations may stay open for a reason that no policy changes."""
-    return (
-        f"about {percent(plan['unconverged'])} of confirmations stay inconclusive whatever the policy (NOT_CONVERGED): the baseline's loss "
-        "falls in the window by almost as much as is allowed, more with some data orders; train the base job longer"
-    )
 
 
 def step_line(step: Mapping[str, Any]) -> str:

@@ -37,8 +37,7 @@ class SearchPlan:
 
     `switches_from`: the request, the answer of the job `analysis`, or parts of blocks by default; null for a search of an older version.
     `least_steps` is the cost of the first forks, `most_steps` that of everything. `target` is the largest gap that is confirmed with 95 %
-    power; `unconverged`: about the chance that a confirmation is inconclusive whatever the policy, because the baseline still falls in the
-    window. `candidate_speed`: how many times as fast as the baseline's a step of the candidate is. `seconds`: about how long `most_steps`
+    power. `candidate_speed`: how many times as fast as the baseline's a step of the candidate is. `seconds`: about how long `most_steps`
     take on one device; null while that is unknown.
     """
 
@@ -57,7 +56,6 @@ class SearchPlan:
     confidence: float
     margin: float
     target: float
-    unconverged: float
     candidate_speed: float
     least_steps: float
     most_steps: float
@@ -159,7 +157,6 @@ def _plan(setup: SearchSetup, base: str, base_name: str, candidate: str, seconds
         confidence=setup.confirmation.confidence,
         margin=setup.margin,
         target=setup.target or 0.0,
-        unconverged=setup.unconverged,
         candidate_speed=1.0 / setup.times[-1],
         least_steps=setup.least_steps,
         most_steps=setup.most_steps,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from fastapi import APIRouter, Depends, Request, Response
 
-from parity.search.words import MENTIONED, unconverged_words
 from server.documents.search import search_document
 from server.pages.figures.policies import chart
 from server.pages.rendering import templates, visitor
@@ -25,7 +22,6 @@ def show(search_id: str, request: Request, context: InContext) -> Response:
         "search": document,
         "plan": document.plan,
         "ended": document.state != "running",
-        "unconverged": unconverged_words(asdict(document.plan)) if document.plan.unconverged >= MENTIONED else "",
         "chart": chart(document),
     }
     return templates.TemplateResponse(request, "search.html", values)

@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session
 
 from parity import Criteria, criteria_from_mapping
 from parity.design.experiment import Design
-from parity.judging import special
 from parity.judging.document_types import VerdictDocument
 from parity.search.cost import END_TO_END, THROUGHPUT, Shape, measured_times, modelled_times
 from parity.search.policies import Policy, Space, Switch
@@ -138,7 +137,6 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
         budget=wish.budget,
         switches_from=proposal.source,
         analysis=proposal.analysis,
-        unconverged=_unconverged(verdict),
     )
     _check_worth(setup, wish)
     return PlannedSearch(job=job, arm=arm, setup=setup, seconds=_seconds(parents, setup))
@@ -238,21 +236,6 @@ def _margin(verdict: Verdict, criteria: Criteria, level: float) -> float:
     if criteria.margin is None:
         raise ConflictError("the verdict has no margin, expected one; state criteria.margin and judge the job again")
     return criteria.margin.nats(level)
-
-
-def _unconverged(verdict: Verdict) -> float:
-    """About the chance that a confirmation with another data order finds the baseline's loss still falling (NOT_CONVERGED).
-
-    The fall over the n points of the window is a least-squares slope: of white noise with standard deviation s it has s sqrt(12 / n). Both
-    the base job's fall and the confirmation's vary by that.
-    """
-    document: VerdictDocument = json.loads(verdict.document)
-    own, noise, window = document["convergence"].get("baseline"), document.get("noise") or {}, document.get("window")
-    spread = noise.get("sigma_step")
-    if own is None or window is None or not spread or not math.isfinite(spread):
-        return 0.0
-    sd = spread * math.sqrt(2.0 * 12.0 / window["n"])
-    return float(special.ndtr((own["decline"] - own["limit"]) / sd))
 
 
 def _design(spec: JobSpec, own: SpecArm, level: float, pairs: int) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def propose(session: Session, arm: Arm, spec: JobSpec, own: SpecArm, step: int, 
     if baseline.overrides or baseline.bf16_from_step is not None or own.bf16_from_step is not None or baseline.recipe == "f32":
         raise InvalidError("search.switches is missing, and arms with overrides or a late switch have no default space; name the switches")
     units = subject(spec.run_of(own, 0), spec.run_of(baseline, 0), step, fork_steps).units
-    changed = {(unit.block, unit.projection, unit.gemm) for unit in units}
+    changed: set[Cell] = {(unit.block, unit.projection, unit.gemm) for unit in units}
     analysis = _newest_that_names(session, arm, {unit.name for unit in units})
     if analysis is not None:
         named = [[_cell(name) for name in cluster["units"]] for cluster in (analysis.answer or {})["named"]]

@@ -41,6 +41,16 @@ def test_it_returns_a_policy_that_fits_and_is_the_fastest(world):
     assert outcome.confirmations == sum(step[0].kind == "confirmation" for step in steps)
 
 
+def test_a_barred_policy_is_neither_piloted_nor_confirmed_and_the_next_one_is(world):
+    setting = world.setting()
+    _, _, outcome = run(world, setting)
+    barred, results = [outcome.policy], []
+    while not isinstance(step := ask(setting, results, barred), Outcome):
+        assert all(evaluation.kind == "fork" or evaluation.policy not in barred for evaluation in step)
+        results += [world(evaluation) for evaluation in step]
+    assert step.policy not in (None, *barred)
+
+
 def test_equal_results_give_equal_steps_whatever_their_order(world):
     setting = world.setting()
     steps, results, outcome = run(world, setting)

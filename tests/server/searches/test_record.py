@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from sqlalchemy import select
 
@@ -159,7 +158,7 @@ def test_another_margin_or_job_is_no_way_to_draw_again_and_a_new_name_is(databas
 def test_a_candidate_with_another_name_is_the_same_question(database):
     own = begun(database, make_base(database))
     play(database, own, confirmed=(0.03, 0.03, 0.03))
-    base = make_base(database, name="another name")
+    base = make_base(database, name="another-name")
     with pytest.raises(ConflictError, match="confirmations"):
         begun(database, base)
 
@@ -206,17 +205,17 @@ def test_a_search_whose_policies_were_all_judged_before_ends_with_the_reason(dat
         assert search.steps[-1].results is not None
 
 
-def test_the_candidate_itself_is_not_confirmed_again(database):
-    """Its verdict was open: the gap is within the target, and a confirmation of it would be a second look that nobody registered."""
-    base = make_base(database, gap=0.011)
+def test_the_candidate_itself_is_not_tried_again(database):
+    """Its verdict was open, so it could pass: but that would be a second look at its question, which nobody registered."""
+    base = make_base(database, gap=0.014)
     own = begun(database, base)
     play(database, own, gaps=(0.0005, 0.0005, 0.0005))
     with database.read() as session:
         search = session.get_one(Search, own)
-        confirmed = [session.get_one(Job, job).arms[1].name for job in jobs_of(database, own, "confirmation")]
         assert search.base.verdicts[0].outcome == "inconclusive"
-        assert search.state == "found"
-        assert "policy-111" not in confirmed
+        later = {policy for step in search.steps[1:] for policy in (each["policy"] for each in step.evaluations)}
+        assert later
+        assert "111" not in later
 
 
 def test_a_search_goes_on_from_the_record_alone_and_once(database):
@@ -329,26 +328,6 @@ def test_a_step_names_what_keeps_its_confirmation_open(database):
         outcome = next(step.outcome for step in search_document(session.get_one(Search, own)).steps if step.kind == "confirmation")
     assert outcome.startswith("inconclusive, NOT_CONVERGED: gap ")
     assert outcome.endswith("base still falls by 0.1 nats.")
-
-
-def test_the_plan_says_how_often_a_falling_baseline_leaves_a_confirmation_open(database):
-    """The chance is that of a fall beyond its limit, from the noise that a least-squares slope of white noise has."""
-    base = make_base(database)
-    with database.read() as session:
-        assert plan_search(session, base, WISH).setup.unconverged == pytest.approx(0.0, abs=1e-6)
-    with database.write() as session:
-        (verdict,) = session.get_one(Job, base).verdicts
-        document = json.loads(verdict.document)
-        document["convergence"]["baseline"] |= {"decline": 0.06, "limit": 0.08}
-        document["noise"]["sigma_step"] = 0.16
-        verdict.document = json.dumps(document)
-    with database.read() as session:
-        chance = plan_search(session, base, WISH).setup.unconverged
-    at = np.linspace(-0.5, 0.5, 200)
-    random = np.random.default_rng(0)
-    falls = [-np.polyfit(at, random.normal(0, 0.16, 200), 1)[0] for _ in range(2000)]
-    differences = 0.06 + np.array(falls[:1000]) - np.array(falls[1000:])
-    assert chance == pytest.approx(float((differences > 0.08).mean()), abs=0.05)
 
 
 def test_what_an_open_search_needs_is_kept(database):
