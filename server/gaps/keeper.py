@@ -51,7 +51,7 @@ class ChartKeeper:
         self._since = now - _LONGEST_TRANSACTION_SECONDS
         for job_id in ended:
             self._stored.pop(job_id, None)
-        self._due = grown | dict.fromkeys((job_id for job_id in ended if job_id not in self._failed), 0) | self._due
+        self._due = dict.fromkeys((job_id for job_id in ended if job_id not in self._failed), 0) | grown | self._due
         while self._due and time.monotonic() - began < _SECONDS_AT_ONCE:
             job_id = next(iter(self._due))
             steps = self._due.pop(job_id)
