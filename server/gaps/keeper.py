@@ -35,12 +35,15 @@ class ChartKeeper:
         self._since = 0.0
         self._due: dict[str, int] = {}
         self._stored: dict[str, int] = {}
+        self._failed: set[str] = set()
 
     def work(self, in_training: Collection[str]) -> None:
         """Store charts for about two seconds; the rest waits for the next turn. `in_training` are jobs that have new steps."""
         began = time.monotonic()
         everything = self._looks % _LOOKS_PER_SEARCH == 0
         self._looks += 1
+        if everything:
+            self._failed.clear()
         with self._database.read() as session:
             now = clock.now(session)
             ended = session.scalars(_ended_without(None if everything else self._since)).all()
@@ -48,7 +51,7 @@ class ChartKeeper:
         self._since = now - _LONGEST_TRANSACTION_SECONDS
         for job_id in ended:
             self._stored.pop(job_id, None)
-        self._due = grown | dict.fromkeys(ended, 0) | self._due
+        self._due = dict.fromkeys((job_id for job_id in ended if job_id not in self._failed), 0) | grown | self._due
         while self._due and time.monotonic() - began < _SECONDS_AT_ONCE:
             job_id = next(iter(self._due))
             steps = self._due.pop(job_id)
@@ -56,6 +59,7 @@ class ChartKeeper:
                 store_chart(self._database, job_id)
             except Exception:  # noqa: BLE001 (one chart that cannot be computed must not block the others)
                 _log.exception("the gap chart of job %s could not be stored and will be tried again", job_id)
+                self._failed.add(job_id)  # until the next search: otherwise it would come first in every turn
             if steps:
                 self._stored[job_id] = steps
 
