@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -26,6 +27,7 @@ from parity.wording import did_you_mean
 
 app = typer.Typer()
 
+_JOB_ID = re.compile(r"j[0-9a-f]{12}-[0-9a-f]{10}")
 KEYS = ("base", "candidate", "switches", "step", "fork_steps", "speed", "pairs", "pilots", "confirmations", "budget")
 _LINE_SECONDS = 30.0
 
@@ -57,7 +59,7 @@ def search(
                 document = client.cancel_search(what)
                 print_json(document) if as_json else print(f"{what} {document['state']}")
                 return 0
-            own = client.resume_search(what)["id"] if resume else what
+            own = (client.resume_search(what) if resume else client.find_search(what))["id"]
         else:
             if cancel or resume:
                 raise UsageError(f"{what!r} is a file, expected the id of a search with --cancel and --resume")
@@ -69,7 +71,7 @@ def search(
                 return 0
             check_agreed("begin the search, or --plan to see its cost alone", yes=yes)
             own = client.search(base, wish)["id"]
-        progress.print(f"following search {own}; stop watching with Ctrl-C, it goes on", soft_wrap=True)
+        progress.print(f"following {client.url}/searches/{own}; stop watching with Ctrl-C, it goes on", soft_wrap=True)
         document = _follow(client, own, progress, timeout)
     return _finish(document, output, as_json=as_json)
 
@@ -80,6 +82,8 @@ def _is_id(text: str) -> bool:
 
 def _wish(path: str) -> dict[str, Any]:
     """The `search:` of a file; the server checks its values."""
+    if _JOB_ID.fullmatch(path):
+        raise UsageError(f"{path} is a job, expected a job file or the id of a search; write search: {{base: {path}}} into a job file")
     content = read_yaml(path)
     own = content.get("search") if isinstance(content, dict) else None
     if not isinstance(own, dict):

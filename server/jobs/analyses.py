@@ -83,7 +83,8 @@ def plan_analysis(session: Session, job_id: str, question: Question) -> PlannedA
         raise ConflictError(f"candidate {arm.name} of job {job.id} has no verdict, so there is no gap to explain; train the job again")
     if verdict.outcome == "pass" and not question.anyway:
         raise ConflictError(
-            f"candidate {arm.name} of job {job.id} passed: its gap is {_gap_words(verdict)}; to explain it all the same, set anyway: true"
+            f"candidate {arm.name} of job {job.id} passed: its gap is {_gap_words(verdict)}; to explain it all the same, use --anyway "
+            "(in a request: anyway: true)"
         )
     spec = readable_spec(job)
     forked = arm if question.origin == "candidate" else job.arms[0]
@@ -209,7 +210,7 @@ def candidate_of(job: Job, name: str | None) -> Arm:
     candidates = [arm for arm in job.arms if arm.role == "candidate"]
     names = ", ".join(arm.name for arm in candidates)
     if name is None and len(candidates) != 1:
-        raise InvalidError(f"job {job.id} has {len(candidates)} candidates, expected the name of one: {names}")
+        raise InvalidError(f"job {job.id} has {len(candidates)} candidates, expected candidate to name one of them: {names}")
     arm = next((arm for arm in candidates if name in (None, arm.name)), None)
     if arm is None:
         raise InvalidError(f"job {job.id} has no candidate {name!r}, expected one of {names}")
@@ -274,7 +275,7 @@ def _check_worth(planned: PlannedAnalysis, *, anyway: bool) -> None:
     if gap is not None and smallest is not None and smallest > abs(gap) and not anyway:
         raise ConflictError(
             f"the gap is {_gap_words(planned.verdict)}, and forks would probably see effects from {smallest:.4f} nats per unit on; keep "
-            f"checkpoints of more runs, or set anyway: true"
+            "checkpoints of more runs, or use --anyway (in a request: anyway: true)"
         )
 
 
