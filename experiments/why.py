@@ -203,7 +203,7 @@ class Bench:
         )
 
     def _analyse(self, case: Case) -> None:
-        began, setup = time.perf_counter(), self._setup(case)
+        setup = self._setup(case)
         results = dict(_measurements(case))
         if case.units:  # forks of the baseline, which both have
             twin = _measurements(replace(case, kind="healthy", units=()))
@@ -244,7 +244,6 @@ class Bench:
             **kept,
             pair_steps=2 * STEPS,
             gradient_errors={each["name"]: round(each["error"]["value"], 5) for each in own["gradients"] or []},
-            seconds=round(time.perf_counter() - began, 1),
         )
 
     def _truth(self, case: Case, named: Sequence[str], clusters: Sequence[Sequence[str]]) -> None:

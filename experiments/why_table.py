@@ -157,6 +157,5 @@ def _other_rows(counted: Sequence[Line], answers: Sequence[Line], lines: Sequenc
     for what, own_lines in (("planted", counted), ("healthy", healthy)):
         if own_lines:
             steps = [line["steps_spent"] for line in own_lines]
-            seconds = np.median([line["seconds"] for line in own_lines])
             words = f"{np.median(steps):,.0f} ({min(steps):,.0f} to {max(steps):,.0f})"
-            yield f"| cost in steps of training, {what}: median (least to most) | {words}; {seconds:.0f} s |"
+            yield f"| cost in steps of training, {what}: median (least to most) | {words} |"

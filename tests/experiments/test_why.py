@@ -73,10 +73,14 @@ def answered(fault, units, named, value=0.0):
     return {
         "kind": "answer",
         "case": f"{fault} {named}",
-        "fault": fault, "units": units, "named": named, "seed": 0, "step": 220,
+        "fault": fault,
+        "units": units,
+        "named": named,
+        "seed": 0,
+        "step": 220,
         "unexplained": {"value": value, "low": value - 0.01, "high": value + 0.01} if named else None,
         "gradient_errors": {"all": 0.5, "a": 0.2, "b": 0.1 if units else 0.02},
-        "steps_spent": 1000.0, "seconds": 9.0,
+        "steps_spent": 1000.0,
     }
 
 
