@@ -79,7 +79,7 @@ class Space:
     def __init__(self) -> None:
         self._corpus = data.load(_DATA)
         self._fast = describe().fast_bf16
-        self._model = menu_decoder(MODEL, (Arithmetic("fp8_current"), Arithmetic("nvfp4")), fast_bf16=self._fast)
+        self._model = menu_decoder(MODEL, (Arithmetic("fp8_current"), Arithmetic("nvfp4")), [choice(EVERYTHING)], fast_bf16=self._fast)
         self._states: dict[tuple[str, int], State] = {}
         self._lines = list(records())
         self._about = {"settings": _SETTINGS, "code": trainer_facts({})["code_sha256"][:12], "device": describe().device_class}

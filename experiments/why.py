@@ -1,23 +1,19 @@
-"""Which unit causes a planted gap? Faults planted in single GEMMs, healthy and sham cases, and whether attribution names them.
+"""Does an analysis name the unit in which a fault was planted, and nothing where there is none?
 
-    taskset -c 1 nice -n 15 python -m experiments.why run [CASE]   # computes what why.jsonl does not hold yet; stop it at will
-    python -m experiments.why list                                 # the cases, and what each lacks
-    taskset -c 1 nice -n 15 python -m experiments.why insert [CASE]  # forks of the baseline with the harm put in
-    python -m experiments.why table                                # one row for every case with an answer
+    taskset -c 1 nice -n 19 python -m experiments.why run       # the cases that why.jsonl does not hold yet; stop it at will
+    taskset -c 1 nice -n 19 python -m experiments.why truth     # more forks: what the named units really leave unexplained
+    python -m experiments.why list                              # what is on record
+    python -m experiments.why table                             # the tables of docs/why.md
 
-A case trains pairs of a baseline and a candidate that differ in what is planted, splits the candidate at its checkpoint (60 % of the
-steps), and searches the guilty unit between forks; every unit is a suspect. Switching a unit off gives it the baseline's arithmetic. Every
-result is one line of why.jsonl, and a search that was stopped goes on with the forks on record.
+Baseline and candidate are nvfp4 in the MLP. The candidate has `nan: hardware` in every GEMM, which changes no bit, so that all 18 GEMMs
+are suspects; in a planted case some of them have a fault (`experiments.why_faults`), in a healthy case none. Three runs of the baseline
+keep their checkpoints, and `workers.analyses.measure.analyse`, the code of a worker, takes the candidate apart there. Each case has a seed
+and a checkpoint of its own, so that no two cases share the random numbers of a fork; a planted and a healthy case share both, and the
+forks of the baseline. A fault that three pairs of full runs do not show is not analysed. Measurements in progress lie in build/why, and
+each answer is one line of why.jsonl. The lines with forks at 360 are those of an earlier version of this experiment (decision 0093).
 
-Faults are planted here, by replacing functions of the arithmetic in this process: the product has no code for them. The GEMM with the
-fault has the switch `nan: hardware`, which changes nothing by itself for finite numbers, and marks the operands to spoil.
-
-An effect at the checkpoint need not have the sign of the gap of the full runs: weights have adapted to what is switched off. With zeroed
-gradients the candidate ended 0.056 nats worse, and 60 steps after the fault was switched off it was 0.004 nats worse still. So harm is also
-put in: forks of the baseline's checkpoint with everything that the candidate does differently.
-
-The assumption that can fail: the judge sees the fault in the full runs. Where it does not, there is nothing to find: every answer
-has the pairs' gap with its interval, and only cases with a visible gap count.
+The assumption that can fail: one model of 0.1 million parameters and 400 steps, in which one fault is added to equal arithmetic. Real
+recipes differ everywhere at once.
 """
 
 from __future__ import annotations
@@ -25,9 +21,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,224 +31,237 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.why.estimate import Estimate, estimate
-from parity.why.forks import Forks, effect, fork_noise
-from parity.why.halving import Cluster, Guilt, both_ways, find_guilty
-from parity.why.parts import split
-from training.arithmetic import linear
-from training.arithmetic.quantize import Operand, Quantizer
+from experiments.why_faults import MARK, codes, planted
+from experiments.why_table import full_effects, is_seen, table
+from parity.why.answer import answer
+from parity.why.setup import Setup, make_setup
 from training.device import describe
-from training.forks import Fork
-from training.overrides import Override
 from training.provenance import trainer_facts
 from training.spec import Data, Model, RunSpec, Schedule
-from training.switches import Switches
 from training.trainer import data
+from training.trainer.checkpoint import Checkpointing, Checkpoints, kept_steps, read_kept
+from training.trainer.fingerprint import identity
 from training.trainer.run import Run
 from training.trainer.step import State
-from training.why.measure import forked, losses, menu_decoder
-from training.why.units import Choice, Measured, Unit, measured
+from training.why.measure import forked, menu_decoder
+from training.why.program import Program
+from training.why.subject import subject
+from workers.analyses.measure import analyse
 
 RECORD = Path(__file__).with_suffix(".jsonl")
-_DATA = Data(batch_size=8, sequence_length=64)
-_MODEL = Model(d_model=64, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=192)
-_STEPS, _FORK_AT, _FORK_STEPS = 600, 360, 60
-_PARENTS, _DRAWS, _AA_DRAWS = 3, 2, 4
+WORK = Path(__file__).parents[1] / "build" / "why"
+DATA = Data(batch_size=4, sequence_length=64)
+MODEL = Model(d_model=64, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=192)
+STEPS, FORKS_AT, FORK_STEPS, PARENTS, SEEDS = 400, tuple(range(220, 301, 10)), 60, 3, 7
+CASES_OF_A_KIND = SEEDS * len(FORKS_AT)  # planted, and as many healthy ones
+SETTINGS = f"0.1M x {STEPS}, {DATA.batch_size} x {DATA.sequence_length} tokens, {PARENTS} parents, forks of {FORK_STEPS}"
 _LATE = 0.8  # the late window of a full run starts here, as a share of its steps
-_LATE_OF_A_FORK = 0.5
-_BATCHES = 8
-_ALPHA = 0.05
-# Of every line; lines with others are left alone.
-_SETTINGS = f"0.1M x {_STEPS}, forks at {_FORK_AT} for {_FORK_STEPS}, {_PARENTS} parents, {_DRAWS} draws"
-_MARK = Switches(nan="hardware")
-_INSERTED = ("put in", "baseline")  # arms of forks from the baseline's checkpoint
-Spoil = Callable[[jax.Array, Quantizer, Callable[[jax.Array], Operand]], Operand]
-
-
-def _zeroed(x: jax.Array, quantizer: Quantizer, quantize: Callable[[jax.Array], Operand]) -> Operand:
-    """Gradients are lost: the copy for this product is zero."""
-    operand = quantize(x)
-    return operand._replace(value=jnp.zeros_like(operand.value)) if quantizer.stochastic else operand
-
-
-def _stale_amax(x: jax.Array, _quantizer: Quantizer, quantize: Callable[[jax.Array], Operand]) -> Operand:
-    """The scale comes from a time when the tensor was eight times smaller: what is larger saturates."""
-    bound = jnp.max(jnp.abs(x.astype(jnp.float32))) * np.float32(1 / 8)
-    return quantize(jnp.clip(x.astype(jnp.float32), -bound, bound).astype(x.dtype))
-
-
-def _scale_order(x: jax.Array, quantizer: Quantizer, quantize: Callable[[jax.Array], Operand]) -> Operand:
-    """The rows of the operand have each other's order: what an index error in the layout of scales does, at its worst."""
-    operand = quantize(x)
-    return operand if quantizer.stochastic else operand._replace(value=jnp.roll(operand.value, quantizer.block, axis=0))
+_TRUTH_DRAWS, _FIRST_TRUTH_DRAW = 8, 100_000
+_LAYERS = tuple(f"{block}.{projection}" for block in range(MODEL.n_layers) for projection in ("gate", "up", "down"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What the candidate does differently: an override of the baseline's recipe, or marked GEMMs that are spoiled; none is healthy."""
+    """A fault of a kind in some units, or none; the seed of the runs, and the step of their checkpoint."""
 
-    name: str
-    override: Override | None = None
-    spoil: Spoil | None = None
-    baseline: str = "nvfp4"
-    seed: int = 0
+    kind: str
+    units: tuple[str, ...]
+    seed: int
+    step: int
 
     @property
-    def candidate(self) -> tuple[Override, ...]:
-        """The candidate's overrides of recipe nvfp4."""
-        return () if self.override is None else (self.override,)
+    def name(self) -> str:
+        """Such as `mxfp4 0.up.fprop seed 3 step 240`."""
+        return " ".join([self.kind, *self.units, f"seed {self.seed} step {self.step}"])
 
 
-def _marked(block: int, projection: str, gemm: str) -> Override:
-    places: dict[str, Any] = {"blocks": (block,), "projections": (projection,), "gemms": (gemm,)}
-    return Override(switches=_MARK, **places)
+def units_of(layers: Sequence[str], *gemms: str) -> tuple[str, ...]:
+    """These GEMMs of these layers."""
+    return tuple(f"{layer}.{gemm}" for layer in layers for gemm in gemms)
 
 
-def _in(block: int, projection: str, *gemms: str, recipe: str | None = None, **switches: Any) -> Override:
-    places: dict[str, Any] = {"blocks": (block,), "projections": (projection,), "gemms": gemms, "recipe": recipe}
-    return Override(switches=Switches(**switches), **places)
+def _single(*names: str) -> list[tuple[str, ...]]:
+    return [(name,) for name in names]
 
 
-# The most telling first: one of every kind, then more places.
-CASES = (
-    Case(name="zeroed gradient, dgrad of down in block 0", override=_marked(0, "down", "dgrad"), spoil=_zeroed),
-    Case(name="healthy", seed=1),
-    Case(name="stale amax, fprop of gate in block 1", override=_marked(1, "gate", "fprop"), spoil=_stale_amax),
-    Case(name="sham switch, wgrad of up in block 0", override=_marked(0, "up", "wgrad")),
-    Case(name="scale order, fprop of up in block 0", override=_marked(0, "up", "fprop"), spoil=_scale_order),
-    Case(name="mxfp4 in down of block 1", override=_in(1, "down", recipe="mxfp4")),
-    Case(name="blocks of 64 in gate of block 0", override=_in(0, "gate", block_size=64)),
-    Case(name="no rotation in down of block 1", override=_in(1, "down", "wgrad", rht=False)),
-    Case(name="no stochastic rounding in up of block 1", override=_in(1, "up", "dgrad", "wgrad", stochastic_rounding=False)),
-    Case(name="1D weights in down of block 0", override=_in(0, "down", "fprop", "dgrad", weight_scaling="1d")),
-    Case(name="nvfp4 against fp8", baseline="fp8_current"),
-)
+_EVERYTHING = ("fprop", "dgrad", "wgrad")
+_DOWN = ("0.down", "1.down")
+# Where each kind is planted, in this order. A kind without a visible effect in one layer is planted in more of them.
+PLANTS: Mapping[str, Sequence[tuple[str, ...]]] = {
+    "clipped blocks": _single("1.down.fprop", "0.gate.fprop", "0.down.fprop", "1.up.fprop", "1.gate.fprop", "0.up.fprop"),
+    "zeroed gradient": _single("0.down.dgrad", "1.up.dgrad", "1.down.dgrad", "0.up.dgrad", "1.gate.dgrad", "0.gate.dgrad"),
+    "stale amax": _single("1.gate.fprop", "0.down.fprop", "1.down.fprop", "0.up.fprop", "1.up.fprop", "0.gate.fprop"),
+    "mxfp4": [units_of(_LAYERS, "fprop"), units_of(["1.down"], *_EVERYTHING), units_of(_DOWN, *_EVERYTHING)],
+    "blocks of 128": [units_of(_LAYERS, "fprop"), units_of(["0.gate"], *_EVERYTHING), units_of(_DOWN, *_EVERYTHING)],
+    "scale order": [units_of(_LAYERS, "fprop"), *_single("1.down.fprop", "0.down.fprop")],
+    "no stochastic rounding": [units_of(_LAYERS, "dgrad", "wgrad"), units_of(["1.up"], "dgrad", "wgrad")],
+    "no rotation": [units_of(_LAYERS, "wgrad"), units_of(["1.down"], "wgrad")],
+    "1D weights": [units_of(_LAYERS, "fprop", "dgrad"), units_of(["0.down"], "fprop", "dgrad")],
+}
+TRIES = 2  # seeds without a visible effect after which a place is left out
+
+
+def cases() -> Iterator[Case]:
+    """Planted and healthy cases in turn, so that every kind has some early."""
+    kinds = list(PLANTS)
+    for number in range(CASES_OF_A_KIND):
+        kind, places = kinds[number % len(kinds)], PLANTS[kinds[number % len(kinds)]]
+        seed, step = number % SEEDS, FORKS_AT[(number // SEEDS) % len(FORKS_AT)]
+        yield Case(kind="healthy", units=(), seed=seed, step=step)
+        yield Case(kind=kind, units=places[(number // len(kinds)) % len(places)], seed=seed, step=step)
 
 
 class Bench:
-    """One case in progress: its program, its parents' checkpoints, and the record."""
+    """The runs, their checkpoints, and the record."""
 
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        self._corpus = data.load(_DATA)
-        self._baseline, self._candidate = _spec(case, case.baseline, ()), _spec(case, "nvfp4", case.candidate)
-        own, other = (measured(spec.segments[0], _MODEL.n_layers) for spec in (self._candidate, self._baseline))
-        menu = list(dict.fromkeys([*own.arithmetics[:1], *_taken(own), *_taken(other)]))
+    def __init__(self) -> None:
+        self._corpus = data.load(DATA)
         self._fast = describe().fast_bf16
-        self._model = menu_decoder(_MODEL, tuple(menu), fast_bf16=self._fast)
-        self._own, self._other = (_numbered(each, menu) for each in (own, other))
-        self.units = {unit.name: unit for unit in own.units}
-        self._states: dict[tuple[str, int], State] = {}
-        self._lines = [line for line in _lines() if line["case"] == case.name]
+        self._lines = list(records())
         facts = trainer_facts({})
-        self._about = {"case": case.name, "settings": _SETTINGS, "code": facts["code_sha256"][:12], "device": describe().device_class}
-
-    def toggled(self, units: Cluster) -> Choice:
-        """The candidate's arithmetic, but the baseline's in these units."""
-        choice = self._own.copy()
-        for name in units:
-            place = self.units[name].place
-            choice[place] = self._other[place]
-        return choice
+        self._about = {"settings": SETTINGS, "code": facts["code_sha256"][:12], "device": describe().device_class}
+        self._measured = subject(_spec(0, 0, marked=True), _spec(0, 0), FORKS_AT[0], FORK_STEPS)
+        own, off = self._measured.own, self._measured.off
+        taken = 1 + int(max(own.max(), off.max()))
+        self._model = menu_decoder(MODEL, self._measured.arithmetics[:taken], [own, off], fast_bf16=self._fast)
 
     def run(self) -> None:
-        """Compute what the record lacks, in the order in which a user would."""
-        for replicate in range(_PARENTS):
-            for arm in ("baseline", "candidate"):
-                self._full_run(arm, replicate)
-        self._instant()
-        for replicate in range(_PARENTS):
-            self._aa(replicate)
-        self._search()
+        """Every case that has no answer yet; a fault that the full runs do not show is not analysed."""
+        for case in cases():
+            if self._find("answer", case=case.name) is None and not self._is_hopeless(case):
+                self._full_runs(case)
+                if not case.units or self._is_seen(case, case.seed):
+                    self._analyse(case)
 
-    def _full_run(self, arm: str, replicate: int) -> None:
-        if self._find("run", arm=arm, replicate=replicate):
+    def _is_seen(self, case: Case, seed: int) -> bool:
+        return is_seen(full_effects(self._lines)[case.kind, case.units, seed])
+
+    def _is_hopeless(self, case: Case) -> bool:
+        """Whether full runs of other seeds have not shown this fault, often enough."""
+        seeds = {seed for kind, units, seed in full_effects(self._lines) if (kind, units) == (case.kind, case.units)}
+        return len(seeds) >= TRIES and not any(self._is_seen(case, seed) for seed in seeds)
+
+    def truth(self) -> None:
+        """Further forks for the cases whose named units leave some of the planted ones."""
+        for case in cases():
+            line = self._find("answer", case=case.name)
+            named = {unit for cluster in line["named"] for unit in cluster} if line else set()
+            if line and named and not set(case.units) <= named and self._find("truth", case=case.name) is None:
+                self._truth(case, sorted(named), line["named"])
+
+    def _full_runs(self, case: Case) -> None:
+        for replicate in range(PARENTS):
+            self._baseline(case.seed, replicate)
+            about = {"seed": case.seed, "replicate": replicate, "fault": case.kind, "units": list(case.units)}
+            if case.units and self._find("run", **about) is None:
+                run = Run(_spec(case.seed, replicate), self._corpus, fast_bf16=self._fast)
+                losses = forked(self._model, run, _with(run.state, case), self._measured.own, 0, STEPS).losses
+                self._write("run", **about, late_mean=_late(losses))
+
+    def _baseline(self, seed: int, replicate: int) -> None:
+        """A run of the baseline, with its checkpoints on disk."""
+        folder = _folder(seed, replicate)
+        about = {"seed": seed, "replicate": replicate, "fault": "healthy", "units": []}
+        has_states = folder.exists() and kept_steps(folder) == list(FORKS_AT)
+        if has_states and self._find("run", **about):
             return
-        run = self._made(self._baseline if arm == "baseline" else self._candidate, replicate)
-        choice = self._other if arm == "baseline" else self._own
-        state, early = forked(self._model, run, run.state, choice, 0, _FORK_AT)
-        self._states[arm, replicate] = state
-        late = forked(self._model, run, state, choice, _FORK_AT, _STEPS - _FORK_AT).losses
-        window = np.concatenate([early, late])[int(_LATE * _STEPS) :]
-        self._write("run", arm=arm, replicate=replicate, steps=_STEPS, late_mean=float(window.mean()))
+        spec = _spec(seed, replicate)
+        run = Run(spec, self._corpus, fast_bf16=self._fast)
+        writer = Checkpoints(Checkpointing(folder=folder, keep=FORKS_AT), identity(spec, self._corpus))
+        state, losses, first = run.state, [], 0
+        for last in (*FORKS_AT, STEPS):
+            state, part = forked(self._model, run, state, self._measured.off, first, last - first)
+            losses.append(part)
+            if last < STEPS:
+                writer.save(last, state)
+            first = last
+        writer.close()
+        if self._find("run", **about) is None:
+            self._write("run", **about, late_mean=_late(np.concatenate(losses)))
 
-    def _state(self, arm: str, replicate: int) -> State:
-        """An arm's state at the fork, computed again if this process does not have it."""
-        if (arm, replicate) not in self._states:
-            run = self._made(self._baseline if arm == "baseline" else self._candidate, replicate)
-            choice = self._other if arm == "baseline" else self._own
-            self._states[arm, replicate] = forked(self._model, run, run.state, choice, 0, _FORK_AT).state
-        return self._states[arm, replicate]
+    def _plant(self, case: Case) -> list[tuple[RunSpec, Path]]:
+        """The parents of a case: the baseline's checkpoints with the fault in their unused scales."""
+        parents = []
+        for replicate in range(PARENTS):
+            spec, folder = _spec(case.seed, replicate), WORK / "planted" / str(replicate)
+            like = Run(spec, self._corpus, fast_bf16=self._fast).state
+            own = identity(spec, self._corpus)
+            writer = Checkpoints(Checkpointing(folder=folder, keep=(case.step,)), own)
+            writer.save(case.step, _with(read_kept(_folder(case.seed, replicate), case.step, own, like), case))
+            writer.close()
+            parents.append((spec, folder))
+        return parents
 
-    def insert(self) -> None:
-        """Forks of the baseline's checkpoint: unchanged, and with the candidate's arithmetic everywhere."""
-        for replicate in range(_PARENTS):
-            for draw in range(1, _AA_DRAWS + 1):
-                self._fork("baseline", self._other, replicate, 200 + draw, origin="baseline")
-                self._fork("put in", self._own, replicate, 300 + draw, origin="baseline")
+    def _setup(self, case: Case) -> Setup:
+        return make_setup(
+            units=tuple(unit.name for unit in self._measured.units),
+            ingredients=tuple(self._measured.ingredients),
+            parents=tuple(f"run {replicate}" for replicate in range(PARENTS)),
+            fork_step=case.step,
+            run_steps=STEPS,
+            fork_steps=FORK_STEPS,
+        )
 
-    def _instant(self) -> None:
-        """The instant split of the first parent: each unit with the baseline's arithmetic, and alone with its own."""
-        if self._find("instant"):
+    def _analyse(self, case: Case) -> None:
+        setup = self._setup(case)
+        results = dict(_measurements(case))
+        if case.units:  # forks of the baseline, which both have
+            twin = _measurements(replace(case, kind="healthy", units=()))
+            shared = f"fork/without {setup.units[0]} to {setup.units[-1]}/"
+            results = {key: value for key, value in twin if key.startswith(shared)} | results
+        with _journal(case).open("a") as journal:
+
+            def keep(message: Any) -> None:
+                if message["kind"] == "result":
+                    results[message["key"]] = message["value"]
+                    journal.write(json.dumps([message["key"], message["value"]]) + "\n")
+
+            parents: Any = [{"spec": spec, "folder": str(folder)} for spec, folder in self._plant(case)]
+            analyse(
+                {
+                    "setup": setup.document(),
+                    "parents": parents,
+                    "baseline": _spec(case.seed, 0),  # type: ignore[typeddict-item]  (`read` takes it as it is)
+                    "policies": None,
+                    "results": results,
+                },
+                _spec(case.seed, 0, marked=True),
+                lambda spec: spec,
+                keep,
+            )
+        own = answer(setup, results)
+        kept = {name: own[name] for name in ("effect", "noise", "unexplained", "stopped", "steps_spent")}  # type: ignore[literal-required]
+        self._write(
+            "answer",
+            case=case.name,
+            fault=case.kind,
+            units=list(case.units),
+            seed=case.seed,
+            step=case.step,
+            named=[each["units"] for each in own["named"]],
+            estimates=[[each["without"], each["alone"]] for each in own["named"]],
+            untested=own["untested"],
+            **kept,
+            pair_steps=2 * STEPS,
+            gradient_errors={each["name"]: round(each["error"]["value"], 5) for each in own["gradients"] or []},
+        )
+
+    def _truth(self, case: Case, named: Sequence[str], clusters: Sequence[Sequence[str]]) -> None:
+        """The same sum of arms as the answer's, from forks that the answer has not seen."""
+        program = Program(self._plant(case), _spec(case.seed, 0, marked=True), _spec(case.seed, 0), case.step, FORK_STEPS, self._corpus)
+        everything = [unit.name for unit in self._measured.units]
+        if set(named) == set(everything):
             return
-        names, everything = [*self.units], (*self.units,)
-        choices = {"off": self.toggled(everything), "on": self._own}
-        for name in names:
-            choices[f"without {name}"] = self.toggled((name,))
-            choices[f"alone {name}"] = self.toggled(tuple(each for each in names if each != name))
-        batches = data.validation_batches(self._corpus, _DATA)[:_BATCHES]
-        values = dict(zip(choices, losses(self._model, self._state("candidate", 0), batches, choices.values()), strict=True))
-        result = split(values, names)
-        parts = {part.name: [part.without.value, part.without.se, part.alone.value, part.alone.se] for part in result.parts}
-        whole, rest = result.whole, result.unexplained_without
-        self._write("instant", batches=len(batches), whole=[whole.value, whole.se], unexplained=[rest.value, rest.se], parts=parts)
-
-    def _aa(self, replicate: int) -> None:
-        for draw in range(1, _AA_DRAWS + 1):
-            self._fork("unchanged", self._own, replicate, draw)
-            self._fork("everything", self.toggled((*self.units,)), replicate, 100 + draw)
-
-    def _fork(self, arm: str, choice: Choice, replicate: int, draw: int, origin: str = "candidate") -> float:
-        line = self._find("fork", arm=arm, replicate=replicate, draw=draw)
-        if line:
-            return float(line["loss"])
-        run = self._made(self._candidate, replicate, draw)
-        run.start_from(self._state(origin, replicate))
-        values = forked(self._model, run, run.state, choice, _FORK_AT, _FORK_STEPS).losses
-        loss = float(values[int(_LATE_OF_A_FORK * _FORK_STEPS) :].mean())
-        self._write("fork", arm=arm, replicate=replicate, draw=draw, steps=_FORK_STEPS, loss=loss)
-        return loss
-
-    def _forks(self, arm: str, choice: Choice, first_draw: int) -> Forks:
-        draws = range(first_draw, first_draw + _DRAWS)
-        return {str(replicate): [self._fork(arm, choice, replicate, draw) for draw in draws] for replicate in range(_PARENTS)}
-
-    def _search(self) -> None:
-        if self._find("answer"):
-            return
-        unchanged, everything = (recorded(self._lines, arm) for arm in ("unchanged", "everything"))
-        noise = fork_noise([unchanged, everything])
-        whole = effect(unchanged, everything, noise)
-        names = (*self.units,)
-
-        def p_of(cluster: Cluster) -> float:
-            if cluster == names:
-                return whole.p()
-            others = tuple(name for name in names if name not in cluster)
-            number = 1000 + 100 * names.index(cluster[0]) + 10 * len(cluster)
-            without = self._forks(f"without {cluster[0]} to {cluster[-1]}", self.toggled(cluster), 2 * number)
-            alone = self._forks(f"alone {cluster[0]} to {cluster[-1]}", self.toggled(others), 2 * number + _DRAWS)
-            return both_ways(effect(unchanged, without, noise).p(), effect(alone, everything, noise).p())
-
-        guilt = find_guilty(names, p_of, _ALPHA)
-        forks = [line for line in self._lines if line["kind"] == "fork" and line["arm"] not in _INSERTED]
-        cost = {"fork_steps": sum(line["steps"] for line in forks), "pair_steps": 2 * _STEPS, "forks": len(forks)}
-        self._write("answer", whole=[whole.value, whole.se], noise=noise.sd, **_answer(guilt), **cost)
-
-    def _made(self, spec: RunSpec, replicate: int, draw: int = 0) -> Run:
-        own = RunSpec(**{**_fields(spec), "replicate": replicate})
-        fork = Fork(parent=own, step=_FORK_AT, draw=draw) if draw else None
-        return Run(own, self._corpus, fast_bf16=self._fast, fork=fork)
+        arms = [(-1.0, program.without(everything)), *((1.0, program.without(cluster)) for cluster in clusters)]
+        if len(clusters) != 1:
+            arms.append((1.0 - len(clusters), program.alone(everything)))
+        value = variance = 0.0
+        for number, (weight, choice) in enumerate(arms):
+            first = _FIRST_TRUTH_DRAW + number * _TRUTH_DRAWS
+            forks = np.array([[program.fork(choice, parent, first + draw) for draw in range(_TRUTH_DRAWS)] for parent in range(PARENTS)])
+            value += weight * float(forks.mean())
+            variance += weight**2 * float(forks.var(axis=1, ddof=1).mean()) / forks.size
+        self._write("truth", case=case.name, unexplained=value, se=variance**0.5)
 
     def _find(self, kind: str, **values: Any) -> Mapping[str, Any] | None:
         wanted = {"kind": kind, **values}
@@ -263,149 +272,72 @@ class Bench:
         self._lines.append(line)
         with RECORD.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        sys.stdout.write(f"{self.case.name}: {kind} {json.dumps(values)[:110]}\n")
+        sys.stdout.write(f"{time.strftime('%H:%M:%S')} {kind} {json.dumps(values)[:230]}\n")
         sys.stdout.flush()
 
 
-def _spec(case: Case, recipe: Any, overrides: Sequence[Override]) -> RunSpec:
+def _spec(seed: int, replicate: int, *, marked: bool = False) -> RunSpec:
+    """A run of the baseline, or of the candidate."""
+    given: dict[str, Any] = {"switches": MARK} if marked else {}
     return RunSpec(
-        recipe=recipe,
-        overrides=tuple(overrides),
+        recipe="nvfp4",
         engine="emulated",
-        model=_MODEL,
-        data=_DATA,
-        schedule=Schedule(steps=_STEPS, learning_rate=4e-3),
+        model=MODEL,
+        data=DATA,
+        schedule=Schedule(steps=STEPS, learning_rate=4e-3),
         layer_policy="mlp_only",
-        seed=case.seed,
-        replicate=0,
+        seed=seed,
+        replicate=replicate,
         devices=1,
+        **given,
     )
 
 
-def _fields(spec: RunSpec) -> dict[str, Any]:
-    return {name: getattr(spec, name) for name in spec.__dataclass_fields__}
+def _with(state: State, case: Case) -> State:
+    """The state with the fault of a case in its scales."""
+    scale = state.scales.scale
+    return state._replace(scales=state.scales._replace(scale=jnp.asarray(codes(scale.shape, case.kind, case.units))))
 
 
-def _taken(own: Measured) -> list[Any]:
-    """The arithmetics that a run itself takes."""
-    return [own.arithmetics[number] for number in sorted(set(own.own.ravel().tolist()))]
+def _late(losses: np.ndarray[Any, Any]) -> float:
+    return float(losses[int(_LATE * STEPS) :].mean())
 
 
-def _numbered(own: Measured, menu: Sequence[Any]) -> Choice:
-    """A run's choice in the numbers of another menu."""
-    return np.array([menu.index(own.arithmetics[number]) for number in own.own.ravel()], np.int32).reshape(own.own.shape)
+def _folder(seed: int, replicate: int) -> Path:
+    return WORK / "parents" / f"{seed}-{replicate}"
 
 
-def _answer(guilt: Guilt) -> dict[str, Any]:
-    tests = [[list(each.cluster), each.p, each.adjusted] for each in guilt.tested]
-    return {"named": [list(cluster) for cluster in guilt.named], "tests": tests}
+def _journal(case: Case) -> Path:
+    path = WORK / "measurements" / f"{case.name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
-@contextmanager
-def planted(case: Case) -> Iterator[None]:
-    """Spoil the operands whose quantizer is marked."""
-    original = linear.to_bfloat16
-    spoil = case.spoil
-
-    def spoiled(x: jax.Array, axis: int, quantizer: Quantizer, seed: Any = None, scale: Any = None) -> Operand:
-        def quantize(values: jax.Array) -> Operand:
-            return original(values, axis, quantizer, seed, scale)
-
-        return spoil(x, quantizer, quantize) if spoil and quantizer.drops_nan else quantize(x)
-
-    jax.clear_caches()
-    linear.to_bfloat16 = spoiled  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        linear.to_bfloat16 = original  # type: ignore[attr-defined]
-        jax.clear_caches()
+def _measurements(case: Case) -> list[tuple[str, Any]]:
+    """What a case has measured so far, by key."""
+    path = _journal(case)
+    return [(key, value) for key, value in map(json.loads, path.read_text().splitlines())] if path.exists() else []
 
 
-def _lines() -> Iterator[Mapping[str, Any]]:
+def records() -> Iterator[Mapping[str, Any]]:
+    """The lines of these settings."""
     if RECORD.exists():
-        for line in map(json.loads, RECORD.read_text().splitlines()):
-            if line["settings"] == _SETTINGS:
-                yield line
-
-
-def recorded(rows: Sequence[Mapping[str, Any]], arm: str) -> Forks:
-    """The final losses of an arm's forks, by parent."""
-    forks = [row for row in rows if row["kind"] == "fork" and row["arm"] == arm]
-    return {str(replicate): [row["loss"] for row in forks if row["replicate"] == replicate] for replicate in range(_PARENTS)}
-
-
-def put_in(rows: Sequence[Mapping[str, Any]]) -> Estimate | None:
-    """What the candidate's arithmetic costs in forks of the baseline, in nats; None if they are not all on record."""
-    arms = [recorded(rows, arm) for arm in _INSERTED]
-    if any(len(losses) < _AA_DRAWS for arm in arms for losses in arm.values()):
-        return None
-    return effect(arms[0], arms[1], fork_noise(arms))
-
-
-def gap(rows: Sequence[Mapping[str, Any]]) -> Estimate:
-    """The gap of the full runs: candidate minus baseline by replicate."""
-    means = {(row["arm"], row["replicate"]): row["late_mean"] for row in rows if row["kind"] == "run"}
-    return estimate([means["candidate", at] - means["baseline", at] for arm, at in means if arm == "candidate"])
-
-
-def guilty_units(case: Case) -> set[str]:
-    """The units in which something harmful was planted."""
-    if case.override is None or (case.spoil is None and case.override.switches == _MARK):
-        return set()
-    own = case.override
-    return {
-        Unit(block, projection, gemm).name
-        for block in range(_MODEL.n_layers)
-        for projection in own.projections
-        for gemm in own.gemms or ("fprop", "dgrad", "wgrad")
-        if block in own.blocks
-    }
-
-
-def table() -> Iterator[str]:
-    """Lines of Markdown: one row for every case with an answer."""
-    yield "| case | gap of full runs (95 %) | taken out | put in | named | planted | forks | steps, share of a pair |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
-    for case in CASES:
-        rows = [line for line in _lines() if line["case"] == case.name]
-        answer = next((row for row in rows if row["kind"] == "answer"), None)
-        if answer is None:
-            continue
-        low, high = gap(rows).bounds(0.95)
-        both = f"{answer['whole'][0]:+.4f} | {_words(put_in(rows))}"
-        named = "; ".join(", ".join(cluster) if len(cluster) < 4 else f"{cluster[0]} to {cluster[-1]}" for cluster in answer["named"])
-        yield (
-            f"| {case.name} | {gap(rows).value:+.4f} ({low:+.4f} to {high:+.4f}) | {both} | {named or 'none'} | "
-            f"{', '.join(sorted(guilty_units(case))) or 'none'} | {answer['forks']} | {answer['fork_steps'] / answer['pair_steps']:.2f} |"
-        )
-
-
-def _words(value: Estimate | None) -> str:
-    return "not run" if value is None else f"{value.value:+.4f}"
+        yield from (line for line in map(json.loads, RECORD.read_text().splitlines()) if line["settings"] == SETTINGS)
 
 
 def main() -> int:
-    """Compute, list the cases, or print the table."""
+    """Compute, or print what is on record."""
     parser = argparse.ArgumentParser(description="Attribution of planted faults.")
-    parser.add_argument("what", choices=["run", "insert", "list", "table"])
-    parser.add_argument("case", nargs="?", choices=[case.name for case in CASES], help="this case alone")
-    options = parser.parse_args()
-    if options.what == "table":
-        sys.stdout.write("\n".join(table()) + "\n")
+    parser.add_argument("what", choices=["run", "truth", "list", "table"])
+    what = parser.parse_args().what
+    if what in ("list", "table"):
+        lines = list(records())
+        shown = table(lines) if what == "table" else (line.get("case", str(line)) for line in lines)
+        sys.stdout.write("\n".join(shown) + "\n")
         return 0
-    for case in CASES:
-        if options.case in {None, case.name}:
-            kinds = [line["kind"] for line in _lines() if line["case"] == case.name]
-            if options.what == "list":
-                done = "answered" if "answer" in kinds else f"{kinds.count('run')} runs, {kinds.count('fork')} forks"
-                sys.stdout.write(f"{case.name}: {done}\n")
-            elif options.what == "insert" and put_in([line for line in _lines() if line["case"] == case.name]) is None:
-                with planted(case):
-                    Bench(case).insert()
-            elif options.what == "run" and "answer" not in kinds:
-                with planted(case):
-                    Bench(case).run()
+    jax.config.update("jax_compilation_cache_dir", str(WORK / "compiled"))
+    with planted():
+        getattr(Bench(), what)()
     return 0
 
 

@@ -1,79 +1,112 @@
-"""The cases of the attribution experiment can be trained, and its table counts what is on record."""
-
-import json
+"""The faults of the attribution experiment change what they name, and nothing else; its tables count what is on record."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import why
-from parity.why.halving import find_guilty
-from training.arithmetic import linear
-from training.arithmetic.formats import E2M1
-from training.arithmetic.quantize import Quantizer
-from training.why.units import measured
+from experiments import why, why_faults, why_table
+from training.arithmetic.recipes import linear_recipe
+from training.why import menu
 
-PLAIN = Quantizer(format=E2M1, scaling="nvfp4", block=16)
-MARKED = Quantizer(format=E2M1, scaling="nvfp4", block=16, drops_nan=True, stochastic=True)
-
-
-def current():
-    """The quantizer that the linear layers use now."""
-    return vars(linear)["to_bfloat16"]
-
-
-@pytest.mark.parametrize("case", why.CASES, ids=lambda case: case.name)
-def test_every_case_is_a_pair_of_runs_that_differ_where_it_says(case):
-    baseline, candidate = why._spec(case, case.baseline, ()), why._spec(case, "nvfp4", case.candidate)
-    own = measured(candidate.segments[0], why._MODEL.n_layers)
-    assert why.guilty_units(case) <= {unit.name for unit in own.units}
-    assert (baseline.label == candidate.label) == (case.name == "healthy")
+PLAIN, MARKED = (linear_recipe("nvfp4", *switches, fast_bf16=True) for switches in ((), (why_faults.MARK,)))
+# An operand by its name: its place in a recipe, the axis that is contracted, and its column in the scales.
+OPERANDS = {"fprop_x": (1, 0), "fprop_w": (0, 1), "dgrad_g": (1, 2), "dgrad_w": (1, 1), "wgrad_x": (0, 0), "wgrad_g": (0, 2)}
+# The operands that each fault changes, of a GEMM in which it is planted.
+CHANGED = {
+    "zeroed gradient": {"dgrad_g"},
+    "stale amax": set(OPERANDS),
+    "scale order": set(OPERANDS) - {"fprop_w", "dgrad_w"},
+    "clipped blocks": set(OPERANDS),
+    "mxfp4": set(OPERANDS),
+    "blocks of 128": set(OPERANDS),
+    "no rotation": {"wgrad_x", "wgrad_g"},
+    "no stochastic rounding": {"dgrad_g", "wgrad_g"},
+    "1D weights": {"fprop_w", "dgrad_w"},
+}
 
 
-def test_a_fault_spoils_marked_operands_alone_and_goes_with_its_case():
-    x = jnp.asarray(np.random.default_rng(1).normal(0, 1, (32, 32)), jnp.bfloat16)
-    seed = jnp.uint32(1)
-    before = current()
-    with why.planted(why.CASES[0]):
-        assert (current()(x, 1, MARKED, seed, None).value == 0).all()
-        assert (current()(x, 1, PLAIN).value != 0).any()
-    assert current() is before
-    for case in why.CASES:
-        if case.spoil not in (None, why._zeroed):
-            with why.planted(case):
-                plain = Quantizer(format=E2M1, scaling="nvfp4", block=16, drops_nan=True)
-                assert (current()(x, 1, plain).value != before(x, 1, plain).value).any()
+def operand(recipe, name, scale):
+    axis, column = OPERANDS[name]
+    x = jnp.asarray(np.random.default_rng(1).standard_t(3, (128, 128)), jnp.bfloat16)
+    return vars(menu)["operand_of"](recipe, getattr(recipe, name), x, axis, jnp.float32(scale[column]), jnp.uint32(7)).value
 
 
-def test_the_table_has_the_gap_and_what_was_named(tmp_path, monkeypatch):
-    case = why.CASES[0]
-    units = ("0.down.dgrad", "1.down.dgrad")
-    guilt = find_guilty(units, lambda cluster: 0.001 if "0.down.dgrad" in cluster else 0.8)
-    lines = [
-        {"kind": "run", "arm": arm, "replicate": at, "late_mean": 2.0 + at / 10 + (0.03 if arm == "candidate" else 0.0)}
-        for arm in ("baseline", "candidate")
-        for at in range(3)
-    ]
-    lines.append({"kind": "answer", "whole": [0.01, 0.001], **why._answer(guilt), "forks": 9, "fork_steps": 540, "pair_steps": 1200})
-    record = tmp_path / "why.jsonl"
-    record.write_text("".join(json.dumps({"case": case.name, "settings": why._SETTINGS, **line}) + "\n" for line in lines))
-    monkeypatch.setattr(why, "RECORD", record)
-    *_, row = why.table()
-    assert row.startswith(f"| {case.name} | +0.0300 (+0.0300 to +0.0300) | +0.0100 | not run | 0.down.dgrad | 0.down.dgrad | 9 | 0.45 |")
+@pytest.fixture(scope="module", autouse=True)
+def planting():
+    before = vars(menu)["operand_of"]
+    with why_faults.planted():
+        yield
+    assert vars(menu)["operand_of"] is before
 
 
-def test_what_is_put_in_needs_all_forks_of_the_baseline():
-    rows = [
-        {
-            "kind": "fork",
-            "arm": arm,
-            "replicate": parent,
-            "draw": draw,
-            "loss": 2.0 + parent + 0.001 * draw + (0.01 if arm == "put in" else 0.0),
-        }
-        for arm in ("put in", "baseline")
-        for parent in range(3)
-        for draw in range(4)
-    ]
-    assert why.put_in(rows).value == pytest.approx(0.01)
-    assert why.put_in(rows[1:]) is None
+@pytest.mark.parametrize("name", OPERANDS)
+def test_a_marked_operand_without_a_fault_is_equal_bit_for_bit(name):
+    np.testing.assert_array_equal(operand(MARKED, name, np.ones(3)), operand(PLAIN, name, np.ones(3)))
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+def test_a_fault_changes_the_operands_of_its_gemm_alone(kind):
+    assert set(CHANGED) == set(why_faults.KINDS) - {"healthy"}
+    for gemm in ("fprop", "dgrad", "wgrad"):
+        scale = why_faults.codes((2, 7, 3), kind, [f"1.down.{gemm}"])
+        assert (scale[0] == 1).all()
+        different = {name for name in OPERANDS if (operand(MARKED, name, scale[1, 6]) != operand(PLAIN, name, scale[1, 6])).any()}
+        assert different == {name for name in CHANGED[kind] if name.startswith(gemm)}
+
+
+def test_every_case_has_random_numbers_of_its_own():
+    for is_planted in (False, True):
+        places = [(case.seed, case.step) for case in why.cases() if bool(case.units) == is_planted]
+        assert len(places) == len(set(places)) == why.CASES_OF_A_KIND
+
+
+def lines():
+    """Two faults with three pairs each: one of +0.1 nats, one without an effect."""
+    for replicate, noise in enumerate((-0.01, 0.0, 0.01)):
+        about = {"kind": "run", "seed": 0, "replicate": replicate}
+        yield {**about, "fault": "healthy", "units": [], "late_mean": 2.0}
+        yield {**about, "fault": "stale amax", "units": ["a"], "late_mean": 2.1 + noise}
+        yield {**about, "fault": "mxfp4", "units": ["b", "c"], "late_mean": 2.0 + noise}
+
+
+def answered(fault, units, named, value=0.0):
+    return {
+        "kind": "answer",
+        "case": f"{fault} {named}",
+        "fault": fault,
+        "units": units,
+        "named": named,
+        "seed": 0,
+        "step": 220,
+        "unexplained": {"value": value, "low": value - 0.01, "high": value + 0.01} if named else None,
+        "gradient_errors": {"all": 0.5, "a": 0.2, "b": 0.1 if units else 0.02},
+        "steps_spent": 1000.0,
+    }
+
+
+def test_only_faults_that_full_runs_show_are_counted():
+    effects = why_table.full_effects([*lines()])
+    seen = {fault: why_table.is_seen(effect) for fault, effect in effects.items()}
+    assert seen == {("stale amax", ("a",), 0): True, ("mxfp4", ("b", "c"), 0): False}
+    answers = [answered("stale amax", ["a"], [["a"]]), answered("mxfp4", ["b", "c"], []), answered("healthy", [], [])]
+    rows = [*why_table.table([*lines(), *answers])]
+    assert "| stale amax | 1 | 1 | 1 | 0 | 0 | 0 | 1 | 0 |" in rows
+    assert "| mxfp4 | 1 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |" in rows
+    assert any(row.startswith("| healthy cases in which a unit is named | 0 of 1 ") for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [([["a"]], "right"), ([["a"], ["b"]], "right"), ([["a", "c"]], "wider"), ([["a"], ["c"]], "wrong"), ([], "none")],
+)
+def test_an_answer_is_right_only_if_every_named_unit_is_planted(named, expected):
+    assert why_table.outcome(answered("mxfp4", ["a", "b"], named)) == expected
+
+
+def test_the_unexplained_part_is_0_only_where_every_planted_unit_is_named():
+    whole, part = answered("mxfp4", ["a", "b"], [["a", "b"]], 0.02), answered("mxfp4", ["a", "b"], [["a"]], 0.02)
+    truths = {part["case"]: {"unexplained": 0.025, "se": 0.0}}
+    assert why_table.covers(whole, truths) is False
+    assert why_table.covers(part, truths) is True
+    assert why_table.covers(part, {}) is None
+    assert why_table.covers(answered("mxfp4", ["a"], []), truths) is None

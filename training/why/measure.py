@@ -47,14 +47,22 @@ SUMS = ("reference", "dot", "own", "error", "systematic")
 """The columns of `gradients`."""
 
 
-def menu_decoder(shape: Model, arithmetics: tuple[Arithmetic, ...], *, fast_bf16: bool) -> Decoder:
-    """A decoder whose linear layers choose from these arithmetics by their numbers."""
-    menu = Menu(recipes=tuple(layer_recipe((each, each, each), fast_bf16=fast_bf16) for each in arithmetics))
-    plain = linear_recipe("bf16", fast_bf16=fast_bf16)
-    everywhere = ((0,) * len(PROJECTIONS),) * shape.n_layers
-    whole: Any = menu  # it is to a menu decoder what a recipe is to another
+def menu_decoder(shape: Model, arithmetics: tuple[Arithmetic, ...], choices: Iterable[Choice], *, fast_bf16: bool) -> Decoder:
+    """A decoder whose linear layers choose from these arithmetics by their numbers; number 0 is bf16.
+
+    A layer in which every one of `choices` has 0 for all GEMMs is compiled with bf16 alone, because each branch takes time to compile.
+    """
+    recipes = tuple(layer_recipe((each, each, each), fast_bf16=fast_bf16) for each in arithmetics)
+    menus: Any = (Menu(recipes=recipes[:1]), Menu(recipes=recipes))  # they are to a menu decoder what recipes are to another
+    varied = np.any([choice != 0 for choice in choices], axis=(0, 3))
     layer: Any = menu_linear
-    return Decoder(shape=shape, plain=plain, recipes=(whole,), layers=everywhere, layer=layer)
+    return Decoder(
+        shape=shape,
+        plain=linear_recipe("bf16", fast_bf16=fast_bf16),
+        recipes=menus,
+        layers=tuple(tuple(map(int, block)) for block in varied),
+        layer=layer,
+    )
 
 
 def losses(model: Decoder, state: State, batches: Batches, choices: Iterable[Choice]) -> Iterator[npt.NDArray[np.float64]]:
@@ -136,8 +144,8 @@ def forked(
 
 def model_is_delayed(model: Decoder) -> bool:
     """Whether a recipe on the menu needs the amaxes of earlier steps."""
-    menu: Any = model.recipes[0]
-    return any(each.delayed for each in menu.recipes)
+    menus: Any = model.recipes
+    return any(each.delayed for menu in menus for each in menu.recipes)
 
 
 @partial(jax.jit, static_argnums=0)

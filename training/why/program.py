@@ -54,11 +54,12 @@ class Checkpoints:
         self,
         parents: Sequence[tuple[RunSpec, Path]],
         arithmetics: tuple[Arithmetic, ...],
+        choices: Sequence[Choice],
         step: int,
         fork_steps: int,
         corpus: Corpus | None = None,
     ) -> None:
-        """`parents` are specifications of runs with the folders of their checkpoints.
+        """`parents` are specifications of runs with the folders of their checkpoints; a fork combines what `choices` have in each GEMM.
 
         Raises CheckpointNotFoundError and CheckpointRefusedError as for forks.
         """
@@ -67,7 +68,7 @@ class Checkpoints:
         self._corpus = data.load(first.data) if corpus is None else corpus
         data.check_vocabulary(self._corpus, first.model.vocab_size)
         self._fast = describe().fast_bf16
-        self._trained = menu_decoder(first.model, arithmetics, fast_bf16=self._fast)
+        self._trained = menu_decoder(first.model, arithmetics, choices, fast_bf16=self._fast)
         self._states: dict[int, State] = {}
 
     @property
@@ -110,8 +111,9 @@ class Program(Checkpoints):
         menu = self._measured.arithmetics
         # Only held-out losses are measured without an ingredient; those arithmetics come last, and fewer branches compile faster.
         taken = 1 + int(max(self._measured.own.max(), self._measured.off.max()))
-        super().__init__(parents, menu[:taken], step, fork_steps, corpus)
-        self._model = menu_decoder(candidate.model, menu, fast_bf16=self._fast)
+        both = (self._measured.own, self._measured.off)
+        super().__init__(parents, menu[:taken], both, step, fork_steps, corpus)
+        self._model = menu_decoder(candidate.model, menu, both, fast_bf16=self._fast)
 
     @cached_property
     def _held_out(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:

@@ -53,7 +53,7 @@ def _train_forks(
 
     forks = Forks.read(request["setup"])
     menu, choices = policies(runs, forks.fork_step, forks.fork_steps)
-    program = Checkpoints(parents, menu, forks.fork_step, forks.fork_steps)
+    program = Checkpoints(parents, menu, [*choices.values()], forks.fork_step, forks.fork_steps)
     spec = parents[0][0]
     send({"kind": "manifest", "manifest": manifest(spec, program.corpus), "rounding": spec.rounding})
     for each in forks.forks:

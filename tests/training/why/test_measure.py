@@ -64,7 +64,7 @@ def menu():
 
 @pytest.fixture(scope="module")
 def model(menu):
-    return menu_decoder(SPEC.model, menu.arithmetics, fast_bf16=True)
+    return menu_decoder(SPEC.model, menu.arithmetics, [menu.own, menu.off], fast_bf16=True)
 
 
 def chosen_gradient(model, state, tokens, choice, seed=SEED):

@@ -1,0 +1,161 @@
+"""The tables of docs/why.md from the record of `experiments.why`.
+
+seen     a fault counts if the mean of its full runs minus the baseline's, by replicate, differs from 0 at 95 %. The noise is pooled over
+         all faults: s^2 = mean variance within a fault's pairs, df = sum of (pairs - 1)
+right    at least one cluster is named, and all units that are named are planted ones
+wider    what is named contains a planted unit and others next to it
+wrong    a cluster without any planted unit is named
+SNR      the unit that alone moves the gradient farthest from that of bf16 is a planted one; or the unit whose error is the largest
+         multiple of its error without the fault (from the healthy case at the same checkpoints)
+covers   the interval of the unexplained part contains the truth: exactly 0 where all planted units are named, because candidate and
+         baseline are then equal bit for bit; otherwise that of further forks, with their own error
+Limits are Clopper-Pearson, 95 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.search import share
+from parity.why.estimate import Estimate
+
+Line = Mapping[str, Any]
+_Z = 1.96
+
+
+def table(lines: Sequence[Line]) -> Iterator[str]:
+    """Lines of Markdown."""
+    effects = full_effects(lines)
+    answers = [line for line in lines if line["kind"] == "answer"]
+    yield from _effect_rows(effects)
+    yield ""
+    planted = [line for line in answers if line["units"]]
+    counted = [line for line in planted if is_seen(effects[_fault(line)])]
+    yield from _naming_rows(counted, planted, answers)
+    yield ""
+    yield from _other_rows(counted, answers, lines)
+
+
+def full_effects(lines: Sequence[Line]) -> Mapping[Any, Estimate]:
+    """The effect of each fault and seed on full runs, in nats."""
+    runs = [line for line in lines if line["kind"] == "run"]
+    baseline = {(line["seed"], line["replicate"]): line["late_mean"] for line in runs if not line["units"]}
+    pairs: dict[Any, list[float]] = {}
+    for line in runs:
+        if line["units"]:
+            pairs.setdefault(_fault(line), []).append(line["late_mean"] - baseline[line["seed"], line["replicate"]])
+    df = sum(len(values) - 1 for values in pairs.values())
+    sd = math.sqrt(sum(float(np.var(values, ddof=1)) * (len(values) - 1) for values in pairs.values()) / df) if df else math.nan
+    return {fault: Estimate(value=float(np.mean(values)), se=sd / math.sqrt(len(values)), df=float(df)) for fault, values in pairs.items()}
+
+
+def is_seen(effect: Estimate) -> bool:
+    """Whether the full runs show the fault."""
+    low, high = effect.bounds(0.95)
+    return low > 0 or high < 0
+
+
+def outcome(line: Line) -> str:
+    """How an answer about a planted fault came out: right, wider, wrong or none."""
+    planted = set(line["units"])
+    if not line["named"]:
+        return "none"
+    if any(planted.isdisjoint(cluster) for cluster in line["named"]):
+        return "wrong"
+    return "right" if all(planted.issuperset(cluster) for cluster in line["named"]) else "wider"
+
+
+def covers(line: Line, truths: Mapping[str, Line]) -> bool | None:
+    """Whether the interval of the unexplained part contains the truth; None if there is none."""
+    named = {unit for cluster in line["named"] for unit in cluster}
+    truth = {"unexplained": 0.0, "se": 0.0} if set(line["units"]) <= named else truths.get(line["case"])
+    if not named or truth is None or line["unexplained"] is None:
+        return None
+    own = line["unexplained"]
+    half = math.hypot((own["high"] - own["low"]) / 2, _Z * truth["se"])
+    return bool(abs(own["value"] - truth["unexplained"]) <= half)
+
+
+def _fault(line: Line) -> tuple[str, tuple[str, ...], int]:
+    return line["fault"], tuple(line["units"]), line["seed"]
+
+
+def _effect_rows(effects: Mapping[Any, Estimate]) -> Iterator[str]:
+    yield "| fault | GEMMs | pairs of 3 | seen | effect on full runs, nats: median (least to most) |"
+    yield "| --- | --- | --- | --- | --- |"
+    groups: dict[tuple[str, int], list[Estimate]] = {}
+    for (kind, units, _), effect in effects.items():
+        groups.setdefault((kind, len(units)), []).append(effect)
+    for (kind, count), own in groups.items():
+        values = [each.value for each in own]
+        spread = f"{np.median(values):+.3f} ({min(values):+.3f} to {max(values):+.3f})"
+        yield f"| {kind} | {count} | {len(own)} | {sum(map(is_seen, own))} | {spread} |"
+
+
+def _naming_rows(counted: Sequence[Line], planted: Sequence[Line], answers: Sequence[Line]) -> Iterator[str]:
+    yield "| fault | cases | counted | right | wider | none | wrong | lowest SNR is right | largest fall of SNR is right |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    for kind in dict.fromkeys(line["fault"] for line in planted):
+        own = [line for line in counted if line["fault"] == kind]
+        ranked = [_ranking(line, answers) for line in own]
+        yield f"| {kind} | {_count(planted, kind)} | {len(own)} | {_outcomes(own)} | {_hits(ranked, 0)} | {_hits(ranked, 1)} |"
+    if counted:
+        ranked = [_ranking(line, answers) for line in counted]
+        numbers = " | ".join(
+            share(sum(outcome(line) == each for line in counted), len(counted)) for each in ("right", "wider", "none", "wrong")
+        )
+        yield f"| all | {len(planted)} | {len(counted)} | {numbers} | {_shares(ranked, 0)} | {_shares(ranked, 1)} |"
+
+
+def _count(planted: Sequence[Line], kind: str) -> int:
+    return sum(line["fault"] == kind for line in planted)
+
+
+def _outcomes(own: Sequence[Line]) -> str:
+    return " | ".join(str(sum(outcome(line) == each for line in own)) for each in ("right", "wider", "none", "wrong"))
+
+
+def _ranking(line: Line, answers: Sequence[Line]) -> tuple[bool | None, bool | None]:
+    """Whether each ranking by SNR puts a planted unit first."""
+    errors = {unit: value for unit, value in line["gradient_errors"].items() if unit != "all"}
+    if not errors:
+        return None, None
+    largest = max(errors, key=lambda unit: errors[unit])
+    same = (each for each in answers if not each["units"] and (each["seed"], each["step"]) == (line["seed"], line["step"]))
+    before = next((each["gradient_errors"] for each in same), None)
+    grown = max(errors, key=lambda unit: errors[unit] / before[unit]) if before else None
+    return largest in line["units"], None if grown is None else grown in line["units"]
+
+
+def _hits(ranked: Sequence[tuple[bool | None, ...]], at: int) -> str:
+    return str(sum(each[at] is True for each in ranked))
+
+
+def _shares(ranked: Sequence[tuple[bool | None, ...]], at: int) -> str:
+    known = [each[at] for each in ranked if each[at] is not None]
+    return share(sum(map(bool, known)), len(known)) if known else "none"
+
+
+def _other_rows(counted: Sequence[Line], answers: Sequence[Line], lines: Sequence[Line]) -> Iterator[str]:
+    yield "| measured | result |"
+    yield "| --- | --- |"
+    healthy = [line for line in answers if not line["units"]]
+    if healthy:
+        yield f"| healthy cases in which a unit is named | {share(sum(bool(line['named']) for line in healthy), len(healthy))} |"
+    truths = {line["case"]: line for line in lines if line["kind"] == "truth"}
+    checked = [(line, covers(line, truths)) for line in counted]
+    for what, own in (
+        ("all planted units are named (truth 0)", [hit for line, hit in checked if hit is not None and line["case"] not in truths]),
+        ("some are not (truth from further forks)", [hit for line, hit in checked if hit is not None and line["case"] in truths]),
+    ):
+        if own:
+            yield f"| interval of the unexplained part covers, where {what} | {share(sum(map(bool, own)), len(own))} |"
+    for what, own_lines in (("planted", counted), ("healthy", healthy)):
+        if own_lines:
+            steps = [line["steps_spent"] for line in own_lines]
+            words = f"{np.median(steps):,.0f} ({min(steps):,.0f} to {max(steps):,.0f})"
+            yield f"| cost in steps of training, {what}: median (least to most) | {words} |"
