@@ -55,7 +55,7 @@ def _has_chart(job):
 def test_a_job_is_trained_and_judged_without_a_message(database, submit, runtime):
     submit(steps=30)
     assert _wait(database, 120, lambda job: job.status not in ("queued", "running")) == ["concluded", "finished", "finished"]
-    _wait(database, 60, _has_chart)
+    _wait(database, 120, _has_chart)
     with database.read() as session:
         (worker,) = live_workers(session, LONG_AGO)
         assert worker.device["can_run"]["emulated/nvfp4"]["ok"]

@@ -107,7 +107,7 @@ const PIXELS_A_TICK = 90;
 export function stepAxis(axis, view, tokensAStep, { seconds = false } = {}) {
   const inTokens = view.x === "tokens" && !seconds;
   const [unit, words] = seconds ? [1, elapsed] : inTokens ? [tokensAStep, tokens] : [1, (step) => whole(Math.round(step))];
-  const own = { ...axis, label: seconds ? "training time" : inTokens ? "tokens" : "step", labelSize: 20, size: 34, values: (_, at) => at.map((x) => words(x * unit)) };
+  const own = { ...axis, label: seconds ? "training time" : inTokens ? "tokens" : "step", labelSize: 20, size: 34, space: PIXELS_A_TICK, values: (_, at) => at.map((x) => words(x * unit)) };
   if (!inTokens && !view.logx) return own;
   const places = (plot, low, high) => (view.logx ? logTicks(low * unit, high * unit) : ticks(low * unit, high * unit, plot.width / PIXELS_A_TICK));
   return { ...own, splits: (plot, _axis, low, high) => places(plot, low, high).map((at) => at / unit), filter: (_, splits) => splits };
