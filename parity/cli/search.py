@@ -20,7 +20,7 @@ from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import UsageError, print_json, write_file
 from parity.cli.terminal.plans import check_agreed, print_plan
 from parity.client.address import DEFAULT_URL
-from parity.client.rest import Client
+from parity.client.rest import Client, UnreachableError
 from parity.comparing.policy import read_yaml
 from parity.search.words import answer_lines, plan_lines, step_line
 from parity.wording import did_you_mean
@@ -129,6 +129,8 @@ def _follow(client: Client, search_id: str, console: Console, timeout: float | N
                     shown.add(line)
             if time.monotonic() >= next_line:
                 next_line = time.monotonic() + _LINE_SECONDS
+    except UnreachableError as error:
+        raise UnreachableError(f"{error}. The search goes on there; follow it: parity search {search_id}") from None
     except watching.WatchTimeoutError:
         note = f"search {search_id} did not end within {timeout:g} s and goes on; follow it: parity search {search_id}"
         raise watching.WatchTimeoutError(note) from None

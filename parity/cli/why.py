@@ -16,7 +16,7 @@ from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import UsageError, print_json
 from parity.cli.terminal.plans import check_agreed, print_plan
 from parity.client.address import DEFAULT_URL
-from parity.client.rest import Client, ClientError
+from parity.client.rest import Client, ClientError, UnreachableError
 from parity.why.words import ablation_lines, answer_lines, plan_lines
 from parity.wording import did_you_mean
 
@@ -143,6 +143,8 @@ def _follow(client: Client, analysis: str, console: Console, timeout: float | No
             if time.monotonic() >= next_line and document["status"] not in watching.ENDED:
                 console.print(_progress(document), soft_wrap=True)
                 next_line = time.monotonic() + _LINE_SECONDS
+    except UnreachableError as error:
+        raise UnreachableError(f"{error}. The analysis goes on there; follow it: parity why {analysis}") from None
     except KeyboardInterrupt:
         note = f"stopped watching; the analysis goes on. Follow it: parity why {analysis}. End it: parity cancel {analysis}"
         raise JobEndedError(note) from None

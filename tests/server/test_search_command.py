@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from parity.cli import main as cli
+from parity.cli import watching
+from parity.client.rest import UnreachableError
 from server.database.tables import Search
 from tests.server.played import GAPS, make_base, play_step
 
@@ -111,3 +113,15 @@ def test_what_cannot_be_searched_is_one_line(parity, file, section, why):
     assert code != 0
     assert out == ""
     assert why in err
+
+
+def test_a_server_that_is_gone_while_a_search_is_followed_is_one_line_with_the_way_back(parity, database, file, monkeypatch):
+    def gone(*_words):
+        raise UnreachableError("no answer")
+
+    monkeypatch.setattr(watching, "poll", gone)
+    code, _, err = parity("search", file(base=make_base(database), pairs=4), "--yes")
+    with database.read() as session:
+        own = session.query(Search).one().id
+    assert code == 4
+    assert err.splitlines()[-1].endswith(f"follow it: parity search {own}")
