@@ -243,6 +243,7 @@ class Bench:
             untested=own["untested"],
             **kept,
             pair_steps=2 * STEPS,
+            forks={key: round(value, 6) for key, value in results.items() if key.startswith("fork/")},
             gradient_errors={each["name"]: round(each["error"]["value"], 5) for each in own["gradients"] or []},
         )
 

@@ -48,8 +48,9 @@ def full_effects(lines: Sequence[Line]) -> Mapping[Any, Estimate]:
     for line in runs:
         if line["units"]:
             pairs.setdefault(_fault(line), []).append(line["late_mean"] - baseline[line["seed"], line["replicate"]])
-    df = sum(len(values) - 1 for values in pairs.values())
-    sd = math.sqrt(sum(float(np.var(values, ddof=1)) * (len(values) - 1) for values in pairs.values()) / df) if df else math.nan
+    several = [values for values in pairs.values() if len(values) > 1]
+    df = sum(len(values) - 1 for values in several)
+    sd = math.sqrt(sum(float(np.var(values, ddof=1)) * (len(values) - 1) for values in several) / df) if df else math.nan
     return {fault: Estimate(value=float(np.mean(values)), se=sd / math.sqrt(len(values)), df=float(df)) for fault, values in pairs.items()}
 
 
@@ -85,7 +86,7 @@ def _fault(line: Line) -> tuple[str, tuple[str, ...], int]:
 
 
 def _effect_rows(effects: Mapping[Any, Estimate]) -> Iterator[str]:
-    yield "| fault | GEMMs | pairs of 3 | seen | effect on full runs, nats: median (least to most) |"
+    yield "| fault | GEMMs | tried | seen | effect on full runs, nats: median (least to most) |"
     yield "| --- | --- | --- | --- | --- |"
     groups: dict[tuple[str, int], list[Estimate]] = {}
     for (kind, units, _), effect in effects.items():
