@@ -12,7 +12,7 @@ from typing import Any, Literal
 from parity.why.plan import WhyPlan
 
 FORK_STEPS = 60  # a fork's offset is one draw that saturates within some 60 steps
-FORKS_OF_AN_ARM, NOISE_FORKS = 3, 9  # over all parents
+FORKS_OF_AN_ARM, NOISE_FORKS = 3, 18  # over all parents; with 9 the noise of forks was estimated too low too often (decision 0100)
 BATCHES, GRADIENT_BATCHES, SEEDS = 8, 4, 2
 ALPHA = 0.05
 Origin = Literal["baseline", "candidate"]
