@@ -162,8 +162,8 @@ def own_postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[s
 @pytest.fixture
 def settings(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str, database_kind: str) -> Settings:
     redis_client(redis_url, seconds=20).flushall()
-    # One that is copied from the migrated one need not be made first (`database`).
-    url = request.getfixturevalue("postgresql")(empty="database" not in request.fixturenames) if database_kind == "postgresql" else ""
+    # One that is copied from the migrated one need not be made first (`owner_database`).
+    url = request.getfixturevalue("postgresql")(empty="owner_database" not in request.fixturenames) if database_kind == "postgresql" else ""
     return Settings(state_dir=tmp_path, database_url=url, redis_url=redis_url, flush_seconds=0.1, heartbeat_seconds=0.2, lease_seconds=5)
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from parity.cli import main as cli
-from parity.cli import watching
+from parity.cli.jobs import watching
 from parity.client.rest import UnreachableError
 from server.database.tables import Search
 from tests.server.played import GAPS, make_base, play_step
