@@ -10,7 +10,8 @@ are suspects; in a planted case some of them have a fault (`experiments.why_faul
 keep their checkpoints, and `workers.analyses.measure.analyse`, the code of a worker, takes the candidate apart there. Each case has a seed
 and a checkpoint of its own, so that no two cases share the random numbers of a fork; a planted and a healthy case share both, and the
 forks of the baseline. A fault that three pairs of full runs do not show is not analysed. Measurements in progress lie in build/why, and
-each answer is one line of why.jsonl. The lines with forks at 360 are those of an earlier version of this experiment (decision 0093).
+each answer is one line of why.jsonl. The lines with forks at 360 and the answers without `noise_forks` are those of earlier versions of
+this experiment (decisions 0093 and 0100); they are not counted.
 
 The assumption that can fail: one model of 0.1 million parameters and 400 steps, in which one fault is added to equal arithmetic. Real
 recipes differ everywhere at once.
@@ -34,7 +35,7 @@ import numpy as np
 from experiments.why_faults import MARK, codes, planted
 from experiments.why_table import full_effects, is_seen, table
 from parity.why.answer import answer
-from parity.why.setup import Setup, make_setup
+from parity.why.setup import NOISE_FORKS, Setup, make_setup
 from training.device import describe
 from training.provenance import trainer_facts
 from training.spec import Data, Model, RunSpec, Schedule
@@ -238,6 +239,7 @@ class Bench:
             units=list(case.units),
             seed=case.seed,
             step=case.step,
+            noise_forks=NOISE_FORKS,
             named=[each["units"] for each in own["named"]],
             estimates=[[each["without"], each["alone"]] for each in own["named"]],
             untested=own["untested"],
@@ -321,9 +323,11 @@ def _measurements(case: Case) -> list[tuple[str, Any]]:
 
 
 def records() -> Iterator[Mapping[str, Any]]:
-    """The lines of these settings."""
+    """The lines of these settings, and the answers with today's number of noise forks."""
     if RECORD.exists():
-        yield from (line for line in map(json.loads, RECORD.read_text().splitlines()) if line["settings"] == SETTINGS)
+        lines = map(json.loads, RECORD.read_text().splitlines())
+        own = (line for line in lines if line["settings"] == SETTINGS)
+        yield from (line for line in own if line["kind"] != "answer" or line.get("noise_forks") == NOISE_FORKS)
 
 
 def main() -> int:

@@ -28,7 +28,7 @@ from parity.search.evaluations import Evaluation, Outcome, Result
 from parity.search.policies import Policy, all_policies, alone
 from parity.search.power import WANTED, Confirmation
 from parity.why.estimate import Estimate
-from parity.why.forks import Forks, effect, fork_noise
+from parity.why.forks import Arm, Forks, effect, fork_noise
 
 AA_DRAWS = 2
 OUT = 0.02
@@ -103,8 +103,9 @@ def shares(setting: Setting, forks: Sequence[Result]) -> tuple[Estimate, tuple[E
     """The effects (nats) of the candidate and of each switch alone in the forks of the first step."""
     unchanged, everything = (_by_parent(forks, bit * setting.size) for bit in "01")
     noise = fork_noise([unchanged, everything])
-    own = [effect(_by_parent(forks, alone(setting.size, at)), unchanged, noise) for at in range(setting.size)]
-    return effect(everything, unchanged, noise), tuple(own)
+    baseline = Arm(forks=unchanged, noise=noise)
+    own = [effect(Arm(forks=_by_parent(forks, alone(setting.size, at)), noise=noise), baseline) for at in range(setting.size)]
+    return effect(Arm(forks=everything, noise=noise), baseline), tuple(own)
 
 
 def rate(setting: Setting, batches: Sequence[Sequence[Result]]) -> Rating:

@@ -2,7 +2,7 @@
 
 named         the smallest guilty clusters, each with what switching it off gains and what it costs alone
 unexplained   whole - sum of what switching off each named cluster gains; the interval counts that all share the forks with everything on:
-              (1 - m) U - E + sum W_i,  variance = s^2 / P^2 sum over p of ((1 - m)^2 / n_u + 1 / n_e + sum 1 / n_i)
+              (1 - m) U - E + sum W_i  (`parity.why.forks.contrast`)
 
 The effect is that of everything on after the checkpoint, not the gap of the full runs: what builds up before the checkpoint is not in
 the weights. The sign of an effect is reported, and naming is two-sided: weights that have adapted to a fault may end worse without it.
@@ -11,15 +11,14 @@ the weights. The sign of an effect is reported, and naming is two-sided: weights
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TypedDict
 
 import numpy as np
 
 from parity.why.estimate import Estimate, estimate
-from parity.why.forks import ForkNoise
+from parity.why.forks import Ends, contrast
 from parity.why.gradients import SUMS, gradient_error
-from parity.why.halving import Cluster, Guilt
+from parity.why.halving import Guilt
 from parity.why.parts import split
 from parity.why.search import Results, Search, arm_losses, gradient_batches, instant_rows, search, steps_spent
 from parity.why.setup import Setup
@@ -47,9 +46,13 @@ class ClusterDocument(TypedDict):
 
 
 class NoiseDocument(TypedDict):
-    """The standard deviation (nats) between forks that differ in random numbers only, and what it rests on."""
+    """The standard deviation (nats) between forks that differ in random numbers only, with all units on and with all off.
 
-    sd: float
+    What it rests on is that of the larger one, which counts for the forks between them.
+    """
+
+    on: float
+    off: float
     df: float
     parents: int
     enough: bool
@@ -107,7 +110,7 @@ class Answer(TypedDict):
 def answer(setup: Setup, results: Results) -> Answer:
     """What these results say. Raises ValueError for forks that are equal or not finite."""
     forks = search(setup, results)
-    guilt, noise = forks.guilt, forks.noise
+    guilt = forks.guilt
     instant, gradients = _instant(setup, results), _gradients(setup, results)
     tested = _tested(forks, guilt) if guilt else []
     named = [each for each in tested if guilt and tuple(each["units"]) in guilt.named]
@@ -115,11 +118,11 @@ def answer(setup: Setup, results: Results) -> Answer:
         "complete": not forks.pending and instant is not None and gradients is not None,
         "steps_spent": steps_spent(setup, results),
         "effect": estimate_document(forks.effects[setup.units].without) if guilt else None,
-        "noise": {"sd": noise.sd, "df": noise.df, "parents": noise.parents, "enough": noise.is_enough} if noise else None,
+        "noise": _noise(forks.ends) if forks.ends else None,
         "named": named,
         "tested": tested,
         "untested": [list(each) for each in guilt.untested] if guilt else [],
-        "unexplained": _unexplained(setup, results, guilt, noise) if guilt and noise else None,
+        "unexplained": _unexplained(setup, results, guilt, forks.ends) if guilt and forks.ends else None,
         "stopped": forks.stopped,
         "instant": instant,
         "gradients": gradients,
@@ -146,19 +149,23 @@ def _tested(forks: Search, guilt: Guilt) -> list[ClusterDocument]:
     ]
 
 
-def _unexplained(setup: Setup, results: Results, guilt: Guilt, noise: ForkNoise) -> EstimateDocument:
-    named: Sequence[Cluster] = [each for each in guilt.named if each != setup.units]
-    arms = [
-        (1.0 - len(named), arm_losses(setup, results, "alone", setup.units)),
-        (-1.0, arm_losses(setup, results, "without", setup.units)),
-        *((1.0, arm_losses(setup, results, "without", cluster)) for cluster in named),
-    ]
+def _noise(ends: Ends) -> NoiseDocument:
+    larger = ends.noise
+    own: NoiseDocument = {
+        "on": ends.on.noise.sd,
+        "off": ends.off.noise.sd,
+        "df": larger.df,
+        "parents": larger.parents,
+        "enough": larger.is_enough,
+    }
+    return own
+
+
+def _unexplained(setup: Setup, results: Results, guilt: Guilt, ends: Ends) -> EstimateDocument:
     if setup.units in guilt.named:  # the smallest guilty cluster is everything: nothing is left
-        arms = []
-    parents = len(setup.parents)
-    value = sum(weight * float(np.mean([np.mean(arm[parent]) for parent in setup.parents])) for weight, arm in arms)
-    variance = sum(weight**2 / len(arm[parent]) for weight, arm in arms for parent in setup.parents) / parents**2
-    return estimate_document(Estimate(value=value, se=noise.sd * math.sqrt(variance), df=noise.df))
+        return {"value": 0.0, "low": 0.0, "high": 0.0}
+    arms = [(1.0, ends.between(arm_losses(setup, results, "without", cluster))) for cluster in guilt.named]
+    return estimate_document(contrast([(1.0 - len(arms), ends.on), (-1.0, ends.off), *arms]))
 
 
 def _instant(setup: Setup, results: Results) -> InstantDocument | None:

@@ -2,12 +2,15 @@
 
 x[p, k]   the final loss of fork k of parent p: one value a fork, whatever its length, because a fork's offset is one draw
           that saturates within some 60 steps
-s^2       pooled over A/A forks: sum over (arm, parent) of (n - 1) variance / sum of (n - 1)           df = that sum
-effect    mean over parents of (mean of one arm's forks - mean of the other's),  variance = s^2 / P^2 * sum over p of (1/n_p + 1/m_p)
+s^2       pooled over the A/A forks of one arm, or of several: sum over parents of (n - 1) variance / sum of (n - 1)      df = that sum
+contrast  sum over arms of w * (mean over parents of the mean of its forks)
+          variance = sum over arms of w^2 s^2 / P^2 * sum over p of 1/n_p
+          df = (sum of v)^2 / sum of v^2 / df, with v the variance that one s^2 brings (Satterthwaite, Biometrics Bulletin 2, 1946)
 
 The effect is that at these checkpoints of these parents: how it varies between trajectories is not part of the interval, and forks say
-nothing of a gap that built up before them. Can fail: an arm with stochastic rounding has noisier forks than one without, and one s^2 for
-both is then too small for one of them; at least 4 A/A forks of 3 parents, in the noisier arm, keep it on the safe side.
+nothing of a gap that built up before them. Each end of an analysis has a noise of its own, because a fault or stochastic rounding can
+double it; an arm between them has the larger one (decision 0101). Can fail: an arm between them that is noisier than both, and three
+parents of which one is noisier than the others.
 """
 
 from __future__ import annotations
@@ -59,12 +62,51 @@ def fork_noise(arms: Sequence[Forks]) -> ForkNoise:
     return ForkNoise(sd=math.sqrt(squares / df), df=float(df), parents=len(parents))
 
 
-def effect(first: Forks, second: Forks, noise: ForkNoise) -> Estimate:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """The forks of one arm, and their noise."""
+
+    forks: Forks
+    noise: ForkNoise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """The arms with all units on and with all off, each with the noise of its own forks."""
+
+    on: Arm
+    off: Arm
+
+    @property
+    def noise(self) -> ForkNoise:
+        """The larger one."""
+        return max(self.on.noise, self.off.noise, key=lambda noise: noise.sd)
+
+    def between(self, forks: Forks) -> Arm:
+        """An arm with some units on."""
+        return Arm(forks=forks, noise=self.noise)
+
+
+def ends(on: Forks, off: Forks) -> Ends:
+    """Both ends with their noise; ValueError as for `fork_noise`."""
+    return Ends(on=Arm(forks=on, noise=fork_noise([on])), off=Arm(forks=off, noise=fork_noise([off])))
+
+
+def effect(first: Arm, second: Arm) -> Estimate:
     """What the first arm's forks lose more than the second's, in nats, over the parents that both have; ValueError if they share none."""
-    parents = sorted(first.keys() & second.keys())
-    pairs = [(first[parent], second[parent]) for parent in parents if first[parent] and second[parent]]
-    if not pairs:
-        raise ValueError("the two arms have no parent in common, expected forks of the same checkpoints")
-    value = float(np.mean([np.mean(a) - np.mean(b) for a, b in pairs]))
-    spread = math.sqrt(sum(1 / len(a) + 1 / len(b) for a, b in pairs)) / len(pairs)
-    return Estimate(value=value, se=noise.sd * spread, df=noise.df)
+    return contrast([(1.0, first), (-1.0, second)])
+
+
+def contrast(terms: Sequence[tuple[float, Arm]]) -> Estimate:
+    """A weighted sum of arms in nats, over the parents that all of them have; ValueError if they share none."""
+    parents = sorted(set.intersection(*({parent for parent, losses in arm.forks.items() if losses} for _, arm in terms)))
+    if not parents:
+        raise ValueError("the arms have no parent in common, expected forks of the same checkpoints")
+    value = sum(weight * float(np.mean([np.mean(arm.forks[parent]) for parent in parents])) for weight, arm in terms)
+    variances: dict[ForkNoise, float] = {}
+    for weight, arm in terms:
+        own = (weight * arm.noise.sd / len(parents)) ** 2 * sum(1 / len(arm.forks[parent]) for parent in parents)
+        variances[arm.noise] = variances.get(arm.noise, 0.0) + own
+    variance = sum(variances.values())
+    df = variance**2 / sum(own**2 / noise.df for noise, own in variances.items())
+    return Estimate(value=value, se=math.sqrt(variance), df=df)

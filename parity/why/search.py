@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from parity.why.estimate import Estimate
-from parity.why.forks import ForkNoise, Forks, effect, fork_noise
+from parity.why.forks import Ends, Forks, effect, ends
 from parity.why.halving import Cluster, Guilt, both_ways, clusters, find_guilty
 from parity.why.plan import FORWARD_SHARE
 from parity.why.setup import Setup
@@ -58,11 +58,11 @@ class ClusterEffect:
 class Search:
     """The search so far: `pending` forks of the next cluster; `stopped` if a further cluster would cost more than the plan allows.
 
-    `noise` and `guilt` are None before the forks with everything on and off are complete. `effects` are those of
+    `ends` and `guilt` are None before the forks with everything on and off are complete. `effects` are those of
     `guilt.tested`, by cluster.
     """
 
-    noise: ForkNoise | None
+    ends: Ends | None
     guilt: Guilt | None
     effects: Mapping[Cluster, ClusterEffect]
     pending: tuple[Measurement, ...]
@@ -129,9 +129,8 @@ def search(setup: Setup, results: Results) -> Search:
     root = setup.units
     pending = [each for each in (*arm_forks(setup, "alone", root), *arm_forks(setup, "without", root)) if each.key not in results]
     if pending:
-        return Search(noise=None, guilt=None, effects={}, pending=tuple(pending), stopped=False)
-    on, off = arm_losses(setup, results, "alone", root), arm_losses(setup, results, "without", root)
-    noise = fork_noise([on, off])
+        return Search(ends=None, guilt=None, effects={}, pending=tuple(pending), stopped=False)
+    both = ends(arm_losses(setup, results, "alone", root), arm_losses(setup, results, "without", root))
     effects: dict[Cluster, ClusterEffect] = {}
     plan = setup.plan
     spent, stopped = plan.least_steps, False
@@ -139,7 +138,7 @@ def search(setup: Setup, results: Results) -> Search:
     def p_of(cluster: Cluster) -> float | None:
         nonlocal spent, stopped
         if cluster == root:
-            whole = effect(on, off, noise)
+            whole = effect(both.on, both.off)
             effects[cluster] = ClusterEffect(cluster=cluster, without=whole, alone=whole)
             return whole.p()
         forks = [*arm_forks(setup, "without", cluster), *arm_forks(setup, "alone", cluster)]
@@ -151,13 +150,13 @@ def search(setup: Setup, results: Results) -> Search:
         pending.extend(each for each in forks if each.key not in results)
         if pending:
             return None
-        without = effect(on, arm_losses(setup, results, "without", cluster), noise)
-        alone = effect(arm_losses(setup, results, "alone", cluster), off, noise)
+        without = effect(both.on, both.between(arm_losses(setup, results, "without", cluster)))
+        alone = effect(both.between(arm_losses(setup, results, "alone", cluster)), both.off)
         effects[cluster] = ClusterEffect(cluster=cluster, without=without, alone=alone)
         return both_ways(without.p(), alone.p())
 
     guilt = find_guilty(root, p_of, setup.alpha)
-    return Search(noise=noise, guilt=guilt, effects=effects, pending=tuple(pending), stopped=stopped)
+    return Search(ends=both, guilt=guilt, effects=effects, pending=tuple(pending), stopped=stopped)
 
 
 def next_measurement(setup: Setup, results: Results) -> Measurement | None:

@@ -105,7 +105,8 @@ def _fork_lines(plan: Mapping[str, Any], answer: Mapping[str, Any], effect: Mapp
     for units in answer["untested"]:
         yield f"not tested{', the largest cost was reached' if answer['stopped'] else ' yet'}: {label(units)}"
     noise = answer["noise"]
-    yield f"noise of forks: {noise['sd']:.5f} nats, {noise['df']:.0f} degrees of freedom, {count(noise['parents'], 'run')}"
+    sizes = f"{noise['on']:.5f} nats with all units on, {noise['off']:.5f} with all off"
+    yield f"noise of forks: {sizes}; {noise['df']:.0f} degrees of freedom, {count(noise['parents'], 'run')}"
 
 
 def _instant_lines(instant: Mapping[str, Any]) -> Iterator[str]:

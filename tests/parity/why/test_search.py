@@ -33,7 +33,7 @@ def test_a_guilty_unit_is_named_with_its_cost_and_nothing_is_left():
         assert part[way]["value"] == pytest.approx(0.02, abs=2 * SD)
     assert whole["effect"]["low"] < 0.02 < whole["effect"]["high"]
     assert whole["unexplained"]["value"] == pytest.approx(0.0, abs=2 * SD)
-    assert whole["noise"]["sd"] == pytest.approx(SD, rel=0.5)
+    assert (whole["noise"]["on"], whole["noise"]["off"]) == pytest.approx((SD, SD), rel=0.5)
     assert whole["noise"]["enough"]
     assert whole["steps_spent"] <= setup.most_steps
     assert abs(whole["instant"]["whole"]["value"]) < 0.001  # the forward pass does not see it
