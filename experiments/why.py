@@ -54,7 +54,8 @@ WORK = Path(__file__).parents[1] / "build" / "why"
 DATA = Data(batch_size=4, sequence_length=64)
 MODEL = Model(d_model=64, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=192)
 STEPS, FORKS_AT, FORK_STEPS, PARENTS, SEEDS = 400, tuple(range(220, 301, 10)), 60, 3, 7
-CASES_OF_A_KIND = SEEDS * len(FORKS_AT)  # planted, and as many healthy ones
+ROUND = SEEDS * len(FORKS_AT)  # planted cases, and as many healthy ones
+ROUNDS = 2  # the second has other seeds, and only the faults that the full runs of the first showed
 SETTINGS = f"0.1M x {STEPS}, {DATA.batch_size} x {DATA.sequence_length} tokens, {PARENTS} parents, forks of {FORK_STEPS}"
 _LATE = 0.8  # the late window of a full run starts here, as a share of its steps
 _TRUTH_DRAWS, _FIRST_TRUTH_DRAW = 8, 100_000
@@ -99,17 +100,19 @@ PLANTS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "no rotation": [units_of(_LAYERS, "wgrad"), units_of(["1.down"], "wgrad")],
     "1D weights": [units_of(_LAYERS, "fprop", "dgrad"), units_of(["0.down"], "fprop", "dgrad")],
 }
+_VISIBLE = ("clipped blocks", "zeroed gradient", "stale amax", "scale order")
 TRIES = 2  # seeds without a visible effect after which a place is left out
 
 
 def cases() -> Iterator[Case]:
     """Planted and healthy cases in turn, so that every kind has some early."""
-    kinds = list(PLANTS)
-    for number in range(CASES_OF_A_KIND):
-        kind, places = kinds[number % len(kinds)], PLANTS[kinds[number % len(kinds)]]
-        seed, step = number % SEEDS, FORKS_AT[(number // SEEDS) % len(FORKS_AT)]
+    for number in range(ROUNDS * ROUND):
+        own_round, place = divmod(number, ROUND)
+        kinds = list(PLANTS) if own_round == 0 else list(_VISIBLE)
+        kind, places = kinds[place % len(kinds)], PLANTS[kinds[place % len(kinds)]]
+        seed, step = SEEDS * own_round + place % SEEDS, FORKS_AT[place // SEEDS]
         yield Case(kind="healthy", units=(), seed=seed, step=step)
-        yield Case(kind=kind, units=places[(number // len(kinds)) % len(places)], seed=seed, step=step)
+        yield Case(kind=kind, units=places[(place // len(kinds)) % len(places)], seed=seed, step=step)
 
 
 class Bench:
