@@ -4,9 +4,10 @@ Run: python benchmarks/charts.py [--peers PYTHON]. PYTHON is an interpreter with
 one); without it the peer is left out. Needs Chromium and the chart library (`make node_modules/.installed`).
 
 Limits: 300 kB over the wire for one view of the page, 350 kB with 30 candidates of 3 runs each; 300 ms from the first data to the first
-chart, and from the request for the page of a job that has ended; 60 ms for a zoom's answers. The gaps of 30 candidates, 93 million values,
-come from a chart that the housekeeping worker has stored; here the benchmark stores it. MLflow's
-SQLite store is filled with the same losses past its API, which would take many minutes; it is read as its own charts read it.
+chart; 60 ms for a zoom's answers. The time from the request for the page to its first chart is printed without a limit: it is mostly the
+browser's start, layout and paint (decision 0096). The gaps of 30 candidates, 93 million values, come from a chart that the housekeeping
+worker has stored; here the benchmark stores it. MLflow's SQLite store is filled with the same losses past its API, which would take many
+minutes; it is read as its own charts read it.
 """
 
 import argparse
@@ -39,7 +40,7 @@ from training.spec import Arm
 STEPS = 1_000_000
 # A half, a tenth, and few enough that every step is sent.
 ZOOMS = {"500,000 steps": (250_000, 749_999), "100,000 steps": (400_000, 499_999), "20,000 steps, raw": (480_000, 499_999)}
-VIEWS, BYTES, FIRST_CHART_MS, ZOOM_MS = 3, 300_000, 300, 60
+VIEWS, BYTES, FIRST_CHART_MS, ZOOM_MS = 6, 300_000, 300, 60
 CANDIDATES, RUNS, MANY_BYTES = 30, 3, 350_000
 MANY = f", {CANDIDATES} candidates x {RUNS} runs"
 _FLAGS = ["--no-sandbox", "--disable-gpu"]
@@ -234,8 +235,8 @@ def main() -> int:
                 report(f"one view of the job page, all of its charts{what}", received <= limit, words)
                 report(f"first chart after the first data{what}", first <= FIRST_CHART_MS, f"{first:.0f} ms (limit {FIRST_CHART_MS})")
                 opened = [one.opened for one in measured]
-                words = f"{opened[0]:.0f} ms the first time, {min(opened[1:]):.0f} ms later (limit {FIRST_CHART_MS})"
-                report(f"first chart after the request for the page{what}", min(opened) <= FIRST_CHART_MS, words)
+                words = f"{opened[0]:.0f} ms the first time, {min(opened[1:]):.0f} to {max(opened[1:]):.0f} ms later"
+                print(f"first chart after the request for the page{what}: {words}", flush=True)
             with httpx2.Client(base_url=f"{address}/api/v1", headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
                 ours, live = zooms(http, job), zooms(http, training)
         for by_range, which in ((ours, ""), (live, ", while it trains")):

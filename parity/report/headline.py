@@ -43,7 +43,7 @@ def next_step(document: VerdictDocument) -> str:
     """The next step in a few words for a table; "" where none is needed. The advice has the whole of it."""
     advice = document["advice"]
     runs = [
-        count(added, f"{name} run")
+        (added, name)
         for added, name in (
             (advice["add_baseline_runs"], baseline_name(document)),
             (advice["add_candidate_runs"], candidate_name(document)),
@@ -52,8 +52,8 @@ def next_step(document: VerdictDocument) -> str:
     ]
     shared = document.get("multiplicity")
     if runs:
-        more = " and ".join(runs)
-        return f"add {more}" if shared is None or shared["look"] < shared["looks"] else f"a new question with {more} more"
+        more = " and ".join(f"{count(added, 'more run', 'more runs')} of {name}" for added, name in runs)
+        return f"add {more}" if shared is None or shared["look"] < shared["looks"] else f"ask a new question with {more}"
     sentences = advice["sentences"]
     if not sentences:
         return "" if document["verdict"] == "pass" else "see the reasons"

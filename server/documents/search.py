@@ -20,7 +20,6 @@ from server.searches.steps import job_of_policy
 
 _SHOWN = 200  # policies of a document, the fastest first
 _TWO_SIGMA = 1.96
-_BY_THE_GAP = (None, "WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN")  # the interval says it all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +193,7 @@ def _outcome(step: SearchStep, results: Sequence[Result]) -> str:
     words = [verdict.outcome if verdict.outcome == "pass" or verdict.code is None else f"{verdict.outcome}, {verdict.code}"]
     if verdict.gap is not None and verdict.ci_low is not None and verdict.ci_high is not None:
         words.append(f"gap {signed(verdict.gap, 4)} nats ({interval_words(verdict.ci_low, verdict.ci_high, 4)})")
-    if verdict.code not in _BY_THE_GAP:
+    if verdict.outcome != "pass":
         words.append(json.loads(verdict.document)["reasons"][0]["sentence"])
     return ": ".join(words)
 

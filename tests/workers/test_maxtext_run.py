@@ -19,6 +19,7 @@ from server.jobs.cancel import cancel_job
 from training.environment.maxtext_options import MaxTextOptions
 from training.spec import Arm, Data, Model, Noise, Schedule
 from workers import lease, supervisor, training_process
+from workers.protocol import TrainRequest
 from workers.slots import Slot, environment
 
 PLAYER = Path(__file__).parents[1] / "training" / "engines" / "play_maxtext.py"
@@ -158,9 +159,17 @@ def test_maxtext_does_not_outlive_its_training_process(playing, settings, databa
     playing("hangs:10")
     with database.write() as session:
         held = lease.claim(session, make_worker(), settings.lease_seconds)
-    place = {"folder": str(tmp_path / "run"), "seconds": 60.0, "resume_at_most": 0}
-    run = {"spec": asdict(held.spec), "steps": held.steps}
-    request = {"core": None, **run, "checkpoints": place, "silence_seconds": 60.0, "artifacts": str(tmp_path)}
+    request: TrainRequest = {
+        "core": None,
+        "spec": asdict(held.spec),
+        "steps": held.steps,
+        "checkpoints": {"folder": str(tmp_path / "run"), "seconds": 60.0, "keep": [], "resume_at_most": 0},
+        "fork": None,
+        "analysis": None,
+        "silence_seconds": 60.0,
+        "artifacts": str(tmp_path),
+        "profile_steps": 0,
+    }
     with training_process.started(settings, request, environment(settings, Slot()), tmp_path / "log") as process:
         _wait(players)
         os.kill(players()[0].ppid(), signal.SIGKILL)

@@ -134,8 +134,8 @@ def others(database, recorded, many_judged):
     measured(database, analyses[1], {"0.down.wgrad": 0.02}, most=10)
     conclude(database, analyses[0])
     searches = []
-    for _ in range(2):
-        base = make_base(database)
+    for question in ("", "another"):
+        base = make_base(database, criteria={"margin": "1.0%", "question": question})
         with database.write() as session:
             searches.append(submit_search(session, base, Wish(pairs=4)).id)
     play(database, searches[0])

@@ -1,15 +1,15 @@
 /**
  * Open pages in Firefox or Chromium over WebDriver BiDi and print what each one says, as JSON.
  *
- * node open_pages.mjs firefox /usr/bin/firefox-esr http://127.0.0.1:8321/jobs ...
+ * node open_pages.mjs firefox /usr/bin/firefox-esr dark 390 http://127.0.0.1:8321/jobs ...
  *
- * For each address: console errors and uncaught exceptions, the heading, the notes of the charts, and what they read out for the
- * first place to which the arrow key moves.
+ * For each address: console errors and uncaught exceptions, the heading, the notes of the charts, what they read out for the
+ * first place to which the arrow key moves, and whether the page scrolls sideways; and the colour scheme that the browser reports.
  */
 import puppeteer from "puppeteer-core";
 
 const PATIENCE = 120_000; // ms; a busy machine starts a browser in half a minute
-const [browserName, executablePath, ...addresses] = process.argv.slice(2);
+const [browserName, executablePath, scheme, width, ...addresses] = process.argv.slice(2);
 
 /** What the charts of a page say, after each of them was scrolled into view and has loaded. */
 async function read(page) {
@@ -29,12 +29,20 @@ async function read(page) {
   return page.evaluate(() => {
     const texts = (selector) =>
       [...document.querySelectorAll(selector)].filter((element) => element.checkVisibility()).map((element) => element.textContent.replace(/\s+/g, " ").trim());
-    return { heading: texts("h1"), notes: texts("figure .note"), readouts: texts("figure .readout, figure .tip") };
+    return {
+      heading: texts("h1"),
+      notes: texts("figure .note"),
+      readouts: texts("figure .readout, figure .tip"),
+      sideways: document.documentElement.scrollWidth > innerWidth,
+      scheme: matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light",
+    };
   });
 }
 
-const args = browserName === "chrome" ? ["--no-sandbox", "--disable-gpu"] : [];
-const options = { browser: browserName, executablePath, args, protocol: "webDriverBiDi", headless: true, timeout: PATIENCE, protocolTimeout: PATIENCE };
+const isDark = scheme === "dark";
+const args = browserName === "chrome" ? ["--no-sandbox", "--disable-gpu", `--blink-settings=preferredColorScheme=${isDark ? 0 : 1}`] : [];
+const extraPrefsFirefox = { "layout.css.prefers-color-scheme.content-override": isDark ? 0 : 1 };
+const options = { browser: browserName, executablePath, args, extraPrefsFirefox, protocol: "webDriverBiDi", headless: true, timeout: PATIENCE, protocolTimeout: PATIENCE };
 const browser = await puppeteer.launch(options);
 try {
   const pages = [];
@@ -43,7 +51,7 @@ try {
     const problems = [];
     page.on("console", (message) => ["error", "warn"].includes(message.type()) && problems.push(message.text()));
     page.on("pageerror", (error) => problems.push(String(error)));
-    await page.setViewport({ width: 1440, height: 900 });
+    await page.setViewport({ width: Number(width), height: 900 });
     await page.goto(address, { waitUntil: "load", timeout: PATIENCE });
     pages.push({ address, ...(await read(page)), problems });
     await page.close();
