@@ -2,6 +2,7 @@
 
     taskset -c 1 nice -n 19 python -m experiments.why run       # the cases that why.jsonl does not hold yet; stop it at will
     taskset -c 1 nice -n 19 python -m experiments.why truth     # more forks: what the named units really leave unexplained
+    taskset -c 1 nice -n 19 python -m experiments.why recipes   # 20 analyses of nvfp4 against fp8, each with its truth by more forks
     python -m experiments.why list                              # what is on record
     python -m experiments.why table                             # the tables of docs/why.md
 
@@ -9,9 +10,10 @@ Baseline and candidate are nvfp4 in the MLP. The candidate has `nan: hardware` i
 are suspects; in a planted case some of them have a fault (`experiments.why_faults`), in a healthy case none. Three runs of the baseline
 keep their checkpoints, and `workers.analyses.measure.analyse`, the code of a worker, takes the candidate apart there. Each case has a seed
 and a checkpoint of its own, so that no two cases share the random numbers of a fork; a planted and a healthy case share both, and the
-forks of the baseline. A fault that three pairs of full runs do not show is not analysed. Measurements in progress lie in build/why, and
-each answer is one line of why.jsonl. The lines with forks at 360 and the answers without `noise_forks` are those of earlier versions of
-this experiment (decisions 0093 and 0100); they are not counted.
+forks of the baseline. A fault that three pairs of full runs do not show is not analysed. With really different recipes every GEMM may
+cost something and nobody knows which: those cases only check the interval of what the named units leave unexplained. Measurements in
+progress lie in build/why, and each answer is one line of why.jsonl. The lines with forks at 360 and the answers without `noise_forks` are
+those of earlier versions of this experiment (decisions 0093 and 0100); they are not counted.
 
 The assumption that can fail: one model of 0.1 million parameters and 400 steps, in which one fault is added to equal arithmetic. Real
 recipes differ everywhere at once.
@@ -54,8 +56,16 @@ WORK = Path(__file__).parents[1] / "build" / "why"
 DATA = Data(batch_size=4, sequence_length=64)
 MODEL = Model(d_model=64, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=192)
 STEPS, FORKS_AT, FORK_STEPS, PARENTS, SEEDS = 400, tuple(range(220, 301, 10)), 60, 3, 7
-CASES_OF_A_KIND = SEEDS * len(FORKS_AT)  # planted, and as many healthy ones
+ROUND = SEEDS * len(FORKS_AT)  # planted cases, and as many healthy ones
+ROUNDS = 2  # the second has other seeds, and only the faults that the full runs of the first showed
 SETTINGS = f"0.1M x {STEPS}, {DATA.batch_size} x {DATA.sequence_length} tokens, {PARENTS} parents, forks of {FORK_STEPS}"
+RECIPES, RECIPE_CASES = "nvfp4 against fp8_current", 20
+RECIPE_SETTINGS = f"{SETTINGS}, {RECIPES}"
+# Baseline and candidate.
+ARMS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    SETTINGS: ({"recipe": "nvfp4"}, {"recipe": "nvfp4", "switches": MARK}),
+    RECIPE_SETTINGS: ({"recipe": "fp8_current"}, {"recipe": "nvfp4"}),
+}
 _LATE = 0.8  # the late window of a full run starts here, as a share of its steps
 _TRUTH_DRAWS, _FIRST_TRUTH_DRAW = 8, 100_000
 _LAYERS = tuple(f"{block}.{projection}" for block in range(MODEL.n_layers) for projection in ("gate", "up", "down"))
@@ -99,29 +109,33 @@ PLANTS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "no rotation": [units_of(_LAYERS, "wgrad"), units_of(["1.down"], "wgrad")],
     "1D weights": [units_of(_LAYERS, "fprop", "dgrad"), units_of(["0.down"], "fprop", "dgrad")],
 }
+_VISIBLE = ("clipped blocks", "zeroed gradient", "stale amax", "scale order")
 TRIES = 2  # seeds without a visible effect after which a place is left out
 
 
 def cases() -> Iterator[Case]:
     """Planted and healthy cases in turn, so that every kind has some early."""
-    kinds = list(PLANTS)
-    for number in range(CASES_OF_A_KIND):
-        kind, places = kinds[number % len(kinds)], PLANTS[kinds[number % len(kinds)]]
-        seed, step = number % SEEDS, FORKS_AT[(number // SEEDS) % len(FORKS_AT)]
+    for number in range(ROUNDS * ROUND):
+        own_round, place = divmod(number, ROUND)
+        kinds = list(PLANTS) if own_round == 0 else list(_VISIBLE)
+        kind, places = kinds[place % len(kinds)], PLANTS[kinds[place % len(kinds)]]
+        seed, step = SEEDS * own_round + place % SEEDS, FORKS_AT[place // SEEDS]
         yield Case(kind="healthy", units=(), seed=seed, step=step)
-        yield Case(kind=kind, units=places[(number // len(kinds)) % len(places)], seed=seed, step=step)
+        yield Case(kind=kind, units=places[(place // len(kinds)) % len(places)], seed=seed, step=step)
 
 
 class Bench:
     """The runs, their checkpoints, and the record."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: str) -> None:
+        self._arms: tuple[dict[str, Any], dict[str, Any]] = ARMS[settings]
+        self._folder = WORK / ("parents" if settings == SETTINGS else RECIPES)
         self._corpus = data.load(DATA)
         self._fast = describe().fast_bf16
-        self._lines = list(records())
+        self._lines = list(records(settings))
         facts = trainer_facts({})
-        self._about = {"settings": SETTINGS, "code": facts["code_sha256"][:12], "device": describe().device_class}
-        self._measured = subject(_spec(0, 0, marked=True), _spec(0, 0), FORKS_AT[0], FORK_STEPS)
+        self._about = {"settings": settings, "code": facts["code_sha256"][:12], "device": describe().device_class}
+        self._measured = subject(self._candidate(0), self._spec(0, 0), FORKS_AT[0], FORK_STEPS)
         own, off = self._measured.own, self._measured.off
         taken = 1 + int(max(own.max(), off.max()))
         self._model = menu_decoder(MODEL, self._measured.arithmetics[:taken], [own, off], fast_bf16=self._fast)
@@ -155,18 +169,18 @@ class Bench:
             self._baseline(case.seed, replicate)
             about = {"seed": case.seed, "replicate": replicate, "fault": case.kind, "units": list(case.units)}
             if case.units and self._find("run", **about) is None:
-                run = Run(_spec(case.seed, replicate), self._corpus, fast_bf16=self._fast)
+                run = Run(self._spec(case.seed, replicate), self._corpus, fast_bf16=self._fast)
                 losses = forked(self._model, run, _with(run.state, case), self._measured.own, 0, STEPS).losses
                 self._write("run", **about, late_mean=_late(losses))
 
     def _baseline(self, seed: int, replicate: int) -> None:
         """A run of the baseline, with its checkpoints on disk."""
-        folder = _folder(seed, replicate)
+        folder = self._folder / f"{seed}-{replicate}"
         about = {"seed": seed, "replicate": replicate, "fault": "healthy", "units": []}
         has_states = folder.exists() and kept_steps(folder) == list(FORKS_AT)
         if has_states and self._find("run", **about):
             return
-        spec = _spec(seed, replicate)
+        spec = self._spec(seed, replicate)
         run = Run(spec, self._corpus, fast_bf16=self._fast)
         writer = Checkpoints(Checkpointing(folder=folder, keep=FORKS_AT), identity(spec, self._corpus))
         state, losses, first = run.state, [], 0
@@ -184,11 +198,11 @@ class Bench:
         """The parents of a case: the baseline's checkpoints with the fault in their unused scales."""
         parents = []
         for replicate in range(PARENTS):
-            spec, folder = _spec(case.seed, replicate), WORK / "planted" / str(replicate)
+            spec, folder = self._spec(case.seed, replicate), WORK / "planted" / case.kind / str(replicate)
             like = Run(spec, self._corpus, fast_bf16=self._fast).state
             own = identity(spec, self._corpus)
             writer = Checkpoints(Checkpointing(folder=folder, keep=(case.step,)), own)
-            writer.save(case.step, _with(read_kept(_folder(case.seed, replicate), case.step, own, like), case))
+            writer.save(case.step, _with(read_kept(self._folder / f"{case.seed}-{replicate}", case.step, own, like), case))
             writer.close()
             parents.append((spec, folder))
         return parents
@@ -222,11 +236,11 @@ class Bench:
                 {
                     "setup": setup.document(),
                     "parents": parents,
-                    "baseline": _spec(case.seed, 0),  # type: ignore[typeddict-item]  (`read` takes it as it is)
+                    "baseline": self._spec(case.seed, 0),  # type: ignore[typeddict-item]  (`read` takes it as it is)
                     "policies": None,
                     "results": results,
                 },
-                _spec(case.seed, 0, marked=True),
+                self._candidate(case.seed),
                 lambda spec: spec,
                 keep,
             )
@@ -251,7 +265,7 @@ class Bench:
 
     def _truth(self, case: Case, named: Sequence[str], clusters: Sequence[Sequence[str]]) -> None:
         """The same sum of arms as the answer's, from forks that the answer has not seen."""
-        program = Program(self._plant(case), _spec(case.seed, 0, marked=True), _spec(case.seed, 0), case.step, FORK_STEPS, self._corpus)
+        program = Program(self._plant(case), self._candidate(case.seed), self._spec(case.seed, 0), case.step, FORK_STEPS, self._corpus)
         everything = [unit.name for unit in self._measured.units]
         if set(named) == set(everything):
             return
@@ -266,6 +280,36 @@ class Bench:
             variance += weight**2 * float(forks.var(axis=1, ddof=1).mean()) / forks.size
         self._write("truth", case=case.name, unexplained=value, se=variance**0.5)
 
+    def recipes(self) -> None:
+        """Analyses of really different recipes, and what their named units really leave."""
+        for number in range(RECIPE_CASES):
+            case = Case(kind=RECIPES, units=(), seed=number % SEEDS, step=FORKS_AT[number // SEEDS])
+            line = self._find("answer", case=case.name)
+            if line is None:
+                for replicate in range(PARENTS):
+                    self._baseline(case.seed, replicate)
+                self._analyse(case)
+                line = self._find("answer", case=case.name)
+            if line and line["named"] and self._find("truth", case=case.name) is None:
+                self._truth(case, sorted(unit for cluster in line["named"] for unit in cluster), line["named"])
+
+    def _candidate(self, seed: int) -> RunSpec:
+        return self._spec(seed, 0, candidate=True)
+
+    def _spec(self, seed: int, replicate: int, *, candidate: bool = False) -> RunSpec:
+        """A run of the baseline, or of the candidate."""
+        return RunSpec(
+            engine="emulated",
+            model=MODEL,
+            data=DATA,
+            schedule=Schedule(steps=STEPS, learning_rate=4e-3),
+            layer_policy="mlp_only",
+            seed=seed,
+            replicate=replicate,
+            devices=1,
+            **self._arms[candidate],
+        )
+
     def _find(self, kind: str, **values: Any) -> Mapping[str, Any] | None:
         wanted = {"kind": kind, **values}
         return next((line for line in self._lines if all(line.get(name) == value for name, value in wanted.items())), None)
@@ -279,23 +323,6 @@ class Bench:
         sys.stdout.flush()
 
 
-def _spec(seed: int, replicate: int, *, marked: bool = False) -> RunSpec:
-    """A run of the baseline, or of the candidate."""
-    given: dict[str, Any] = {"switches": MARK} if marked else {}
-    return RunSpec(
-        recipe="nvfp4",
-        engine="emulated",
-        model=MODEL,
-        data=DATA,
-        schedule=Schedule(steps=STEPS, learning_rate=4e-3),
-        layer_policy="mlp_only",
-        seed=seed,
-        replicate=replicate,
-        devices=1,
-        **given,
-    )
-
-
 def _with(state: State, case: Case) -> State:
     """The state with the fault of a case in its scales."""
     scale = state.scales.scale
@@ -304,10 +331,6 @@ def _with(state: State, case: Case) -> State:
 
 def _late(losses: np.ndarray[Any, Any]) -> float:
     return float(losses[int(_LATE * STEPS) :].mean())
-
-
-def _folder(seed: int, replicate: int) -> Path:
-    return WORK / "parents" / f"{seed}-{replicate}"
 
 
 def _journal(case: Case) -> Path:
@@ -322,27 +345,27 @@ def _measurements(case: Case) -> list[tuple[str, Any]]:
     return [(key, value) for key, value in map(json.loads, path.read_text().splitlines())] if path.exists() else []
 
 
-def records() -> Iterator[Mapping[str, Any]]:
-    """The lines of these settings, and the answers with today's number of noise forks."""
+def records(settings: str = SETTINGS) -> Iterator[Mapping[str, Any]]:
+    """The lines of these settings, with the answers with today's number of noise forks."""
     if RECORD.exists():
         lines = map(json.loads, RECORD.read_text().splitlines())
-        own = (line for line in lines if line["settings"] == SETTINGS)
+        own = (line for line in lines if line["settings"] == settings)
         yield from (line for line in own if line["kind"] != "answer" or line.get("noise_forks") == NOISE_FORKS)
 
 
 def main() -> int:
     """Compute, or print what is on record."""
     parser = argparse.ArgumentParser(description="Attribution of planted faults.")
-    parser.add_argument("what", choices=["run", "truth", "list", "table"])
+    parser.add_argument("what", choices=["run", "truth", "recipes", "list", "table"])
     what = parser.parse_args().what
     if what in ("list", "table"):
         lines = list(records())
-        shown = table(lines) if what == "table" else (line.get("case", str(line)) for line in lines)
+        shown = table(lines, list(records(RECIPE_SETTINGS))) if what == "table" else (line.get("case", str(line)) for line in lines)
         sys.stdout.write("\n".join(shown) + "\n")
         return 0
     jax.config.update("jax_compilation_cache_dir", str(WORK / "compiled"))
     with planted():
-        getattr(Bench(), what)()
+        getattr(Bench(RECIPE_SETTINGS if what == "recipes" else SETTINGS), what)()
     return 0
 
 

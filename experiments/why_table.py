@@ -27,8 +27,8 @@ Line = Mapping[str, Any]
 _Z = 1.96
 
 
-def table(lines: Sequence[Line]) -> Iterator[str]:
-    """Lines of Markdown."""
+def table(lines: Sequence[Line], of_recipes: Sequence[Line]) -> Iterator[str]:
+    """Lines of Markdown, from the planted and healthy cases and from those of really different recipes."""
     effects = full_effects(lines)
     answers = [line for line in lines if line["kind"] == "answer"]
     yield from _effect_rows(effects)
@@ -38,6 +38,7 @@ def table(lines: Sequence[Line]) -> Iterator[str]:
     yield from _naming_rows(counted, planted, answers)
     yield ""
     yield from _other_rows(counted, answers, lines)
+    yield from _recipe_rows(of_recipes)
 
 
 def full_effects(lines: Sequence[Line]) -> Mapping[Any, Estimate]:
@@ -73,7 +74,7 @@ def outcome(line: Line) -> str:
 def covers(line: Line, truths: Mapping[str, Line]) -> bool | None:
     """Whether the interval of the unexplained part contains the truth; None if there is none."""
     named = {unit for cluster in line["named"] for unit in cluster}
-    truth = {"unexplained": 0.0, "se": 0.0} if set(line["units"]) <= named else truths.get(line["case"])
+    truth = {"unexplained": 0.0, "se": 0.0} if line["units"] and set(line["units"]) <= named else truths.get(line["case"])
     if not named or truth is None or line["unexplained"] is None:
         return None
     own = line["unexplained"]
@@ -158,5 +159,22 @@ def _other_rows(counted: Sequence[Line], answers: Sequence[Line], lines: Sequenc
     for what, own_lines in (("planted", counted), ("healthy", healthy)):
         if own_lines:
             steps = [line["steps_spent"] for line in own_lines]
-            words = f"{np.median(steps):,.0f} ({min(steps):,.0f} to {max(steps):,.0f})"
-            yield f"| cost in steps of training, {what}: median (least to most) | {words} |"
+            yield f"| cost in steps of training, {what}: median (least to most) | {_span(steps, ',.0f')} |"
+
+
+def _recipe_rows(lines: Sequence[Line]) -> Iterator[str]:
+    answers = [line for line in lines if line["kind"] == "answer"]
+    truths = {line["case"]: line for line in lines if line["kind"] == "truth"}
+    hits = [hit for hit in (covers(line, truths) for line in answers) if hit is not None]
+    if not hits:
+        return
+    yield f"| really different recipes: a unit is named | {share(sum(bool(line['named']) for line in answers), len(answers))} |"
+    yield f"| really different recipes: the interval of the unexplained part covers that of further forks | {share(sum(hits), len(hits))} |"
+    shares = [line["unexplained"]["value"] / line["effect"]["value"] for line in answers if line["named"]]
+    yield f"| really different recipes: unexplained, as a share of the effect: median (least to most) | {_span(shares, '.0%')} |"
+    steps = [line["steps_spent"] for line in answers]
+    yield f"| really different recipes: cost in steps of training: median (least to most) | {_span(steps, ',.0f')} |"
+
+
+def _span(values: Sequence[float], form: str) -> str:
+    return f"{np.median(values):{form}} ({min(values):{form}} to {max(values):{form}})".replace("%", " %")

@@ -57,7 +57,7 @@ def test_a_fault_changes_the_operands_of_its_gemm_alone(kind):
 def test_every_case_has_random_numbers_of_its_own():
     for is_planted in (False, True):
         places = [(case.seed, case.step) for case in why.cases() if bool(case.units) == is_planted]
-        assert len(places) == len(set(places)) == why.CASES_OF_A_KIND
+        assert len(places) == len(set(places)) == why.ROUNDS * why.ROUND
 
 
 def lines():
@@ -89,7 +89,7 @@ def test_only_faults_that_full_runs_show_are_counted():
     seen = {fault: why_table.is_seen(effect) for fault, effect in effects.items()}
     assert seen == {("stale amax", ("a",), 0): True, ("mxfp4", ("b", "c"), 0): False}
     answers = [answered("stale amax", ["a"], [["a"]]), answered("mxfp4", ["b", "c"], []), answered("healthy", [], [])]
-    rows = [*why_table.table([*lines(), *answers])]
+    rows = [*why_table.table([*lines(), *answers], [])]
     assert "| stale amax | 1 | 1 | 1 | 0 | 0 | 0 | 1 | 0 |" in rows
     assert "| mxfp4 | 1 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |" in rows
     assert any(row.startswith("| healthy cases in which a unit is named | 0 of 1 ") for row in rows)
@@ -110,3 +110,10 @@ def test_the_unexplained_part_is_0_only_where_every_planted_unit_is_named():
     assert why_table.covers(part, truths) is True
     assert why_table.covers(part, {}) is None
     assert why_table.covers(answered("mxfp4", ["a"], []), truths) is None
+
+
+def test_of_really_different_recipes_the_truth_is_that_of_further_forks():
+    line = answered("nvfp4 against fp8_current", [], [["a"]], 0.02)
+    assert why_table.covers(line, {}) is None
+    assert why_table.covers(line, {line["case"]: {"unexplained": 0.0, "se": 0.001}}) is False
+    assert why_table.covers(line, {line["case"]: {"unexplained": 0.028, "se": 0.001}}) is True
