@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -97,6 +98,9 @@ def _answers(url: str) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "both_databases: run on SQLite and on PostgreSQL")
     config.addinivalue_line("markers", "postgresql: run on PostgreSQL only")
+    # What a shell starts in the background ignores SIGINT, and so would every server that a test means to stop with it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):  # not a worker of xdist: those, and all processes that tests start, inherit the folder
         _share_compiled_programs(config)
 
