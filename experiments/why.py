@@ -1,7 +1,7 @@
 """Does an analysis name the unit in which a fault was planted, and nothing where there is none?
 
     taskset -c 1 nice -n 19 python -m experiments.why run       # the cases that why.jsonl does not hold yet; stop it at will
-    taskset -c 1 nice -n 19 python -m experiments.why truth     # more forks: what the named units really leave unexplained
+    taskset -c 1 nice -n 19 python -m experiments.why larger    # the same with a model of 0.4 million parameters in three blocks
     taskset -c 1 nice -n 19 python -m experiments.why recipes   # 20 analyses of nvfp4 against fp8, each with its truth by more forks
     python -m experiments.why list                              # what is on record
     python -m experiments.why table                             # the tables of docs/why.md
@@ -12,10 +12,10 @@ keep their checkpoints, and `workers.analyses.measure.analyse`, the code of a wo
 and a checkpoint of its own, so that no two cases share the random numbers of a fork; a planted and a healthy case share both, and the
 forks of the baseline. A fault that three pairs of full runs do not show is not analysed. With really different recipes every GEMM may
 cost something and nobody knows which: those cases only check the interval of what the named units leave unexplained. Measurements in
-progress lie in build/why, and each answer is one line of why.jsonl. The lines with forks at 360 and the answers without `noise_forks` are
-those of earlier versions of this experiment (decisions 0093 and 0100); they are not counted.
+progress lie in build/why, and each answer is one line of why.jsonl. The lines with forks at 360 and the answers without `looks` are
+those of earlier versions of this experiment (decisions 0093, 0100 and 0102); they are not counted.
 
-The assumption that can fail: one model of 0.1 million parameters and 400 steps, in which one fault is added to equal arithmetic. Real
+The assumption that can fail: models of 0.1 and 0.4 million parameters and 400 steps, in which one fault is added to equal arithmetic. Real
 recipes differ everywhere at once.
 """
 
@@ -37,7 +37,8 @@ import numpy as np
 from experiments.why_faults import MARK, codes, planted
 from experiments.why_table import full_effects, is_seen, table
 from parity.why.answer import answer
-from parity.why.setup import NOISE_FORKS, Setup, make_setup
+from parity.why.halving import LOOKS
+from parity.why.setup import Setup, make_setup
 from training.device import describe
 from training.provenance import trainer_facts
 from training.spec import Data, Model, RunSpec, Schedule
@@ -54,21 +55,54 @@ from workers.analyses.measure import analyse
 RECORD = Path(__file__).with_suffix(".jsonl")
 WORK = Path(__file__).parents[1] / "build" / "why"
 DATA = Data(batch_size=4, sequence_length=64)
-MODEL = Model(d_model=64, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=192)
 STEPS, FORKS_AT, FORK_STEPS, PARENTS, SEEDS = 400, tuple(range(220, 301, 10)), 60, 3, 7
 ROUND = SEEDS * len(FORKS_AT)  # planted cases, and as many healthy ones
 ROUNDS = 2  # the second has other seeds, and only the faults that the full runs of the first showed
-SETTINGS = f"0.1M x {STEPS}, {DATA.batch_size} x {DATA.sequence_length} tokens, {PARENTS} parents, forks of {FORK_STEPS}"
-RECIPES, RECIPE_CASES = "nvfp4 against fp8_current", 20
-RECIPE_SETTINGS = f"{SETTINGS}, {RECIPES}"
-# Baseline and candidate.
-ARMS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    SETTINGS: ({"recipe": "nvfp4"}, {"recipe": "nvfp4", "switches": MARK}),
-    RECIPE_SETTINGS: ({"recipe": "fp8_current"}, {"recipe": "nvfp4"}),
-}
+RECIPE_CASES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What is compared: a model, and the arithmetic of baseline and candidate. `folder` keeps the runs of the baseline."""
+
+    settings: str
+    model: Model
+    baseline: Mapping[str, Any]
+    candidate: Mapping[str, Any]
+    folder: str
+
+
+_SMALL = Model(d_model=64, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=192)
+_SIZES = f"{DATA.batch_size} x {DATA.sequence_length} tokens, {PARENTS} parents, forks of {FORK_STEPS}"
+PLANTED = Trial(
+    settings=f"0.1M x {STEPS}, {_SIZES}",
+    model=_SMALL,
+    baseline={"recipe": "nvfp4"},
+    candidate={"recipe": "nvfp4", "switches": MARK},
+    folder="parents",
+)
+LARGER = replace(
+    PLANTED,
+    settings=f"0.4M x {STEPS}, {_SIZES}",
+    model=Model(d_model=96, n_layers=3, n_heads=3, n_kv_heads=1, d_ff=288),
+    folder="larger",
+)
+RECIPES = Trial(
+    settings=f"0.1M x {STEPS}, {_SIZES}, nvfp4 against fp8_current",
+    model=_SMALL,
+    baseline={"recipe": "fp8_current"},
+    candidate={"recipe": "nvfp4"},
+    folder="nvfp4 against fp8_current",
+)
 _LATE = 0.8  # the late window of a full run starts here, as a share of its steps
 _TRUTH_DRAWS, _FIRST_TRUTH_DRAW = 8, 100_000
-_LAYERS = tuple(f"{block}.{projection}" for block in range(MODEL.n_layers) for projection in ("gate", "up", "down"))
+
+
+def _layers(model: Model) -> tuple[str, ...]:
+    return tuple(f"{block}.{projection}" for block in range(model.n_layers) for projection in ("gate", "up", "down"))
+
+
+_LAYERS = _layers(_SMALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,36 +147,51 @@ _VISIBLE = ("clipped blocks", "zeroed gradient", "stale amax", "scale order")
 TRIES = 2  # seeds without a visible effect after which a place is left out
 
 
-def cases() -> Iterator[Case]:
+def cases(trial: Trial) -> Iterator[Case]:
     """Planted and healthy cases in turn, so that every kind has some early."""
+    for case in _larger_cases() if trial is LARGER else _small_cases():
+        yield replace(case, kind="healthy", units=())
+        yield case
+
+
+def _small_cases() -> Iterator[Case]:
     for number in range(ROUNDS * ROUND):
         own_round, place = divmod(number, ROUND)
         kinds = list(PLANTS) if own_round == 0 else list(_VISIBLE)
         kind, places = kinds[place % len(kinds)], PLANTS[kinds[place % len(kinds)]]
         seed, step = SEEDS * own_round + place % SEEDS, FORKS_AT[place // SEEDS]
-        yield Case(kind="healthy", units=(), seed=seed, step=step)
         yield Case(kind=kind, units=places[(place // len(kinds)) % len(places)], seed=seed, step=step)
+
+
+def _larger_cases() -> Iterator[Case]:
+    """Visible faults of one GEMM in every layer, with seeds that the smaller model does not have."""
+    layers = _layers(LARGER.model)
+    for number in range(len(_VISIBLE) * len(layers)):
+        kind = _VISIBLE[number % len(_VISIBLE)]
+        layer = layers[(number // len(_VISIBLE) * 4 + number % len(_VISIBLE)) % len(layers)]  # 4 and 9 have no common factor
+        gemm = "dgrad" if kind == "zeroed gradient" else "fprop"
+        yield Case(kind=kind, units=(f"{layer}.{gemm}",), seed=SEEDS * ROUNDS + number % SEEDS, step=FORKS_AT[number // SEEDS])
 
 
 class Bench:
     """The runs, their checkpoints, and the record."""
 
-    def __init__(self, settings: str) -> None:
-        self._arms: tuple[dict[str, Any], dict[str, Any]] = ARMS[settings]
-        self._folder = WORK / ("parents" if settings == SETTINGS else RECIPES)
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+        self._folder = WORK / trial.folder
         self._corpus = data.load(DATA)
         self._fast = describe().fast_bf16
-        self._lines = list(records(settings))
+        self._lines = list(records(trial))
         facts = trainer_facts({})
-        self._about = {"settings": settings, "code": facts["code_sha256"][:12], "device": describe().device_class}
+        self._about = {"settings": trial.settings, "code": facts["code_sha256"][:12], "device": describe().device_class}
         self._measured = subject(self._candidate(0), self._spec(0, 0), FORKS_AT[0], FORK_STEPS)
         own, off = self._measured.own, self._measured.off
         taken = 1 + int(max(own.max(), off.max()))
-        self._model = menu_decoder(MODEL, self._measured.arithmetics[:taken], [own, off], fast_bf16=self._fast)
+        self._model = menu_decoder(trial.model, self._measured.arithmetics[:taken], [own, off], fast_bf16=self._fast)
 
     def run(self) -> None:
         """Every case that has no answer yet; a fault that the full runs do not show is not analysed."""
-        for case in cases():
+        for case in cases(self._trial):
             if self._find("answer", case=case.name) is None and not self._is_hopeless(case):
                 self._full_runs(case)
                 if not case.units or self._is_seen(case, case.seed):
@@ -155,14 +204,6 @@ class Bench:
         """Whether full runs of other seeds have not shown this fault, often enough."""
         seeds = {seed for kind, units, seed in full_effects(self._lines) if (kind, units) == (case.kind, case.units)}
         return len(seeds) >= TRIES and not any(self._is_seen(case, seed) for seed in seeds)
-
-    def truth(self) -> None:
-        """Further forks for the cases whose named units leave some of the planted ones."""
-        for case in cases():
-            line = self._find("answer", case=case.name)
-            named = {unit for cluster in line["named"] for unit in cluster} if line else set()
-            if line and named and not set(case.units) <= named and self._find("truth", case=case.name) is None:
-                self._truth(case, sorted(named), line["named"])
 
     def _full_runs(self, case: Case) -> None:
         for replicate in range(PARENTS):
@@ -198,7 +239,7 @@ class Bench:
         """The parents of a case: the baseline's checkpoints with the fault in their unused scales."""
         parents = []
         for replicate in range(PARENTS):
-            spec, folder = self._spec(case.seed, replicate), WORK / "planted" / case.kind / str(replicate)
+            spec, folder = self._spec(case.seed, replicate), WORK / "planted" / self._trial.folder / case.kind / str(replicate)
             like = Run(spec, self._corpus, fast_bf16=self._fast).state
             own = identity(spec, self._corpus)
             writer = Checkpoints(Checkpointing(folder=folder, keep=(case.step,)), own)
@@ -219,12 +260,11 @@ class Bench:
 
     def _analyse(self, case: Case) -> None:
         setup = self._setup(case)
-        results = dict(_measurements(case))
+        results = dict(self._measurements(case))
         if case.units:  # forks of the baseline, which both have
-            twin = _measurements(replace(case, kind="healthy", units=()))
-            shared = f"fork/without {setup.units[0]} to {setup.units[-1]}/"
-            results = {key: value for key, value in twin if key.startswith(shared)} | results
-        with _journal(case).open("a") as journal:
+            twin = self._measurements(replace(case, kind="healthy", units=()))
+            results = {key: value for key, value in twin if key.startswith("fork/without all/")} | results
+        with self._journal(case).open("a") as journal:
 
             def keep(message: Any) -> None:
                 if message["kind"] == "result":
@@ -253,7 +293,7 @@ class Bench:
             units=list(case.units),
             seed=case.seed,
             step=case.step,
-            noise_forks=NOISE_FORKS,
+            looks=LOOKS,
             named=[each["units"] for each in own["named"]],
             estimates=[[each["without"], each["alone"]] for each in own["named"]],
             untested=own["untested"],
@@ -278,12 +318,12 @@ class Bench:
             forks = np.array([[program.fork(choice, parent, first + draw) for draw in range(_TRUTH_DRAWS)] for parent in range(PARENTS)])
             value += weight * float(forks.mean())
             variance += weight**2 * float(forks.var(axis=1, ddof=1).mean()) / forks.size
-        self._write("truth", case=case.name, unexplained=value, se=variance**0.5)
+        self._write("truth", case=case.name, looks=LOOKS, unexplained=value, se=variance**0.5)
 
     def recipes(self) -> None:
         """Analyses of really different recipes, and what their named units really leave."""
         for number in range(RECIPE_CASES):
-            case = Case(kind=RECIPES, units=(), seed=number % SEEDS, step=FORKS_AT[number // SEEDS])
+            case = Case(kind=RECIPES.folder, units=(), seed=number % SEEDS, step=FORKS_AT[number // SEEDS])
             line = self._find("answer", case=case.name)
             if line is None:
                 for replicate in range(PARENTS):
@@ -293,6 +333,16 @@ class Bench:
             if line and line["named"] and self._find("truth", case=case.name) is None:
                 self._truth(case, sorted(unit for cluster in line["named"] for unit in cluster), line["named"])
 
+    def _journal(self, case: Case) -> Path:
+        path = WORK / "measurements" / f"{self._trial.model.n_layers} blocks {case.name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _measurements(self, case: Case) -> list[tuple[str, Any]]:
+        """What a case has measured so far, by key."""
+        path = self._journal(case)
+        return [(key, value) for key, value in map(json.loads, path.read_text().splitlines())] if path.exists() else []
+
     def _candidate(self, seed: int) -> RunSpec:
         return self._spec(seed, 0, candidate=True)
 
@@ -300,14 +350,14 @@ class Bench:
         """A run of the baseline, or of the candidate."""
         return RunSpec(
             engine="emulated",
-            model=MODEL,
+            model=self._trial.model,
             data=DATA,
             schedule=Schedule(steps=STEPS, learning_rate=4e-3),
             layer_policy="mlp_only",
             seed=seed,
             replicate=replicate,
             devices=1,
-            **self._arms[candidate],
+            **(self._trial.candidate if candidate else self._trial.baseline),
         )
 
     def _find(self, kind: str, **values: Any) -> Mapping[str, Any] | None:
@@ -333,39 +383,29 @@ def _late(losses: np.ndarray[Any, Any]) -> float:
     return float(losses[int(_LATE * STEPS) :].mean())
 
 
-def _journal(case: Case) -> Path:
-    path = WORK / "measurements" / f"{case.name}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def _measurements(case: Case) -> list[tuple[str, Any]]:
-    """What a case has measured so far, by key."""
-    path = _journal(case)
-    return [(key, value) for key, value in map(json.loads, path.read_text().splitlines())] if path.exists() else []
-
-
-def records(settings: str = SETTINGS) -> Iterator[Mapping[str, Any]]:
-    """The lines of these settings, with the answers with today's number of noise forks."""
+def records(trial: Trial) -> Iterator[Mapping[str, Any]]:
+    """The lines of a trial, of the answers those of today's method."""
     if RECORD.exists():
         lines = map(json.loads, RECORD.read_text().splitlines())
-        own = (line for line in lines if line["settings"] == settings)
-        yield from (line for line in own if line["kind"] != "answer" or line.get("noise_forks") == NOISE_FORKS)
+        own = (line for line in lines if line["settings"] == trial.settings)
+        yield from (line for line in own if line["kind"] == "run" or line.get("looks") == list(LOOKS))
 
 
 def main() -> int:
     """Compute, or print what is on record."""
     parser = argparse.ArgumentParser(description="Attribution of planted faults.")
-    parser.add_argument("what", choices=["run", "truth", "recipes", "list", "table"])
+    parser.add_argument("what", choices=["run", "larger", "recipes", "list", "table"])
     what = parser.parse_args().what
+    trial = {"larger": LARGER, "recipes": RECIPES}.get(what, PLANTED)
     if what in ("list", "table"):
-        lines = list(records())
-        shown = table(lines, list(records(RECIPE_SETTINGS))) if what == "table" else (line.get("case", str(line)) for line in lines)
+        planted_lines = [line for each in (PLANTED, LARGER) for line in records(each)]
+        shown = table(planted_lines, list(records(RECIPES))) if what == "table" else (line.get("case", str(line)) for line in planted_lines)
         sys.stdout.write("\n".join(shown) + "\n")
         return 0
     jax.config.update("jax_compilation_cache_dir", str(WORK / "compiled"))
     with planted():
-        getattr(Bench(RECIPE_SETTINGS if what == "recipes" else SETTINGS), what)()
+        bench = Bench(trial)
+        bench.recipes() if what == "recipes" else bench.run()
     return 0
 
 

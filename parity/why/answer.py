@@ -35,7 +35,7 @@ class EstimateDocument(TypedDict):
 
 
 class ClusterDocument(TypedDict):
-    """Neighbouring units that were tested together. `adjusted` is the p-value with familywise control."""
+    """Units that were tested together, by falling weight. `adjusted` is the p-value with familywise control."""
 
     units: list[str]
     without: EstimateDocument
@@ -117,12 +117,12 @@ def answer(setup: Setup, results: Results) -> Answer:
     return {
         "complete": not forks.pending and instant is not None and gradients is not None,
         "steps_spent": steps_spent(setup, results),
-        "effect": estimate_document(forks.effects[setup.units].without) if guilt else None,
+        "effect": estimate_document(forks.effects[forks.tree.units].without) if guilt else None,
         "noise": _noise(forks.ends) if forks.ends else None,
         "named": named,
         "tested": tested,
         "untested": [list(each) for each in guilt.untested] if guilt else [],
-        "unexplained": _unexplained(setup, results, guilt, forks.ends) if guilt and forks.ends else None,
+        "unexplained": _unexplained(setup, results, forks),
         "stopped": forks.stopped,
         "instant": instant,
         "gradients": gradients,
@@ -161,11 +161,14 @@ def _noise(ends: Ends) -> NoiseDocument:
     return own
 
 
-def _unexplained(setup: Setup, results: Results, guilt: Guilt, ends: Ends) -> EstimateDocument:
-    if setup.units in guilt.named:  # the smallest guilty cluster is everything: nothing is left
+def _unexplained(setup: Setup, results: Results, forks: Search) -> EstimateDocument | None:
+    if forks.guilt is None or forks.ends is None:
+        return None
+    if forks.tree.units in forks.guilt.named:  # the smallest guilty cluster is everything: nothing is left
         return {"value": 0.0, "low": 0.0, "high": 0.0}
-    arms = [(1.0, ends.between(arm_losses(setup, results, "without", cluster))) for cluster in guilt.named]
-    return estimate_document(contrast([(1.0 - len(arms), ends.on), (-1.0, ends.off), *arms]))
+    losses = (arm_losses(setup, results, forks.tree, "without", cluster, setup.noise_draws) for cluster in forks.guilt.named)
+    arms = [(1.0, forks.ends.between(each)) for each in losses]
+    return estimate_document(contrast([(1.0 - len(arms), forks.ends.on), (-1.0, forks.ends.off), *arms]))
 
 
 def _instant(setup: Setup, results: Results) -> InstantDocument | None:

@@ -1,28 +1,82 @@
 """Which units are guilty? Group tests by halving, with familywise control.
 
-H(C): no unit of the cluster C has an effect. The clusters form a binary tree over the ordered units; its root is all of them.
+H(C): no unit of the cluster C has an effect. The clusters form a binary tree over the units in order of falling weight; its root is all
+of them, and each cluster is cut where its two halves weigh most nearly the same.
 p(C)     = min(1, 2 min(p of `without C`, p of `alone C`)): switched off together, and left on alone
-adjusted = p(C) * units / |C|,  never below that of the cluster above;  C is guilty if it and all clusters above have adjusted <= alpha
+looks    the halves of a cluster are tested with few forks first, and with more of them only if neither is guilty then:
+         p(C) = min over looks of p / share of the look,  with shares that sum to 1 (Bonferroni)
+adjusted = p(C) / weight of C,  never below that of the cluster above;  C is guilty if it and all clusters above have adjusted <= alpha
 
-The chance that any cluster without an effect is named is at most alpha, however the tests depend on each other. A cluster is only tested
-if the one above it is guilty, so few of the tree's clusters need forks. Both directions are tested because opposite effects of two units
-cancel in `without`, and because a unit may harm only where the others are gone.
+The chance that any cluster without an effect is named is at most alpha, however the tests depend on each other: the largest clusters
+without an effect do not overlap, so their weights sum to at most 1. A cluster is only tested if the one above it is guilty, so few of the
+tree's clusters need forks. A unit of large weight is alone soon, and tested at a larger share of the level. Both directions are tested
+because opposite effects of two units cancel in `without`, and because a unit may harm only where the others are gone.
 
 A cluster for which the plan has no steps left is not tested: it is neither guilty nor innocent, and the cluster above it is named if
 no other part of that one is guilty.
 
-Can fail: a cluster whose effects cancel in both directions hides its units; a small effect next to a large one can need more forks than the
-plan has, and then the smallest guilty cluster, not one unit, is the answer.
+Can fail: weights that are taken from the forks themselves; a cluster whose effects cancel in both directions hides its units; a small
+effect next to a large one can need more forks than the plan has, and then the smallest guilty cluster, not one unit, is the answer.
 
-Source: Meinshausen, Hierarchical testing of variable importance, Biometrika 95 (2008).
+Source: Meinshausen, Hierarchical testing of variable importance, Biometrika 95 (2008); with weights as in Goeman and Finos, The
+inheritance procedure, Statistical Applications in Genetics and Molecular Biology 11 (2012).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 Cluster = tuple[str, ...]
+LOOKS = (0.2, 0.8)
+"""The share of the level that each look has: large effects need little of it."""
+_PARTS = 1_000_000  # weights are whole numbers, so that every machine cuts the same tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """Units by falling weight (whole numbers of at least 1)."""
+
+    units: Cluster
+    weights: tuple[int, ...]
+
+    def weight(self, cluster: Cluster) -> float:
+        """The weight of a cluster as a share of that of all units."""
+        return sum(self._weights(cluster)) / sum(self.weights)
+
+    def halves(self, cluster: Cluster) -> tuple[Cluster, ...]:
+        """The two parts of a cluster that weigh most nearly the same; none for a single unit."""
+        if len(cluster) == 1:
+            return ()
+        *left, whole = accumulate(self._weights(cluster))
+        cut = 1 + min(range(len(left)), key=lambda at: abs(whole - 2 * left[at]))
+        return cluster[:cut], cluster[cut:]
+
+    def clusters(self) -> Iterator[Cluster]:
+        """All clusters, each before its halves: 2 units - 1 of them."""
+        waiting = [self.units]
+        while waiting:
+            cluster = waiting.pop()
+            yield cluster
+            waiting.extend(reversed(self.halves(cluster)))
+
+    def _weights(self, cluster: Cluster) -> tuple[int, ...]:
+        first = self.units.index(cluster[0])
+        return self.weights[first : first + len(cluster)]
+
+
+def tree_of(weights: Mapping[str, float]) -> Tree:
+    """The tree of units with these weights (any scale); units of equal weight stay in their order.
+
+    Raises ValueError without units and for weights that are not above 0.
+    """
+    total = sum(weights.values())
+    if not weights or not all(0 < each <= total < float("inf") for each in weights.values()):
+        raise ValueError(f"weights are {dict(weights)}, expected at least one unit, each with a finite weight above 0")
+    parts = {unit: max(1, round(_PARTS * each / total)) for unit, each in weights.items()}
+    units = tuple(sorted(parts, key=lambda unit: -parts[unit]))
+    return Tree(units=units, weights=tuple(parts[unit] for unit in units))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,50 +99,61 @@ class Guilt:
     untested: tuple[Cluster, ...] = ()
 
 
-def halves(cluster: Cluster) -> tuple[Cluster, ...]:
-    """The two halves of a cluster of neighbouring units; none for a single unit."""
-    middle = (len(cluster) + 1) // 2
-    return (cluster[:middle], cluster[middle:]) if len(cluster) > 1 else ()
-
-
 def both_ways(without: float, alone: float) -> float:
     """The p-value of a cluster from its two tests (Bonferroni)."""
     return min(1.0, 2.0 * min(without, alone))
 
 
-def find_guilty(units: Sequence[str], p_of: Callable[[Cluster], float | None], alpha: float = 0.05) -> Guilt:
-    """Test clusters from the root down; `p_of` is called for a cluster only when it is needed, and returns None if it cannot be tested.
+PValues = Callable[[tuple[Cluster, ...], int], Sequence[float] | None]
+"""The p-values of the root, or of both halves of a cluster, at a look; None if they cannot be tested (any further)."""
 
-    The order of the units sets the tree, and must not depend on the values that `p_of` uses. Raises ValueError without units.
+
+def find_guilty(tree: Tree, p_of: PValues, alpha: float) -> Guilt:
+    """Test clusters from the root down; `p_of` is called for clusters only when they are needed. The root is tested at look 0 alone, at
+    the whole level.
+
+    The tree must not depend on the values that `p_of` uses. Raises ValueError for p-values outside 0 to 1.
     """
-    if not units or len(set(units)) != len(units):
-        raise ValueError(f"units are {list(units)[:4]}, expected at least one, each once")
     tested: list[Tested] = []
     named: list[Cluster] = []
     untested: list[Cluster] = []
 
-    def test(cluster: Cluster, above: float) -> bool:
-        p = p_of(cluster)
-        if p is None:
-            untested.append(cluster)
-            return False
-        if not 0.0 <= p <= 1.0:
-            raise ValueError(f"the p-value of a cluster of {len(cluster)} units is {p}, expected 0 to 1")
-        adjusted = min(1.0, max(above, p * len(units) / len(cluster)))
-        guilty = adjusted <= alpha
-        tested.append(Tested(cluster=cluster, p=p, adjusted=adjusted, guilty=guilty))
-        if guilty:
-            below = [test(half, adjusted) for half in halves(cluster)]
-            if not any(below):
-                named.append(cluster)
-        return guilty
+    def decide(cluster: Cluster, p: float, above: float) -> Tested:
+        adjusted = min(1.0, max(above, p / tree.weight(cluster)))
+        return Tested(cluster=cluster, p=p, adjusted=adjusted, guilty=adjusted <= alpha)
 
-    test(tuple(units), 0.0)
+    def name_parts(guilty: Tested) -> None:
+        """Name the smallest guilty clusters of a guilty one."""
+        halves = tree.halves(guilty.cluster)
+        own: tuple[Tested, ...] = ()
+        for look, share in enumerate(LOOKS) if halves else ():
+            values = p_of(halves, look)
+            if values is None:
+                break
+            before = [each.p for each in own] or [1.0, 1.0]
+            smallest = [min(old, _checked(new) / share) for old, new in zip(before, values, strict=True)]
+            own = tuple(decide(half, p, guilty.adjusted) for half, p in zip(halves, smallest, strict=True))
+            if any(each.guilty for each in own):
+                break
+        tested.extend(own)
+        untested.extend(() if own else halves)
+        below = [each for each in own if each.guilty]
+        for each in below:
+            name_parts(each)
+        if not below:
+            named.append(guilty.cluster)
+
+    values = p_of((tree.units,), 0)
+    if values is None:
+        return Guilt(tested=(), named=(), untested=(tree.units,))
+    root = decide(tree.units, _checked(values[0]), 0.0)
+    tested.append(root)
+    if root.guilty:
+        name_parts(root)
     return Guilt(tested=tuple(tested), named=tuple(named), untested=tuple(untested))
 
 
-def clusters(units: Cluster) -> Iterator[Cluster]:
-    """All clusters of the tree, each before its halves: 2 units - 1 of them."""
-    yield units
-    for half in halves(units):
-        yield from clusters(half)
+def _checked(p: float) -> float:
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"a p-value is {p}, expected 0 to 1")
+    return p

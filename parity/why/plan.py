@@ -3,11 +3,12 @@
 cost = evaluations (instant split), gradients (gradient split) and steps (forks), in steps of training:
        a forward pass of a batch is 1/3 of a step, a gradient 1 step
 forks: the arms with everything on and everything off, with `noise_draws` forks for each parent, which measure the noise of forks and are
-       the root's test; then 2 arms (without, alone) with `draws` forks for each further cluster; each guilty cluster adds its halves
+       the root's test; then the halves of each guilty cluster, each without and alone, with `draws` forks for each parent, and with
+       `noise_draws` of them if neither is guilty. The first half without is the second one alone where the cluster is all units.
 
-A unit alone in its effect is found after 2 log2(units) clusters below the root. `smallest_effect` is what the last test of that path sees
-with 80 % power if the fork noise is as assumed. Can fail: the fork noise is known only after the A/A forks; several guilty units cost
-more, which is why the plan has a largest cost as well, at which the search stops and names the smallest guilty clusters so far.
+A unit alone in its effect is found after log2(units) cuts, or fewer where the gradient split points to it. `smallest_effect` is what the
+second look at it sees with 80 % power if the fork noise is as assumed. Can fail: the fork noise is known only after the A/A forks; several
+guilty units cost more, which is why the plan has a largest cost as well, at which the search stops and names the smallest guilty clusters.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import math
 from dataclasses import dataclass
 
 from parity.judging import special
+from parity.why.halving import LOOKS
 
 FORWARD_SHARE = 1.0 / 3.0
 POWER = 0.8
@@ -57,14 +59,15 @@ class WhyPlan:
         """The gradient split, in steps: for each batch the reference, everything on, and each unit alone."""
         return self.checkpoints * self.gradient_batches * (1 + (1 + self.units) * self.seeds) * 1.0
 
-    def forks(self, clusters: int) -> int:
-        """Forks that are trained if this many clusters below the root are tested."""
-        return 2 * self.parents * (self.noise_draws + self.draws * clusters)
+    def forks(self, cuts: int) -> int:
+        """Forks that are trained if this many clusters are cut and one of their halves is guilty at the first look."""
+        arms = 4 * cuts - 2 if cuts else 0
+        return self.parents * (2 * self.noise_draws + arms * self.draws)
 
     @property
-    def clusters_for_one(self) -> int:
-        """Clusters below the root that are tested to find one guilty unit."""
-        return 2 * math.ceil(math.log2(self.units)) if self.units > 1 else 0
+    def cuts_for_one(self) -> int:
+        """Clusters that are cut to find one guilty unit if all units weigh the same."""
+        return math.ceil(math.log2(self.units))
 
     @property
     def least_steps(self) -> float:
@@ -73,17 +76,17 @@ class WhyPlan:
 
     @property
     def steps_for_one(self) -> float:
-        """Steps in all if one unit is guilty."""
-        return self.instant_steps + self.gradient_steps + self.forks(self.clusters_for_one) * self.fork_steps
+        """Steps in all if one unit is guilty, nothing points to it, and no second look is needed."""
+        return self.instant_steps + self.gradient_steps + self.forks(self.cuts_for_one) * self.fork_steps
 
     @property
     def share_of_a_pair(self) -> float:
         """The cost of finding one guilty unit, as a share of the steps of one pair of runs."""
         return self.steps_for_one / self.pair_steps
 
-    def smallest_effect(self, fork_sd: float, alpha: float = 0.05) -> float:
-        """The effect (nats) of one unit that its own test sees with 80 % power, given the noise of forks (nats)."""
+    def smallest_effect(self, fork_sd: float, alpha: float) -> float:
+        """The effect (nats) of one unit that the second look at it sees with 80 % power, given the noise of forks (nats)."""
         df = 2 * self.parents * (self.noise_draws - 1)
-        se = fork_sd * math.sqrt((1.0 / self.draws + 1.0 / self.noise_draws) / self.parents)
-        level = alpha / (2 * self.units)  # both ways, and the share of one unit
+        se = fork_sd * math.sqrt(2.0 / (self.noise_draws * self.parents))
+        level = alpha * LOOKS[-1] / (2 * self.units)  # both ways, and the share of one unit
         return float((special.stdtrit(df, 1 - level / 2) + special.stdtrit(df, POWER)) * se)

@@ -7,10 +7,15 @@ fork        the final loss of one fork: `without CLUSTER` or `alone CLUSTER`, of
 Each measurement has a key, by which its result is stored once. The same results give the same next measurement, so an analysis that was
 killed goes on where it was. `alone` of all units is everything on, the candidate's arithmetic, `without` all units is everything off:
 their forks measure the noise of forks, and their difference is the whole effect at the checkpoint.
+
+The forks test clusters of units in the order of their weight (`parity.why.halving`). A unit weighs
+(1 / units + its share of the squared errors of the gradient) / 2:
+no fork has a part in it, and a unit that hardly moves the gradient keeps at least half of an equal share.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,13 +23,15 @@ from typing import Any, Literal
 
 from parity.why.estimate import Estimate
 from parity.why.forks import Ends, Forks, effect, ends
-from parity.why.halving import Cluster, Guilt, both_ways, clusters, find_guilty
+from parity.why.gradients import SUMS
+from parity.why.halving import Cluster, Guilt, Tree, both_ways, find_guilty, tree_of
 from parity.why.plan import FORWARD_SHARE
 from parity.why.setup import Setup
 
 Results = Mapping[str, Any]
 Way = Literal["without", "alone"]
 Kind = Literal["instant", "gradients", "fork"]
+_WAYS: tuple[Way, ...] = ("alone", "without")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +69,7 @@ class Search:
     `guilt.tested`, by cluster.
     """
 
+    tree: Tree
     ends: Ends | None
     guilt: Guilt | None
     effects: Mapping[Cluster, ClusterEffect]
@@ -70,8 +78,8 @@ class Search:
 
 
 def label(cluster: Sequence[str]) -> str:
-    """A cluster of neighbouring units, by its first and last."""
-    return cluster[0] if len(cluster) == 1 else f"{cluster[0]} to {cluster[-1]}"
+    """A cluster by its units of largest weight: up to three, or two and the number of the others."""
+    return ", ".join(cluster) if len(cluster) <= 3 else f"{cluster[0]}, {cluster[1]} and {len(cluster) - 2} more"
 
 
 def instant_rows(setup: Setup) -> Iterator[Measurement]:
@@ -98,14 +106,30 @@ def gradient_batches(setup: Setup) -> Iterator[Measurement]:
         yield Measurement(key=f"gradients/{batch}", kind="gradients", steps=steps, batch=batch)
 
 
-def arm_forks(setup: Setup, way: Way, cluster: Cluster) -> list[Measurement]:
-    """The forks of one arm; each has a draw that no other arm has."""
-    is_root = cluster == setup.units
-    most = max(setup.draws, setup.noise_draws)
-    first = 1 + most * (2 * _numbers(setup.units)[cluster] + (way == "alone"))
+def tree(setup: Setup, results: Results) -> Tree:
+    """The tree of the units, by what the gradient split says; all of them weigh the same where it was not measured, or not finite."""
+    batches = [results[each.key] for each in gradient_batches(setup) if each.key in results]
+    count, error = len(setup.units), SUMS.index("error")
+    is_complete = 0 < len(batches) == setup.gradient_batches
+    errors = [sum(float(each[unit][error]) for each in batches) if is_complete else 1.0 for unit in setup.units]
+    total = sum(errors)
+    shares = [each / total for each in errors] if 0.0 < total < math.inf else [1 / count] * count
+    return tree_of({unit: (1 / count + share) / 2 for unit, share in zip(setup.units, shares, strict=True)})
+
+
+def arm_forks(setup: Setup, units: Tree, way: Way, cluster: Cluster, draws: int) -> list[Measurement]:
+    """The first forks of one arm, `draws` for each parent; each has a draw that no other arm has.
+
+    One half of all units without is the other half alone: it is one arm.
+    """
+    halves = units.halves(units.units)
+    if way == "without" and cluster in halves:
+        return arm_forks(setup, units, "alone", halves[cluster == halves[0]], draws)
+    first = 1 + max(setup.draws, setup.noise_draws) * (2 * _numbers(units)[cluster] + (way == "alone"))
+    name = "all" if cluster == units.units else label(cluster)
     return [
         Measurement(
-            key=f"fork/{way} {label(cluster)}/{parent}/{draw}",
+            key=f"fork/{way} {name}/{parent}/{draw}",
             kind="fork",
             steps=setup.fork_steps,
             parent=parent,
@@ -113,50 +137,57 @@ def arm_forks(setup: Setup, way: Way, cluster: Cluster) -> list[Measurement]:
             units=cluster,
             draw=draw,
         )
-        for draw in range(first, first + (setup.noise_draws if is_root else setup.draws))
+        for draw in range(first, first + draws)
         for parent in range(len(setup.parents))
     ]
 
 
 @lru_cache(maxsize=4)
-def _numbers(units: Cluster) -> Mapping[Cluster, int]:
+def _numbers(units: Tree) -> Mapping[Cluster, int]:
     """The number of every cluster of the tree."""
-    return {cluster: number for number, cluster in enumerate(clusters(units))}
+    return {cluster: number for number, cluster in enumerate(units.clusters())}
 
 
 def search(setup: Setup, results: Results) -> Search:
     """Everything that the forks on record say, and the forks that are needed next."""
-    root = setup.units
-    pending = [each for each in (*arm_forks(setup, "alone", root), *arm_forks(setup, "without", root)) if each.key not in results]
+    units = tree(setup, results)
+    root = units.units
+    of_ends = [fork for way in _WAYS for fork in arm_forks(setup, units, way, root, setup.noise_draws)]
+    pending = [each for each in of_ends if each.key not in results]
     if pending:
-        return Search(ends=None, guilt=None, effects={}, pending=tuple(pending), stopped=False)
-    both = ends(arm_losses(setup, results, "alone", root), arm_losses(setup, results, "without", root))
+        return Search(tree=units, ends=None, guilt=None, effects={}, pending=tuple(pending), stopped=False)
+    on, off = (arm_losses(setup, results, units, way, root, setup.noise_draws) for way in _WAYS)
+    both = ends(on, off)
     effects: dict[Cluster, ClusterEffect] = {}
-    plan = setup.plan
-    spent, stopped = plan.least_steps, False
+    planned: set[str] = set()
+    spent, stopped = setup.plan.least_steps, False
 
-    def p_of(cluster: Cluster) -> float | None:
+    def p_of(clusters: tuple[Cluster, ...], look: int) -> list[float] | None:
         nonlocal spent, stopped
-        if cluster == root:
+        if clusters == (root,):
             whole = effect(both.on, both.off)
-            effects[cluster] = ClusterEffect(cluster=cluster, without=whole, alone=whole)
-            return whole.p()
-        forks = [*arm_forks(setup, "without", cluster), *arm_forks(setup, "alone", cluster)]
-        cost = sum(each.steps for each in forks)
+            effects[root] = ClusterEffect(cluster=root, without=whole, alone=whole)
+            return [whole.p()]
+        draws = (setup.draws, setup.noise_draws)[look]
+        forks = {fork.key: fork for each in clusters for way in _WAYS for fork in arm_forks(setup, units, way, each, draws)}
+        more = [fork for key, fork in forks.items() if key not in planned]
+        cost = sum(each.steps for each in more)
         if pending or spent + cost > setup.most_steps:
             stopped = stopped or not pending
             return None
         spent += cost
-        pending.extend(each for each in forks if each.key not in results)
-        if pending:
-            return None
-        without = effect(both.on, both.between(arm_losses(setup, results, "without", cluster)))
-        alone = effect(both.between(arm_losses(setup, results, "alone", cluster)), both.off)
+        planned.update(forks)
+        pending.extend(each for each in more if each.key not in results)
+        return None if pending else [p_of_one(each, draws) for each in clusters]
+
+    def p_of_one(cluster: Cluster, draws: int) -> float:
+        without = effect(both.on, both.between(arm_losses(setup, results, units, "without", cluster, draws)))
+        alone = effect(both.between(arm_losses(setup, results, units, "alone", cluster, draws)), both.off)
         effects[cluster] = ClusterEffect(cluster=cluster, without=without, alone=alone)
         return both_ways(without.p(), alone.p())
 
-    guilt = find_guilty(root, p_of, setup.alpha)
-    return Search(ends=both, guilt=guilt, effects=effects, pending=tuple(pending), stopped=stopped)
+    guilt = find_guilty(units, p_of, setup.alpha)
+    return Search(tree=units, ends=both, guilt=guilt, effects=effects, pending=tuple(pending), stopped=stopped)
 
 
 def next_measurement(setup: Setup, results: Results) -> Measurement | None:
@@ -174,10 +205,10 @@ def steps_spent(setup: Setup, results: Results) -> float:
     return splits + setup.fork_steps * sum(key.startswith("fork/") for key in results)
 
 
-def arm_losses(setup: Setup, results: Results, way: Way, cluster: Cluster) -> Forks:
-    """The final losses of an arm's forks on record, by parent."""
+def arm_losses(setup: Setup, results: Results, units: Tree, way: Way, cluster: Cluster, draws: int) -> Forks:
+    """The final losses of the first forks of an arm, `draws` of each parent, as far as they are on record."""
     losses: dict[str, list[float]] = {parent: [] for parent in setup.parents}
-    for each in arm_forks(setup, way, cluster):
+    for each in arm_forks(setup, units, way, cluster, draws):
         if each.key in results:
             losses[setup.parents[each.parent]].append(float(results[each.key]))
     return losses

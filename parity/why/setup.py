@@ -12,9 +12,11 @@ from typing import Any, Literal
 from parity.why.plan import WhyPlan
 
 FORK_STEPS = 60  # a fork's offset is one draw that saturates within some 60 steps
-FORKS_OF_AN_ARM, NOISE_FORKS = 3, 18  # over all parents; with 9 the noise of forks was estimated too low too often (decision 0100)
+# Over all parents, at the first look and at the second, which is also that of the ends: with 9 the noise of forks was estimated too low too
+# often (decision 0100).
+FORKS_OF_AN_ARM, NOISE_FORKS = 3, 18
 BATCHES, GRADIENT_BATCHES, SEEDS = 8, 4, 2
-ALPHA = 0.05
+ALPHA = 0.025  # the chance of naming any unit without an effect (decision 0102)
 Origin = Literal["baseline", "candidate"]
 """Whose checkpoints are forked: the baseline's, into which units are put, or the candidate's, out of which they are taken."""
 
@@ -74,7 +76,7 @@ def make_setup(
     fork_steps: int | None = None,
     most_steps: float | None = None,
 ) -> Setup:
-    """A setup with as many forks for each parent as three parents need; the largest cost is by default that of two guilty units.
+    """A setup with as many forks for each parent as three parents need; the largest cost is by default twice that of one guilty unit.
 
     Raises ValueError for forks that would end after the run.
     """
@@ -92,9 +94,7 @@ def make_setup(
         noise_draws=-(-NOISE_FORKS // len(parents)),
         draws=-(-FORKS_OF_AN_ARM // len(parents)),
     )
-    plan = setup.plan
-    two = plan.steps_for_one + (plan.forks(plan.clusters_for_one) - plan.forks(0)) * length
-    return replace(setup, most_steps=two if most_steps is None else most_steps)
+    return replace(setup, most_steps=2 * setup.plan.steps_for_one if most_steps is None else most_steps)
 
 
 def setup_from(document: Mapping[str, Any]) -> Setup:

@@ -56,14 +56,21 @@ def test_a_fault_changes_the_operands_of_its_gemm_alone(kind):
 
 def test_every_case_has_random_numbers_of_its_own():
     for is_planted in (False, True):
-        places = [(case.seed, case.step) for case in why.cases() if bool(case.units) == is_planted]
-        assert len(places) == len(set(places)) == why.ROUNDS * why.ROUND
+        places = [
+            (case.seed, case.step) for trial in (why.PLANTED, why.LARGER) for case in why.cases(trial) if bool(case.units) == is_planted
+        ]
+        assert len(places) == len(set(places)) == why.ROUNDS * why.ROUND + 36
+
+
+def test_every_layer_of_the_larger_model_has_every_visible_fault():
+    faults = [(case.kind, *case.units) for case in why.cases(why.LARGER) if case.units]
+    assert len(faults) == len(set(faults)) == 4 * 9
 
 
 def lines():
     """Two faults with three pairs each: one of +0.1 nats, one without an effect."""
     for replicate, noise in enumerate((-0.01, 0.0, 0.01)):
-        about = {"kind": "run", "seed": 0, "replicate": replicate}
+        about = {"settings": "0.1M", "kind": "run", "seed": 0, "replicate": replicate}
         yield {**about, "fault": "healthy", "units": [], "late_mean": 2.0}
         yield {**about, "fault": "stale amax", "units": ["a"], "late_mean": 2.1 + noise}
         yield {**about, "fault": "mxfp4", "units": ["b", "c"], "late_mean": 2.0 + noise}
@@ -71,6 +78,7 @@ def lines():
 
 def answered(fault, units, named, value=0.0):
     return {
+        "settings": "0.1M",
         "kind": "answer",
         "case": f"{fault} {named}",
         "fault": fault,

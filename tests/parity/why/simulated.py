@@ -31,9 +31,9 @@ def measure(setup, wanted, costs):
     return 0.02 * wanted.parent + loss + float(random.normal(0, SD))
 
 
-def results_of(setup, costs, most=10_000):
-    """The results of a simulated analysis after at most this many measurements, in their order."""
-    results = {}
+def results_of(setup, costs, most=10_000, given=None):
+    """The results of a simulated analysis after at most this many measurements, in their order, beside those that are given."""
+    results = {**(given or {})}
     while len(results) < most and (wanted := next_measurement(setup, results)) is not None:
         assert wanted.key not in results
         results[wanted.key] = measure(setup, wanted, costs)

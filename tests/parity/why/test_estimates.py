@@ -135,11 +135,11 @@ def test_a_plan_says_its_cost():
     plan = WhyPlan(**whole, parents=3, noise_draws=4, draws=2, fork_steps=60, pair_steps=20_000)
     assert plan.instant_steps == pytest.approx(2 * 8 * 60 / 3)
     assert plan.gradient_steps == 2 * 2 * (1 + 28 * 2)
-    assert plan.clusters_for_one == 10
+    assert plan.cuts_for_one == 5
     assert plan.forks(0) == 2 * 3 * 4
-    assert plan.forks(10) == 2 * 3 * (4 + 2 * 10)
+    assert plan.forks(5) == 2 * 3 * (4 + 2 * (1 + 2 * 4))  # two arms at the first cut, four at each further one
     assert plan.least_steps < plan.steps_for_one
     assert plan.share_of_a_pair == plan.steps_for_one / 20_000
-    assert plan.smallest_effect(0.001) > 0.001
+    assert plan.smallest_effect(0.001, 0.05) > 0.001
     with pytest.raises(ValueError, match=r"plan\.parents is 0"):
         WhyPlan(**whole, parents=0, noise_draws=4, draws=2, fork_steps=60, pair_steps=20_000)
