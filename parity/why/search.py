@@ -78,8 +78,8 @@ class Search:
 
 
 def label(cluster: Sequence[str]) -> str:
-    """A cluster by its units of largest weight: up to three, or two and the number of the others."""
-    return ", ".join(cluster) if len(cluster) <= 3 else f"{cluster[0]}, {cluster[1]} and {len(cluster) - 2} more"
+    """A cluster by the unit of largest weight: no other cluster of its tree has as many units from there on."""
+    return ", ".join(cluster) if len(cluster) <= 2 else f"{cluster[0]} and {len(cluster) - 1} more"
 
 
 def instant_rows(setup: Setup) -> Iterator[Measurement]:

@@ -98,6 +98,8 @@ def _fork_lines(plan: Mapping[str, Any], answer: Mapping[str, Any], effect: Mapp
         yield f"  {percent(effect['value'] / gap)} of the gap; the rest built up before this checkpoint, or takes longer to show"
     for each in answer["named"]:
         yield f"named: {label(each['units'])}: alone it costs {nats(each['alone'])}, switching it off gains {nats(each['without'])}"
+        if len(each["units"]) > 2:
+            yield f"  units: {', '.join(each['units'])}"
     if not answer["named"]:
         yield "named: none; the effect cannot be told from the noise of forks"
     if answer["named"]:
