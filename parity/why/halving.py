@@ -2,23 +2,25 @@
 
 H(C): no unit of the cluster C has an effect. The clusters form a binary tree over the units in order of falling weight; its root is all
 of them, and each cluster is cut where its two halves weigh most nearly the same.
-p(C)     = min(1, 2 min(p of `without C`, p of `alone C`)): switched off together, and left on alone
+p(C)     = min(1, 3 min(p of `without C`, p of `alone C`, p of their sum)): what switching C off gains, what it costs alone, and both
+           together, which has sqrt(2) times the signal of either where the effects of units add
 looks    the halves of a cluster are tested with few forks first, and with more of them only if neither is guilty then:
          p(C) = min over looks of p / share of the look,  with shares that sum to 1 (Bonferroni)
-adjusted = p(C) / weight of C,  never below that of the cluster above;  C is guilty if it and all clusters above have adjusted <= alpha
+adjusted = p(C) / weight of C,  never below that of the cluster above;  C is guilty if it and all clusters above have adjusted <= alpha;
+           both units of a cluster of two have its weight: one of them has an effect, so at most one is named wrongly (Shaffer)
 
 The chance that any cluster without an effect is named is at most alpha, however the tests depend on each other: the largest clusters
 without an effect do not overlap, so their weights sum to at most 1. A cluster is only tested if the one above it is guilty, so few of the
-tree's clusters need forks. A unit of large weight is alone soon, and tested at a larger share of the level. Both directions are tested
-because opposite effects of two units cancel in `without`, and because a unit may harm only where the others are gone.
+tree's clusters need forks. A unit of large weight is alone soon, and tested at a larger share of the level. Each direction is tested by
+itself as well because a unit may harm only beside the others, or only where they are gone.
 
 A cluster for which the plan has no steps left is not tested: it is neither guilty nor innocent, and the cluster above it is named if
 no other part of that one is guilty.
 
-Can fail: weights that are taken from the forks themselves; a cluster whose effects cancel in both directions hides its units; a small
+Can fail: weights that are taken from the forks themselves; a cluster whose effects cancel hides its units; a small
 effect next to a large one can need more forks than the plan has, and then the smallest guilty cluster, not one unit, is the answer.
 
-Source: Meinshausen, Hierarchical testing of variable importance, Biometrika 95 (2008); with weights as in Goeman and Finos, The
+Source: Meinshausen, Hierarchical testing of variable importance, Biometrika 95 (2008); weights and pairs as in Goeman and Finos, The
 inheritance procedure, Statistical Applications in Genetics and Molecular Biology 11 (2012).
 """
 
@@ -99,9 +101,9 @@ class Guilt:
     untested: tuple[Cluster, ...] = ()
 
 
-def both_ways(without: float, alone: float) -> float:
-    """The p-value of a cluster from its two tests (Bonferroni)."""
-    return min(1.0, 2.0 * min(without, alone))
+def any_way(*p: float) -> float:
+    """The p-value of a hypothesis from several tests of it (Bonferroni)."""
+    return min(1.0, len(p) * min(p))
 
 
 PValues = Callable[[tuple[Cluster, ...], int], Sequence[float] | None]
@@ -118,8 +120,8 @@ def find_guilty(tree: Tree, p_of: PValues, alpha: float) -> Guilt:
     named: list[Cluster] = []
     untested: list[Cluster] = []
 
-    def decide(cluster: Cluster, p: float, above: float) -> Tested:
-        adjusted = min(1.0, max(above, p / tree.weight(cluster)))
+    def decide(cluster: Cluster, p: float, above: float, weight: float) -> Tested:
+        adjusted = min(1.0, max(above, p / weight))
         return Tested(cluster=cluster, p=p, adjusted=adjusted, guilty=adjusted <= alpha)
 
     def name_parts(guilty: Tested) -> None:
@@ -132,7 +134,10 @@ def find_guilty(tree: Tree, p_of: PValues, alpha: float) -> Guilt:
                 break
             before = [each.p for each in own] or [1.0, 1.0]
             smallest = [min(old, _checked(new) / share) for old, new in zip(before, values, strict=True)]
-            own = tuple(decide(half, p, guilty.adjusted) for half, p in zip(halves, smallest, strict=True))
+            own = tuple(
+                decide(half, p, guilty.adjusted, tree.weight(guilty.cluster if len(guilty.cluster) == 2 else half))
+                for half, p in zip(halves, smallest, strict=True)
+            )
             if any(each.guilty for each in own):
                 break
         tested.extend(own)
@@ -146,7 +151,7 @@ def find_guilty(tree: Tree, p_of: PValues, alpha: float) -> Guilt:
     values = p_of((tree.units,), 0)
     if values is None:
         return Guilt(tested=(), named=(), untested=(tree.units,))
-    root = decide(tree.units, _checked(values[0]), 0.0)
+    root = decide(tree.units, _checked(values[0]), 0.0, 1.0)
     tested.append(root)
     if root.guilty:
         name_parts(root)

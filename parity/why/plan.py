@@ -7,8 +7,9 @@ forks: the arms with everything on and everything off, with `noise_draws` forks 
        `noise_draws` of them if neither is guilty. The first half without is the second one alone where the cluster is all units.
 
 A unit alone in its effect is found after log2(units) cuts, or fewer where the gradient split points to it. `smallest_effect` is what the
-second look at it sees with 80 % power if the fork noise is as assumed. Can fail: the fork noise is known only after the A/A forks; several
-guilty units cost more, which is why the plan has a largest cost as well, at which the search stops and names the smallest guilty clusters.
+second look at it, without and alone together, sees with 80 % power if the fork noise is as assumed and effects add. Can fail: the fork
+noise is known only after the A/A forks; several guilty units cost more, which is why the plan has a largest cost as well, at which the
+search stops and names the smallest guilty clusters.
 """
 
 from __future__ import annotations
@@ -87,6 +88,6 @@ class WhyPlan:
     def smallest_effect(self, fork_sd: float, alpha: float) -> float:
         """The effect (nats) of one unit that the second look at it sees with 80 % power, given the noise of forks (nats)."""
         df = 2 * self.parents * (self.noise_draws - 1)
-        se = fork_sd * math.sqrt(2.0 / (self.noise_draws * self.parents))
-        level = alpha * LOOKS[-1] / (2 * self.units)  # both ways, and the share of one unit
+        se = fork_sd / math.sqrt(self.noise_draws * self.parents)  # of half of (on - without + alone - off), four arms
+        level = alpha * LOOKS[-1] / (3 * self.units)  # three tests, and the share of one unit
         return float((special.stdtrit(df, 1 - level / 2) + special.stdtrit(df, POWER)) * se)

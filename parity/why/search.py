@@ -22,9 +22,9 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from parity.why.estimate import Estimate
-from parity.why.forks import Ends, Forks, effect, ends
+from parity.why.forks import Ends, Forks, contrast, effect, ends
 from parity.why.gradients import SUMS
-from parity.why.halving import Cluster, Guilt, Tree, both_ways, find_guilty, tree_of
+from parity.why.halving import Cluster, Guilt, Tree, any_way, find_guilty, tree_of
 from parity.why.plan import FORWARD_SHARE
 from parity.why.setup import Setup
 
@@ -181,10 +181,11 @@ def search(setup: Setup, results: Results) -> Search:
         return None if pending else [p_of_one(each, draws) for each in clusters]
 
     def p_of_one(cluster: Cluster, draws: int) -> float:
-        without = effect(both.on, both.between(arm_losses(setup, results, units, "without", cluster, draws)))
-        alone = effect(both.between(arm_losses(setup, results, units, "alone", cluster, draws)), both.off)
-        effects[cluster] = ClusterEffect(cluster=cluster, without=without, alone=alone)
-        return both_ways(without.p(), alone.p())
+        off, alone = (both.between(arm_losses(setup, results, units, way, cluster, draws)) for way in ("without", "alone"))
+        own = ClusterEffect(cluster=cluster, without=effect(both.on, off), alone=effect(alone, both.off))
+        effects[cluster] = own
+        together = contrast([(1.0, both.on), (-1.0, off), (1.0, alone), (-1.0, both.off)])
+        return any_way(own.without.p(), own.alone.p(), together.p())
 
     guilt = find_guilty(units, p_of, setup.alpha)
     return Search(tree=units, ends=both, guilt=guilt, effects=effects, pending=tuple(pending), stopped=stopped)
