@@ -81,6 +81,11 @@ class WhyPlan:
         return self.instant_steps + self.gradient_steps + self.forks(self.cuts_for_one) * self.fork_steps
 
     @property
+    def steps_for_weak(self) -> float:
+        """Steps in all if one unit is guilty and the first and one further cut need a second look."""
+        return self.steps_for_one + 6 * self.parents * max(0, self.noise_draws - self.draws) * self.fork_steps
+
+    @property
     def share_of_a_pair(self) -> float:
         """The cost of finding one guilty unit, as a share of the steps of one pair of runs."""
         return self.steps_for_one / self.pair_steps

@@ -76,7 +76,8 @@ def make_setup(
     fork_steps: int | None = None,
     most_steps: float | None = None,
 ) -> Setup:
-    """A setup with as many forks for each parent as three parents need; the largest cost is by default twice that of one guilty unit.
+    """A setup with as many forks for each parent as three parents need; the largest cost is by default that of one guilty unit
+    of small effect.
 
     Raises ValueError for forks that would end after the run.
     """
@@ -94,7 +95,7 @@ def make_setup(
         noise_draws=-(-NOISE_FORKS // len(parents)),
         draws=-(-FORKS_OF_AN_ARM // len(parents)),
     )
-    return replace(setup, most_steps=2 * setup.plan.steps_for_one if most_steps is None else most_steps)
+    return replace(setup, most_steps=setup.plan.steps_for_weak if most_steps is None else most_steps)
 
 
 def setup_from(document: Mapping[str, Any]) -> Setup:

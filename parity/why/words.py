@@ -106,6 +106,8 @@ def _fork_lines(plan: Mapping[str, Any], answer: Mapping[str, Any], effect: Mapp
         yield f"unexplained at the checkpoint: {nats(answer['unexplained'])}"
     for units in answer["untested"]:
         yield f"not tested{', the largest cost was reached' if answer['stopped'] else ' yet'}: {label(units)}"
+    if answer["stopped"] and not answer["untested"]:
+        yield "stopped: the largest cost was reached before more forks could tell parts of what is named apart"
     noise = answer["noise"]
     sizes = f"{noise['on']:.5f} nats with all units on, {noise['off']:.5f} with all off"
     yield f"noise of forks: {sizes}; {noise['df']:.0f} degrees of freedom, {count(noise['parents'], 'run')}"

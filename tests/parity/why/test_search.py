@@ -9,6 +9,7 @@ import pytest
 from parity.why.answer import answer
 from parity.why.search import arm_forks, gradient_batches, next_measurement, search, steps_spent, tree
 from parity.why.setup import make_setup, setup_from
+from parity.why.words import answer_lines
 from tests.parity.why.simulated import SD, UNITS, measure, results_of, setup_of
 
 GUILTY = "1.gate.dgrad"
@@ -142,6 +143,21 @@ def test_a_second_look_has_as_many_forks_as_the_ends_and_leaves_the_first_look_a
     begun = {key: value for key, value in results.items() if key not in last}
     assert search(setup, begun).pending
     assert {each.key for each in search(setup, begun).pending} <= set(last)
+
+
+def test_a_second_look_beyond_the_largest_cost_is_not_taken_and_the_answer_says_so():
+    setup = setup_of()
+    setup = replace(setup, most_steps=setup.plan.least_steps + 2 * 3 * setup.fork_steps)
+    whole = answer(setup, results_of(setup, {GUILTY: 1.3 * SD}, given=pointing_to(GUILTY, setup)))
+    assert whole["complete"]
+    assert [len(each["units"]) for each in whole["named"]] == [len(UNITS)]
+    assert (whole["stopped"], whole["untested"]) == (True, [])
+    assert any(line.startswith("stopped: ") for line in answer_lines(plan_of(setup), whole))
+    assert any(line.startswith("  units: ") for line in answer_lines(plan_of(setup), whole))
+
+
+def plan_of(setup):
+    return {"gap": {"verdict": "fail", "gap": 0.01, "low": 0.005, "high": 0.015}, "fork_step": 600, "fork_steps": 60, "pair_steps": 2000}
 
 
 def test_weights_are_even_where_the_gradient_split_says_nothing():
