@@ -12,8 +12,8 @@ keep their checkpoints, and `workers.analyses.measure.analyse`, the code of a wo
 and a checkpoint of its own, so that no two cases share the random numbers of a fork; a planted and a healthy case share both, and the
 forks of the baseline. A fault that three pairs of full runs do not show is not analysed. With really different recipes every GEMM may
 cost something and nobody knows which: those cases only check the interval of what the named units leave unexplained. Measurements in
-progress lie in build/why, and each answer is one line of why.jsonl. The lines with forks at 360 and the answers without `looks` are
-those of earlier versions of this experiment (decisions 0093, 0100 and 0102); they are not counted.
+progress lie in build/why, and each answer is one line of why.jsonl. The lines with other settings are those of earlier versions of this
+experiment (decisions 0093, 0100, 0102 and 0103); they are not counted.
 
 The assumption that can fail: models of 0.1 and 0.4 million parameters and 400 steps, in which one fault is added to equal arithmetic. Real
 recipes differ everywhere at once.
@@ -37,7 +37,6 @@ import numpy as np
 from experiments.why_faults import MARK, codes, planted
 from experiments.why_table import full_effects, is_seen, table
 from parity.why.answer import answer
-from parity.why.halving import LOOKS
 from parity.why.setup import Setup, make_setup
 from training.device import describe
 from training.provenance import trainer_facts
@@ -55,7 +54,7 @@ from workers.analyses.measure import analyse
 RECORD = Path(__file__).with_suffix(".jsonl")
 WORK = Path(__file__).parents[1] / "build" / "why"
 DATA = Data(batch_size=4, sequence_length=64)
-STEPS, FORKS_AT, FORK_STEPS, PARENTS, SEEDS = 400, tuple(range(220, 301, 10)), 60, 3, 7
+STEPS, FORKS_AT, FORK_STEPS, PARENTS, SEEDS = 400, tuple(range(220, 301, 10)), 100, 3, 7
 ROUND = SEEDS * len(FORKS_AT)  # planted cases, and as many healthy ones
 ROUNDS = 2  # the second has other seeds, and only the faults that the full runs of the first showed
 RECIPE_CASES = 20
@@ -73,7 +72,7 @@ class Trial:
 
 
 _SMALL = Model(d_model=64, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=192)
-_SIZES = f"{DATA.batch_size} x {DATA.sequence_length} tokens, {PARENTS} parents, forks of {FORK_STEPS}"
+_SIZES = f"{DATA.batch_size} x {DATA.sequence_length} tokens, {PARENTS} parents"
 PLANTED = Trial(
     settings=f"0.1M x {STEPS}, {_SIZES}",
     model=_SMALL,
@@ -293,7 +292,6 @@ class Bench:
             units=list(case.units),
             seed=case.seed,
             step=case.step,
-            looks=LOOKS,
             named=[each["units"] for each in own["named"]],
             estimates=[[each["without"], each["alone"]] for each in own["named"]],
             untested=own["untested"],
@@ -318,7 +316,7 @@ class Bench:
             forks = np.array([[program.fork(choice, parent, first + draw) for draw in range(_TRUTH_DRAWS)] for parent in range(PARENTS)])
             value += weight * float(forks.mean())
             variance += weight**2 * float(forks.var(axis=1, ddof=1).mean()) / forks.size
-        self._write("truth", case=case.name, looks=LOOKS, unexplained=value, se=variance**0.5)
+        self._write("truth", case=case.name, unexplained=value, se=variance**0.5)
 
     def recipes(self) -> None:
         """Analyses of really different recipes, and what their named units really leave."""
@@ -384,11 +382,9 @@ def _late(losses: np.ndarray[Any, Any]) -> float:
 
 
 def records(trial: Trial) -> Iterator[Mapping[str, Any]]:
-    """The lines of a trial, of the answers those of today's method."""
+    """The lines of a trial."""
     if RECORD.exists():
-        lines = map(json.loads, RECORD.read_text().splitlines())
-        own = (line for line in lines if line["settings"] == trial.settings)
-        yield from (line for line in own if line["kind"] == "run" or line.get("looks") == list(LOOKS))
+        yield from (line for line in map(json.loads, RECORD.read_text().splitlines()) if line["settings"] == trial.settings)
 
 
 def main() -> int:

@@ -53,11 +53,11 @@ def why(
         typer.Option(min=1, metavar="STEP", rich_help_panel=_WHAT, help="Kept checkpoint to fork from. [default: nearest to 60 %]"),
     ] = None,
     fork_steps: Annotated[
-        int | None, typer.Option(min=1, metavar="STEPS", rich_help_panel=_WHAT, help="Steps of each fork. [default: 60]")
+        int | None, typer.Option(min=1, metavar="STEPS", rich_help_panel=_WHAT, help="Steps of each fork. [default: 100]")
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(min=1, metavar="STEPS", rich_help_panel=_WHAT, help="Largest cost, in steps of training. [default: for two units]"),
+        typer.Option(min=1, metavar="STEPS", rich_help_panel=_WHAT, help="Largest cost, in steps of training. [default: for one unit of small effect]"),
     ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", rich_help_panel=_WHAT, help="Also explain a pass, or a gap that forks probably cannot see.")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from parity.why.plan import WhyPlan
 
-FORK_STEPS = 60  # a fork's offset is one draw that saturates within some 60 steps
+FORK_STEPS = 100  # the offset of a fork is settled after some 60 steps, while effects still grow (decision 0103)
 # Over all parents, at the first look and at the second, which is also that of the ends: with 9 the noise of forks was estimated too low too
 # often (decision 0100).
 FORKS_OF_AN_ARM, NOISE_FORKS = 3, 18

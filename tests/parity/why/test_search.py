@@ -197,7 +197,7 @@ def test_fewer_parents_have_more_forks_each(parents):
     setup = setup_of(parents=tuple(f"r{at}" for at in range(parents)))
     assert parents * setup.noise_draws == 18
     assert 3 <= parents * setup.draws <= 4
-    assert setup.fork_steps == 60
+    assert setup.fork_steps == 100
     assert setup.plan.least_steps < setup.plan.steps_for_one < setup.most_steps
 
 

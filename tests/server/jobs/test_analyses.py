@@ -43,7 +43,7 @@ def test_an_analysis_is_a_job_with_one_run_on_the_device_class_of_what_it_explai
         assert (analysis.explains, analysis.candidate, analysis.against) == (job_id, "planted", "baseline")
         setup = setup_from(analysis.setup)
         assert list(setup.units) == UNITS
-        assert (setup.fork_step, setup.fork_steps, len(setup.parents)) == (KEPT, 60, 3)
+        assert (setup.fork_step, setup.fork_steps, len(setup.parents)) == (KEPT, 100, 3)
         assert run.planned_steps >= setup.plan.least_steps
         assert run.forked_from == setup.parents[0]
         assert analysis_of(session, job_id).job_id == analysis_of(session, made).job_id == made
