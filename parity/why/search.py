@@ -9,8 +9,8 @@ killed goes on where it was. `alone` of all units is everything on, the candidat
 their forks measure the noise of forks, and their difference is the whole effect at the checkpoint.
 
 The forks test clusters of units in the order of their weight (`parity.why.halving`). A unit weighs
-(1 / units + its share of the squared errors of the gradient) / 2:
-no fork has a part in it, and a unit that hardly moves the gradient keeps at least half of an equal share.
+(1 / units + 3 times its share of the squared errors of the gradient) / 4:
+no fork has a part in it, and a unit that hardly moves the gradient keeps at least a quarter of an equal share.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def tree(setup: Setup, results: Results) -> Tree:
     errors = [sum(float(each[unit][error]) for each in batches) if is_complete else 1.0 for unit in setup.units]
     total = sum(errors)
     shares = [each / total for each in errors] if 0.0 < total < math.inf else [1 / count] * count
-    return tree_of({unit: (1 / count + share) / 2 for unit, share in zip(setup.units, shares, strict=True)})
+    return tree_of({unit: (1 / count + 3 * share) / 4 for unit, share in zip(setup.units, shares, strict=True)})
 
 
 def arm_forks(setup: Setup, units: Tree, way: Way, cluster: Cluster, draws: int) -> list[Measurement]:

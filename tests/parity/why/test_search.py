@@ -170,7 +170,7 @@ def test_weights_are_even_where_the_gradient_split_says_nothing():
         assert tree(setup, {each.key: sums for each in gradient_batches(setup)}) == even
     pointed = tree(setup, pointing_to(GUILTY, setup))
     assert pointed.halves(pointed.units)[0] == (GUILTY,)
-    assert pointed.weight((GUILTY,)) == pytest.approx(0.5 + 0.5 / len(UNITS), abs=1e-5)
+    assert pointed.weight((GUILTY,)) == pytest.approx(0.75 + 0.25 / len(UNITS), abs=1e-5)
 
 
 def test_no_two_forks_have_the_same_draw():
