@@ -73,21 +73,21 @@ class WhyPlan:
     @property
     def least_steps(self) -> float:
         """Steps in all if nothing is guilty: the root alone is tested."""
-        return self.instant_steps + self.gradient_steps + self.forks(0) * self.fork_steps
+        return self._steps(0)
 
     @property
     def steps_for_one(self) -> float:
-        """Steps in all if one unit is guilty, nothing points to it, and no second look is needed."""
-        return self.instant_steps + self.gradient_steps + self.forks(self.cuts_for_one) * self.fork_steps
+        """Steps in all if one unit is guilty and the gradient points to it."""
+        return self._steps(min(1, self.cuts_for_one))
 
     @property
-    def steps_for_weak(self) -> float:
-        """Steps in all if one unit is guilty and the first and one further cut need a second look."""
-        return self.steps_for_one + 6 * self.parents * max(0, self.noise_draws - self.draws) * self.fork_steps
+    def steps_for_any(self) -> float:
+        """Steps in all if one unit is guilty to which nothing points, and no second look is needed."""
+        return self._steps(self.cuts_for_one)
 
     @property
     def share_of_a_pair(self) -> float:
-        """The cost of finding one guilty unit, as a share of the steps of one pair of runs."""
+        """The cost of finding one guilty unit to which the gradient points, as a share of the steps of one pair of runs."""
         return self.steps_for_one / self.pair_steps
 
     def smallest_effect(self, fork_sd: float, alpha: float) -> float:
@@ -96,3 +96,6 @@ class WhyPlan:
         se = fork_sd / math.sqrt(self.noise_draws * self.parents)  # of half of (on - without + alone - off), four arms
         level = alpha * LOOKS[-1] / (3 * self.units)  # three tests, and the share of one unit
         return float((special.stdtrit(df, 1 - level / 2) + special.stdtrit(df, POWER)) * se)
+
+    def _steps(self, cuts: int) -> float:
+        return self.instant_steps + self.gradient_steps + self.forks(cuts) * self.fork_steps

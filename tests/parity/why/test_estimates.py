@@ -138,7 +138,8 @@ def test_a_plan_says_its_cost():
     assert plan.cuts_for_one == 5
     assert plan.forks(0) == 2 * 3 * 4
     assert plan.forks(5) == 2 * 3 * (4 + 2 * (1 + 2 * 4))  # two arms at the first cut, four at each further one
-    assert plan.least_steps < plan.steps_for_one
+    assert plan.least_steps < plan.steps_for_one < plan.steps_for_any
+    assert plan.steps_for_one == plan.least_steps + 2 * 3 * 2 * 60
     assert plan.share_of_a_pair == plan.steps_for_one / 20_000
     assert plan.smallest_effect(0.001, 0.05) > 0.001
     with pytest.raises(ValueError, match=r"plan\.parents is 0"):
