@@ -269,7 +269,7 @@ def _check_worth(planned: PlannedAnalysis, *, anyway: bool) -> None:
     if setup.most_steps < plan.least_steps:
         raise InvalidError(
             f"budget is {setup.most_steps:,.0f} steps, expected at least {plan.least_steps:,.0f} (the splits and "
-            f"the unchanged forks alone); about {plan.steps_for_one:,.0f} find one guilty unit"
+            f"the unchanged forks alone); about {plan.steps_for_one:,.0f} find one unit to which the gradient points"
         )
     gap, smallest = planned.verdict.gap, planned.smallest_effect
     if gap is not None and smallest is not None and smallest > abs(gap) and not anyway:
