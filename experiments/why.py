@@ -3,6 +3,7 @@
     taskset -c 1 nice -n 19 python -m experiments.why run       # the cases that why.jsonl does not hold yet; stop it at will
     taskset -c 1 nice -n 19 python -m experiments.why larger    # the same with a model of 0.4 million parameters in three blocks
     taskset -c 1 nice -n 19 python -m experiments.why recipes   # 20 analyses of nvfp4 against fp8, each with its truth by more forks
+    taskset -c 1 nice -n 19 python -m experiments.why verdicts  # the judge's verdict on the faults: those that it fails are counted
     python -m experiments.why list                              # what is on record
     python -m experiments.why table                             # the tables of docs/why.md
 
@@ -10,7 +11,8 @@ Baseline and candidate are nvfp4 in the MLP. The candidate has `nan: hardware` i
 are suspects; in a planted case some of them have a fault (`experiments.why_faults`), in a healthy case none. Three runs of the baseline
 keep their checkpoints, and `workers.analyses.measure.analyse`, the code of a worker, takes the candidate apart there. Each case has a seed
 and a checkpoint of its own, so that no two cases share the random numbers of a fork; a planted and a healthy case share both, and the
-forks of the baseline. A fault that three pairs of full runs do not show is not analysed. With really different recipes every GEMM may
+forks of the baseline. A fault that three pairs of full runs do not show is not analysed, and one that the judge does not fail is not
+counted. With really different recipes every GEMM may
 cost something and nobody knows which: those cases only check the interval of what the named units leave unexplained. Measurements in
 progress lie in build/why, and each answer is one line of why.jsonl. The lines with other settings are those of earlier versions of this
 experiment (decisions 0093, 0100, 0102 and 0103); they are not counted.
@@ -36,6 +38,7 @@ import numpy as np
 
 from experiments.why_faults import MARK, codes, planted
 from experiments.why_table import full_effects, is_seen, table
+from parity import Curve, criteria_from_mapping, curve_from_arrays, judge
 from parity.why.answer import answer
 from parity.why.setup import Setup, make_setup
 from training.device import describe
@@ -58,6 +61,7 @@ STEPS, FORKS_AT, FORK_STEPS, PARENTS, SEEDS = 400, tuple(range(220, 301, 10)), 1
 ROUND = SEEDS * len(FORKS_AT)  # planted cases, and as many healthy ones
 ROUNDS = 2  # the second has other seeds, and only the faults that the full runs of the first showed
 RECIPE_CASES = 20
+POLICY = criteria_from_mapping({"margin": "1%"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +153,12 @@ TRIES = 2  # seeds without a visible effect after which a place is left out
 def cases(trial: Trial) -> Iterator[Case]:
     """Planted and healthy cases in turn, so that every kind has some early."""
     for case in _larger_cases() if trial is LARGER else _small_cases():
-        yield replace(case, kind="healthy", units=())
+        yield _healthy(case)
         yield case
+
+
+def _healthy(case: Case) -> Case:
+    return replace(case, kind="healthy", units=())
 
 
 def _small_cases() -> Iterator[Case]:
@@ -203,6 +211,31 @@ class Bench:
         """Whether full runs of other seeds have not shown this fault, often enough."""
         seeds = {seed for kind, units, seed in full_effects(self._lines) if (kind, units) == (case.kind, case.units)}
         return len(seeds) >= TRIES and not any(self._is_seen(case, seed) for seed in seeds)
+
+    def verdicts(self) -> None:
+        """The judge's verdict on every fault that the full runs show, from three runs of each arm."""
+        for kind, units, seed in [fault for fault, effect in full_effects(self._lines).items() if is_seen(effect)]:
+            if self._find("verdict", fault=kind, units=list(units), seed=seed) is None:
+                case = Case(kind=kind, units=units, seed=seed, step=0)
+                arms = [[self._curve(each, replicate) for replicate in range(PARENTS)] for each in (_healthy(case), case)]
+                (verdict,) = judge(arms[0], {"planted": arms[1]}, POLICY, planned_steps=STEPS)
+                own = verdict.document()["gap"]
+                gap = None if own is None else [own["mean"], own["lo"], own["hi"]]
+                self._write(
+                    "verdict", fault=kind, units=list(units), seed=seed, verdict=verdict.verdict, gap=gap, codes=list(verdict.codes)
+                )
+
+    def _curve(self, case: Case, replicate: int) -> Curve:
+        """A full run with the fault of a case."""
+        path = WORK / "curves" / self._trial.folder / f"{case.name} {replicate}.npy"
+        if not path.exists():
+            run = Run(self._spec(case.seed, replicate), self._corpus, fast_bf16=self._fast)
+            choice = self._measured.own if case.units else self._measured.off
+            losses = forked(self._model, run, _with(run.state, case), choice, 0, STEPS).losses
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, losses)
+        name = f"{case.kind} {replicate}"
+        return curve_from_arrays(np.arange(STEPS), np.load(path), label=name, replicate=replicate, rounding="stochastic")
 
     def _full_runs(self, case: Case) -> None:
         for replicate in range(PARENTS):
@@ -261,7 +294,7 @@ class Bench:
         setup = self._setup(case)
         results = dict(self._measurements(case))
         if case.units:  # forks of the baseline, which both have
-            twin = self._measurements(replace(case, kind="healthy", units=()))
+            twin = self._measurements(_healthy(case))
             results = {key: value for key, value in twin if key.startswith("fork/without all/")} | results
         with self._journal(case).open("a") as journal:
 
@@ -390,7 +423,7 @@ def records(trial: Trial) -> Iterator[Mapping[str, Any]]:
 def main() -> int:
     """Compute, or print what is on record."""
     parser = argparse.ArgumentParser(description="Attribution of planted faults.")
-    parser.add_argument("what", choices=["run", "larger", "recipes", "list", "table"])
+    parser.add_argument("what", choices=["run", "larger", "recipes", "verdicts", "list", "table"])
     what = parser.parse_args().what
     trial = {"larger": LARGER, "recipes": RECIPES}.get(what, PLANTED)
     if what in ("list", "table"):
@@ -400,8 +433,13 @@ def main() -> int:
         return 0
     jax.config.update("jax_compilation_cache_dir", str(WORK / "compiled"))
     with planted():
-        bench = Bench(trial)
-        bench.recipes() if what == "recipes" else bench.run()
+        if what == "verdicts":
+            for each in (PLANTED, LARGER):
+                Bench(each).verdicts()
+        elif what == "recipes":
+            Bench(trial).recipes()
+        else:
+            Bench(trial).run()
     return 0
 
 

@@ -1,7 +1,8 @@
 """The tables of docs/why.md from the record of `experiments.why`.
 
-seen     a fault counts if the mean of its full runs minus the baseline's, by replicate, differs from 0 at 95 %. The noise is pooled over
-         all faults: s^2 = mean variance within a fault's pairs, df = sum of (pairs - 1)
+counted  a fault that the judge fails, with a margin of 1 %, from three full runs of each arm
+seen     the mean of its full runs minus the baseline's, by replicate, differs from 0 at 95 %. The noise is pooled over all faults:
+         s^2 = mean variance within a fault's pairs, df = sum of (pairs - 1). Of faults without an effect one in twenty is seen
 right    at least one cluster is named, and all units that are named are planted ones
 wider    what is named contains a planted unit and others next to it
 wrong    a cluster without any planted unit is named
@@ -15,7 +16,7 @@ Limits are Clopper-Pearson, 95 %.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from parity.why.estimate import Estimate
 
 Line = Mapping[str, Any]
 _Z = 1.96
-_SURER = 0.99  # of many faults without an effect, one in twenty is seen at 95 %
 
 
 def table(lines: Sequence[Line], of_recipes: Sequence[Line]) -> Iterator[str]:
@@ -33,11 +33,12 @@ def table(lines: Sequence[Line], of_recipes: Sequence[Line]) -> Iterator[str]:
     models = list(dict.fromkeys(line["settings"] for line in lines))
     effects = {fault: own for model in models for fault, own in full_effects([line for line in lines if line["settings"] == model]).items()}
     answers = [line for line in lines if line["kind"] == "answer"]
-    yield from _effect_rows(effects)
+    failed = {_fault(line) for line in lines if line["kind"] == "verdict" and line["verdict"] == "fail"}
+    yield from _effect_rows(effects, failed)
     yield ""
-    planted = [line for line in answers if line["units"]]
-    counted = [line for line in planted if is_seen(effects[_fault(line)])]
-    yield from _naming_rows(counted, planted, answers, effects)
+    planted = [line for line in answers if line["units"] and is_seen(effects[_fault(line)])]
+    counted = [line for line in planted if _fault(line) in failed]
+    yield from _naming_rows(counted, [line for line in planted if _fault(line) not in failed], answers)
     yield ""
     yield from _other_rows(counted, answers)
     yield from _recipe_rows(of_recipes)
@@ -57,9 +58,9 @@ def full_effects(lines: Sequence[Line]) -> Mapping[Any, Estimate]:
     return {fault: Estimate(value=float(np.mean(values)), se=sd / math.sqrt(len(values)), df=float(df)) for fault, values in pairs.items()}
 
 
-def is_seen(effect: Estimate, confidence: float = 0.95) -> bool:
+def is_seen(effect: Estimate) -> bool:
     """Whether the full runs show the fault."""
-    low, high = effect.bounds(confidence)
+    low, high = effect.bounds(0.95)
     return low > 0 or high < 0
 
 
@@ -88,38 +89,35 @@ def _fault(line: Line) -> tuple[str, tuple[str, ...], int]:
     return line["fault"], tuple(line["units"]), line["seed"]
 
 
-def _effect_rows(effects: Mapping[Any, Estimate]) -> Iterator[str]:
-    yield "| fault | GEMMs | tried | seen | effect on full runs, nats: median (least to most) |"
-    yield "| --- | --- | --- | --- | --- |"
-    groups: dict[tuple[str, int], list[Estimate]] = {}
-    for (kind, units, _), effect in effects.items():
-        groups.setdefault((kind, len(units)), []).append(effect)
+def _effect_rows(effects: Mapping[Any, Estimate], failed: Collection[Any]) -> Iterator[str]:
+    yield "| fault | GEMMs | tried | seen | failed by the judge | effect on full runs, nats: median (least to most) |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    groups: dict[tuple[str, int], list[Any]] = {}
+    for fault in effects:
+        groups.setdefault((fault[0], len(fault[1])), []).append(fault)
     for (kind, count), own in groups.items():
-        values = [each.value for each in own]
+        values = [effects[fault].value for fault in own]
         spread = f"{np.median(values):+.3f} ({min(values):+.3f} to {max(values):+.3f})"
-        yield f"| {kind} | {count} | {len(own)} | {sum(map(is_seen, own))} | {spread} |"
+        seen, fails = (sum(fault in each for fault in own) for each in ({one for one in own if is_seen(effects[one])}, failed))
+        yield f"| {kind} | {count} | {len(own)} | {seen} | {fails} | {spread} |"
 
 
-def _naming_rows(
-    counted: Sequence[Line], planted: Sequence[Line], answers: Sequence[Line], effects: Mapping[Any, Estimate]
-) -> Iterator[str]:
-    yield "| fault | cases | counted | right | wider | none | wrong | lowest SNR is right | largest fall of SNR is right |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    for kind in dict.fromkeys(line["fault"] for line in planted):
+def _naming_rows(counted: Sequence[Line], others: Sequence[Line], answers: Sequence[Line]) -> Iterator[str]:
+    yield "| fault | cases | right | wider | none | wrong | lowest SNR is right | largest fall of SNR is right |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    for kind in dict.fromkeys(line["fault"] for line in counted):
         own = [line for line in counted if line["fault"] == kind]
         ranked = [_ranking(line, answers) for line in own]
-        yield f"| {kind} | {_count(planted, kind)} | {len(own)} | {_outcomes(own)} | {_hits(ranked, 0)} | {_hits(ranked, 1)} |"
+        yield f"| {kind} | {len(own)} | {_outcomes(own)} | {_hits(ranked, 0)} | {_hits(ranked, 1)} |"
     models = list(dict.fromkeys(line["settings"] for line in counted))
     groups = [(model.split()[0], [line for line in counted if line["settings"] == model]) for model in models if len(models) > 1]
-    surer = [line for line in counted if is_seen(effects[_fault(line)], _SURER)]
-    for name, own in (*groups, ("all", counted), (f"all, seen at {100 * _SURER:.0f} %", surer)) if counted else ():
-        ranked = [_ranking(line, answers) for line in own]
-        numbers = " | ".join(share(sum(outcome(line) == each for line in own), len(own)) for each in ("right", "wider", "none", "wrong"))
-        yield f"| {name} | | {len(own)} | {numbers} | {_shares(ranked, 0)} | {_shares(ranked, 1)} |"
-
-
-def _count(planted: Sequence[Line], kind: str) -> int:
-    return sum(line["fault"] == kind for line in planted)
+    for name, own in (*groups, ("all", counted), ("seen, not failed by the judge", others)):
+        if own:
+            ranked = [_ranking(line, answers) for line in own]
+            numbers = " | ".join(
+                share(sum(outcome(line) == each for line in own), len(own)) for each in ("right", "wider", "none", "wrong")
+            )
+            yield f"| {name} | {len(own)} | {numbers} | {_shares(ranked, 0)} | {_shares(ranked, 1)} |"
 
 
 def _outcomes(own: Sequence[Line]) -> str:

@@ -92,15 +92,20 @@ def answered(fault, units, named, value=0.0):
     }
 
 
-def test_only_faults_that_full_runs_show_are_counted():
+def test_only_faults_that_the_judge_fails_are_counted():
     effects = why_table.full_effects([*lines()])
     seen = {fault: why_table.is_seen(effect) for fault, effect in effects.items()}
     assert seen == {("stale amax", ("a",), 0): True, ("mxfp4", ("b", "c"), 0): False}
     answers = [answered("stale amax", ["a"], [["a"]]), answered("mxfp4", ["b", "c"], []), answered("healthy", [], [])]
     rows = [*why_table.table([*lines(), *answers], [])]
-    assert "| stale amax | 1 | 1 | 1 | 0 | 0 | 0 | 1 | 0 |" in rows
-    assert "| mxfp4 | 1 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |" in rows
+    assert "| stale amax | 1 | 1 | 1 | 0 | +0.100 (+0.100 to +0.100) |" in rows
+    assert any(row.startswith("| seen, not failed by the judge | 1 | 1 of 1 ") for row in rows)
     assert any(row.startswith("| healthy cases in which a unit is named | 0 of 1 ") for row in rows)
+    verdict = {"settings": "0.1M", "kind": "verdict", "fault": "stale amax", "units": ["a"], "seed": 0, "verdict": "fail"}
+    rows = [*why_table.table([*lines(), verdict, *answers], [])]
+    assert "| stale amax | 1 | 1 | 1 | 1 | +0.100 (+0.100 to +0.100) |" in rows
+    assert "| stale amax | 1 | 1 | 0 | 0 | 0 | 1 | 0 |" in rows
+    assert any(row.startswith("| all | 1 | 1 of 1 ") for row in rows)
 
 
 @pytest.mark.parametrize(
