@@ -40,7 +40,7 @@ def table(lines: Sequence[Line], of_recipes: Sequence[Line]) -> Iterator[str]:
     counted = [line for line in planted if _fault(line) in failed]
     yield from _naming_rows(counted, [line for line in planted if _fault(line) not in failed], answers)
     yield ""
-    yield from _other_rows(counted, answers)
+    yield from _other_rows(planted, answers)
     yield from _recipe_rows(of_recipes)
 
 
@@ -145,16 +145,16 @@ def _shares(ranked: Sequence[tuple[bool | None, ...]], at: int) -> str:
     return share(sum(map(bool, known)), len(known)) if known else "none"
 
 
-def _other_rows(counted: Sequence[Line], answers: Sequence[Line]) -> Iterator[str]:
+def _other_rows(planted: Sequence[Line], answers: Sequence[Line]) -> Iterator[str]:
     yield "| measured | result |"
     yield "| --- | --- |"
     healthy = [line for line in answers if not line["units"]]
     if healthy:
         yield f"| healthy cases in which a unit is named | {share(sum(bool(line['named']) for line in healthy), len(healthy))} |"
-    hits = [hit for hit in (covers(line, {}) for line in counted) if hit is not None]
+    hits = [hit for hit in (covers(line, {}) for line in planted) if hit is not None]
     if hits:
         yield f"| interval of the unexplained part covers, where all planted units are named (truth 0) | {share(sum(hits), len(hits))} |"
-    for what, own_lines in (("planted", counted), ("healthy", healthy)):
+    for what, own_lines in (("planted", planted), ("healthy", healthy)):
         if own_lines:
             steps = [line["steps_spent"] for line in own_lines]
             yield f"| cost in steps of training, {what}: median (least to most) | {_span(steps, ',.0f')} |"
