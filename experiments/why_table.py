@@ -98,7 +98,8 @@ def _effect_rows(effects: Mapping[Any, Estimate], failed: Collection[Any]) -> It
     for (kind, count), own in groups.items():
         values = [effects[fault].value for fault in own]
         spread = f"{np.median(values):+.3f} ({min(values):+.3f} to {max(values):+.3f})"
-        seen, fails = (sum(fault in each for fault in own) for each in ({one for one in own if is_seen(effects[one])}, failed))
+        seen = sum(is_seen(effects[fault]) for fault in own)
+        fails = sum(fault in failed for fault in own)
         yield f"| {kind} | {count} | {len(own)} | {seen} | {fails} | {spread} |"
 
 

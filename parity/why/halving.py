@@ -11,14 +11,14 @@ adjusted = p(C) / weight of C,  never below that of the cluster above;  C is gui
 
 The chance that any cluster without an effect is named is at most alpha, however the tests depend on each other: the largest clusters
 without an effect do not overlap, so their weights sum to at most 1. A cluster is only tested if the one above it is guilty, so few of the
-tree's clusters need forks. A unit of large weight is alone soon, and tested at a larger share of the level. Each direction is tested by
-itself as well because a unit may harm only beside the others, or only where they are gone.
+tree's clusters need forks. A unit of large weight is soon tested by itself, at a larger share of the level. Off and alone are also tested
+separately, because a unit may do harm only together with the others, or only without them.
 
 A cluster for which the plan has no steps left is not tested: it is neither guilty nor innocent, and the cluster above it is named if
 no other part of that one is guilty.
 
-Can fail: weights that are taken from the forks themselves; a cluster whose effects cancel hides its units; a small
-effect next to a large one can need more forks than the plan has, and then the smallest guilty cluster, not one unit, is the answer.
+Can fail: weights that are taken from the forks themselves; a cluster whose effects cancel hides its units; a small effect next to a large
+one can need more forks than the plan has, and then the smallest guilty cluster, not one unit, is the answer.
 
 Source: Meinshausen, Hierarchical testing of variable importance, Biometrika 95 (2008); weights and pairs as in Goeman and Finos, The
 inheritance procedure, Statistical Applications in Genetics and Molecular Biology 11 (2012).

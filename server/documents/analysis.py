@@ -28,9 +28,8 @@ class AnalysisPlan:
     """What an analysis measures and costs. Costs are in steps of training; a pair of full runs has `pair_steps`.
 
     `least_steps` if no unit has an effect, `steps_for_one` if one has to which the gradient points, `most_steps` is where the search
-    stops, by default enough for one unit to which nothing points. `smallest_effect`: nats
-    that the test of one unit sees with 80 % power if forks vary an eighth as much as reruns. `seconds`: about how long `steps_for_one`
-    take; null while that is unknown.
+    stops, by default enough for one unit to which nothing points. `smallest_effect`: nats that the test of one unit sees with 80 % power
+    if forks vary an eighth as much as reruns. `seconds`: about how long `steps_for_one` take; null while that is unknown.
     """
 
     explains: str

@@ -52,7 +52,7 @@ def _when_steps_come(database, held, act, least=1):
     """Call `act` in a thread as soon as the run has recorded this many steps."""
 
     def watch():
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while _run(database, held).steps_done < least and time.monotonic() < deadline:
             time.sleep(0.05)
         act()
@@ -192,7 +192,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
         return np.stack([columns["loss"], columns["param_norm"]])
 
     def has_checkpoint(folder):
-        """Whether the file that comes last is there: a checkpoint without it is torn, and the run would begin anew."""
+        """Whether the last file of a checkpoint is there: an incomplete one is not used, and the run would start from step 0."""
         for path in folder.glob("step-*/complete.json"):
             with suppress(FileNotFoundError):  # older ones are removed meanwhile
                 if path.stat().st_size:
@@ -201,7 +201,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
 
     def kill_after_a_checkpoint(held):
         folder = settings.checkpoints / held.run_id
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while not has_checkpoint(folder) and time.monotonic() < deadline:
             time.sleep(0.01)
         os.kill(_children()[0].pid, signal.SIGKILL)

@@ -32,7 +32,7 @@ def measure(setup, wanted, costs):
 
 
 def results_of(setup, costs, most=10_000, given=None):
-    """The results of a simulated analysis after at most this many measurements, in their order, beside those that are given."""
+    """The results of a simulated analysis in the order of its measurements: `given` first, at most `most` in all."""
     results = {**(given or {})}
     while len(results) < most and (wanted := next_measurement(setup, results)) is not None:
         assert wanted.key not in results
