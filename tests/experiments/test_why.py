@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import why, why_faults, why_table
+from experiments import why_cases, why_faults, why_table
 from training.arithmetic.recipes import linear_recipe
 from training.why import menu
 
@@ -57,13 +57,16 @@ def test_a_fault_changes_the_operands_of_its_gemm_alone(kind):
 def test_every_case_has_random_numbers_of_its_own():
     for is_planted in (False, True):
         places = [
-            (case.seed, case.step) for trial in (why.PLANTED, why.LARGER) for case in why.cases(trial) if bool(case.units) == is_planted
+            (case.seed, case.step)
+            for trial in (why_cases.PLANTED, why_cases.LARGER)
+            for case in why_cases.cases(trial)
+            if bool(case.units) == is_planted
         ]
-        assert len(places) == len(set(places)) == why.ROUNDS * why.ROUND + 36
+        assert len(places) == len(set(places)) == why_cases.ROUNDS * why_cases.ROUND + 36
 
 
 def test_every_layer_of_the_larger_model_has_every_visible_fault():
-    faults = [(case.kind, *case.units) for case in why.cases(why.LARGER) if case.units]
+    faults = [(case.kind, *case.units) for case in why_cases.cases(why_cases.LARGER) if case.units]
     assert len(faults) == len(set(faults)) == 4 * 9
 
 
