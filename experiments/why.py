@@ -109,8 +109,9 @@ class Bench:
         return len(seeds) >= TRIES and not any(self._is_seen(case, seed) for seed in seeds)
 
     def verdicts(self) -> None:
-        """The judge's verdict on every fault that the full runs show, from three runs of each arm."""
-        for kind, units, seed in [fault for fault, effect in full_effects(self._lines).items() if is_seen(effect)]:
+        """The judge's verdict on every fault that was analysed, from three runs of each arm."""
+        answers = [line for line in self._lines if line["kind"] == "answer" and line["units"]]
+        for kind, units, seed in [(line["fault"], tuple(line["units"]), line["seed"]) for line in answers]:
             if self._find("verdict", fault=kind, units=list(units), seed=seed) is None:
                 case = Case(kind=kind, units=units, seed=seed, step=0)
                 arms = [[self._curve(each, replicate) for replicate in range(PARENTS)] for each in (healthy(case), case)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 from experiments.why_faults import MARK
@@ -105,7 +106,7 @@ TRIES = 2  # seeds without a visible effect after which a place is left out
 
 def cases(trial: Trial) -> Iterator[Case]:
     """Planted and healthy cases in turn, so that every kind has some early."""
-    for case in _larger_cases() if trial is LARGER else _small_cases():
+    for case in _larger_cases() if trial is LARGER else (*_small_cases(), *_double_cases()):
         yield healthy(case)
         yield case
 
@@ -126,9 +127,18 @@ def _small_cases() -> Iterator[Case]:
 
 def _larger_cases() -> Iterator[Case]:
     """Visible faults of one GEMM in every layer, with seeds that the smaller model does not have."""
-    layers = _layers(LARGER.model)
-    for number in range(len(_VISIBLE) * len(layers)):
+    return _visible_cases([(layer,) for layer in _layers(LARGER.model)], SEEDS * ROUNDS)
+
+
+def _double_cases() -> Iterator[Case]:
+    """Visible faults of two GEMMs of different layers at once, with seeds of their own."""
+    return _visible_cases(list(combinations(_LAYERS, 2)), SEEDS * (ROUNDS + 1))
+
+
+def _visible_cases(places: Sequence[tuple[str, ...]], first_seed: int) -> Iterator[Case]:
+    """Each visible fault in each of these layers or pairs of them."""
+    for number in range(len(_VISIBLE) * len(places)):
         kind = _VISIBLE[number % len(_VISIBLE)]
-        layer = layers[(number // len(_VISIBLE) * 4 + number % len(_VISIBLE)) % len(layers)]  # 4 and 9 have no common factor
+        layers = places[(number // len(_VISIBLE) * 4 + number % len(_VISIBLE)) % len(places)]  # neither 9 nor 15 has a factor 2
         gemm = "dgrad" if kind == "zeroed gradient" else "fprop"
-        yield Case(kind=kind, units=(f"{layer}.{gemm}",), seed=SEEDS * ROUNDS + number % SEEDS, step=FORKS_AT[number // SEEDS])
+        yield Case(kind=kind, units=units_of(layers, gemm), seed=first_seed + number % SEEDS, step=FORKS_AT[number // SEEDS])

@@ -33,14 +33,24 @@ def table(lines: Sequence[Line], of_recipes: Sequence[Line]) -> Iterator[str]:
     models = list(dict.fromkeys(line["settings"] for line in lines))
     effects = {fault: own for model in models for fault, own in full_effects([line for line in lines if line["settings"] == model]).items()}
     answers = [line for line in lines if line["kind"] == "answer"]
-    failed = {_fault(line) for line in lines if line["kind"] == "verdict" and line["verdict"] == "fail"}
+    verdicts = [line for line in lines if line["kind"] == "verdict"]
+    failed = {_fault(line) for line in verdicts if line["verdict"] == "fail"}
+    resolved = {_fault(line) for line in verdicts if line["gap"] and (line["gap"][1] > 0 or line["gap"][2] < 0)}
     yield from _effect_rows(effects, failed)
     yield ""
-    planted = [line for line in answers if line["units"] and is_seen(effects[_fault(line)])]
+    planted = [line for line in answers if line["units"]]
     counted = [line for line in planted if _fault(line) in failed]
-    yield from _naming_rows(counted, [line for line in planted if _fault(line) not in failed], answers)
+    others = [line for line in planted if _fault(line) not in failed]
+    yield from _naming_rows(
+        counted,
+        {
+            "not failed, gap above or below 0": [line for line in others if _fault(line) in resolved],
+            "not failed, gap can be 0": [line for line in others if _fault(line) not in resolved],
+        },
+        answers,
+    )
     yield ""
-    yield from _other_rows(planted, answers)
+    yield from _other_rows(counted, planted, answers)
     yield from _recipe_rows(of_recipes)
 
 
@@ -103,7 +113,7 @@ def _effect_rows(effects: Mapping[Any, Estimate], failed: Collection[Any]) -> It
         yield f"| {kind} | {count} | {len(own)} | {seen} | {fails} | {spread} |"
 
 
-def _naming_rows(counted: Sequence[Line], others: Sequence[Line], answers: Sequence[Line]) -> Iterator[str]:
+def _naming_rows(counted: Sequence[Line], others: Mapping[str, Sequence[Line]], answers: Sequence[Line]) -> Iterator[str]:
     yield "| fault | cases | right | wider | none | wrong | lowest SNR is right | largest fall of SNR is right |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for kind in dict.fromkeys(line["fault"] for line in counted):
@@ -112,7 +122,7 @@ def _naming_rows(counted: Sequence[Line], others: Sequence[Line], answers: Seque
         yield f"| {kind} | {len(own)} | {_outcomes(own)} | {_hits(ranked, 0)} | {_hits(ranked, 1)} |"
     models = list(dict.fromkeys(line["settings"] for line in counted))
     groups = [(model.split()[0], [line for line in counted if line["settings"] == model]) for model in models if len(models) > 1]
-    for name, own in (*groups, ("all", counted), ("seen, not failed by the judge", others)):
+    for name, own in (*groups, ("all", counted), *others.items()):
         if own:
             ranked = [_ranking(line, answers) for line in own]
             numbers = " | ".join(
@@ -146,9 +156,13 @@ def _shares(ranked: Sequence[tuple[bool | None, ...]], at: int) -> str:
     return share(sum(map(bool, known)), len(known)) if known else "none"
 
 
-def _other_rows(planted: Sequence[Line], answers: Sequence[Line]) -> Iterator[str]:
+def _other_rows(counted: Sequence[Line], planted: Sequence[Line], answers: Sequence[Line]) -> Iterator[str]:
     yield "| measured | result |"
     yield "| --- | --- |"
+    double = [line for line in counted if len(line["units"]) == 2]
+    if double:
+        both = sum(set(line["units"]) <= {unit for cluster in line["named"] for unit in cluster} for line in double)
+        yield f"| counted faults in two GEMMs: both are named | {share(both, len(double))} |"
     healthy = [line for line in answers if not line["units"]]
     if healthy:
         yield f"| healthy cases in which a unit is named | {share(sum(bool(line['named']) for line in healthy), len(healthy))} |"

@@ -38,10 +38,9 @@ class WhyPlan:
     noise_draws: int
     draws: int
     fork_steps: int
-    pair_steps: int
 
     def __post_init__(self) -> None:
-        for name in ("units", "checkpoints", "parents", "draws", "fork_steps", "pair_steps"):
+        for name in ("units", "checkpoints", "parents", "draws", "fork_steps"):
             value = getattr(self, name)
             if value < 1:
                 raise ValueError(f"plan.{name} is {value}, expected at least 1")
@@ -84,11 +83,6 @@ class WhyPlan:
     def steps_for_any(self) -> float:
         """Steps in all if one unit is guilty to which nothing points, and no second look is needed."""
         return self._steps(self.cuts_for_one)
-
-    @property
-    def share_of_a_pair(self) -> float:
-        """The cost of finding one guilty unit to which the gradient points, as a share of the steps of one pair of runs."""
-        return self.steps_for_one / self.pair_steps
 
     def smallest_effect(self, fork_sd: float, alpha: float) -> float:
         """The effect (nats) of one unit that the second look at it sees with 80 % power, given the noise of forks (nats)."""

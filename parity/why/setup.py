@@ -57,7 +57,6 @@ class Setup:
             noise_draws=self.noise_draws,
             draws=self.draws,
             fork_steps=self.fork_steps,
-            pair_steps=self.pair_steps,
         )
 
     def document(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from parity.why.search import label
 from parity.wording import age_in_words, count, interval_words, percent, signed
 
 NO_VERDICT = "This ranks causes; it is no verdict. Confirm a change by a job of its own, which the judge reads."
+IF_NONE_IS_NAMED = "Longer forks (--fork-steps) or an earlier checkpoint (--step) can show more; ablation runs (--ablation) show the whole gap."
 _SHOWN = 5
 _DECIMALS = 4
 
@@ -101,8 +102,8 @@ def _fork_lines(plan: Mapping[str, Any], answer: Mapping[str, Any], effect: Mapp
         if len(each["units"]) > 2:
             yield f"  units: {', '.join(each['units'])}"
     if not answer["named"]:
-        yield "named: none; the effect cannot be told from the noise of forks"
-    if answer["named"]:
+        yield f"named: none; the effect cannot be told from the noise of forks. {IF_NONE_IS_NAMED}"
+    else:
         yield f"unexplained at the checkpoint: {nats(answer['unexplained'])}"
     for units in answer["untested"]:
         yield f"not tested{', the largest cost was reached' if answer['stopped'] else ' yet'}: {label(units)}"

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from parity.why.search import label
-from parity.why.words import assumed_words
+from parity.why.words import IF_NONE_IS_NAMED, assumed_words
 from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.documents.ablations import AblationsDocument, ablations_document
@@ -57,6 +57,7 @@ def show(job_id: str, request: Request, context: InContext) -> Response:
         "width": WIDTH,
         "levels": range(LEVELS + 1),
         "label": label,
+        "if_none_is_named": IF_NONE_IS_NAMED,
         "forks": fork_bars(document),
         "forward": forward_bars(answer),
         "layers": layers(document),

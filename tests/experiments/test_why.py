@@ -62,12 +62,18 @@ def test_every_case_has_random_numbers_of_its_own():
             for case in why_cases.cases(trial)
             if bool(case.units) == is_planted
         ]
-        assert len(places) == len(set(places)) == why_cases.ROUNDS * why_cases.ROUND + 36
+        assert len(places) == len(set(places)) == why_cases.ROUNDS * why_cases.ROUND + 36 + 60
 
 
 def test_every_layer_of_the_larger_model_has_every_visible_fault():
     faults = [(case.kind, *case.units) for case in why_cases.cases(why_cases.LARGER) if case.units]
     assert len(faults) == len(set(faults)) == 4 * 9
+
+
+def test_every_pair_of_layers_has_every_visible_fault_at_once():
+    faults = [(case.kind, *case.units) for case in why_cases.cases(why_cases.PLANTED) if case.seed >= 21 and case.units]
+    assert len(faults) == len(set(faults)) == 4 * 15
+    assert {len(each) for each in faults} == {3}
 
 
 def lines():
@@ -102,13 +108,15 @@ def test_only_faults_that_the_judge_fails_are_counted():
     answers = [answered("stale amax", ["a"], [["a"]]), answered("mxfp4", ["b", "c"], []), answered("healthy", [], [])]
     rows = [*why_table.table([*lines(), *answers], [])]
     assert "| stale amax | 1 | 1 | 1 | 0 | +0.100 (+0.100 to +0.100) |" in rows
-    assert any(row.startswith("| seen, not failed by the judge | 1 | 1 of 1 ") for row in rows)
+    assert any(row.startswith("| not failed, gap can be 0 | 2 | 1 of 2 ") for row in rows)
     assert any(row.startswith("| healthy cases in which a unit is named | 0 of 1 ") for row in rows)
-    verdict = {"settings": "0.1M", "kind": "verdict", "fault": "stale amax", "units": ["a"], "seed": 0, "verdict": "fail"}
+    verdict = {"settings": "0.1M", "kind": "verdict", "fault": "stale amax", "units": ["a"], "seed": 0, "verdict": "fail", "gap": [0.1, 0.09, 0.11]}
     rows = [*why_table.table([*lines(), verdict, *answers], [])]
     assert "| stale amax | 1 | 1 | 1 | 1 | +0.100 (+0.100 to +0.100) |" in rows
     assert "| stale amax | 1 | 1 | 0 | 0 | 0 | 1 | 0 |" in rows
     assert any(row.startswith("| all | 1 | 1 of 1 ") for row in rows)
+    rows = [*why_table.table([*lines(), {**verdict, "verdict": "inconclusive"}, *answers], [])]
+    assert any(row.startswith("| not failed, gap above or below 0 | 1 | 1 of 1 ") for row in rows)
 
 
 @pytest.mark.parametrize(

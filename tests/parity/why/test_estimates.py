@@ -132,7 +132,7 @@ def test_an_innocent_unit_is_tested_with_the_noise_of_the_louder_end():
 
 def test_a_plan_says_its_cost():
     whole = {"units": 27, "ingredients": 4, "checkpoints": 2, "batches": 8, "seeds": 2, "gradient_batches": 2}
-    plan = WhyPlan(**whole, parents=3, noise_draws=4, draws=2, fork_steps=60, pair_steps=20_000)
+    plan = WhyPlan(**whole, parents=3, noise_draws=4, draws=2, fork_steps=60)
     assert plan.instant_steps == pytest.approx(2 * 8 * 60 / 3)
     assert plan.gradient_steps == 2 * 2 * (1 + 28 * 2)
     assert plan.cuts_for_one == 5
@@ -140,7 +140,6 @@ def test_a_plan_says_its_cost():
     assert plan.forks(5) == 2 * 3 * (4 + 2 * (1 + 2 * 4))  # two arms at the first cut, four at each further one
     assert plan.least_steps < plan.steps_for_one < plan.steps_for_any
     assert plan.steps_for_one == plan.least_steps + 2 * 3 * 2 * 60
-    assert plan.share_of_a_pair == plan.steps_for_one / 20_000
     assert plan.smallest_effect(0.001, 0.05) > 0.001
     with pytest.raises(ValueError, match=r"plan\.parents is 0"):
-        WhyPlan(**whole, parents=0, noise_draws=4, draws=2, fork_steps=60, pair_steps=20_000)
+        WhyPlan(**whole, parents=0, noise_draws=4, draws=2, fork_steps=60)

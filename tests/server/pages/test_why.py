@@ -39,6 +39,21 @@ def test_an_analysis_without_a_guilty_unit_says_so(page: Page, database):
     conclude(database, analysis)
     page.goto(f"/jobs/{analysis}/why")
     expect(page.locator(".headline")).to_contain_text("No unit is named")
+    expect(page.locator("#main")).to_contain_text("--fork-steps")
+
+
+def test_the_units_of_a_named_group_are_listed(page: Page, database):
+    with database.write() as session:
+        question = Question(budget=4300)  # not enough to tell the three apart
+        analysis = submit_analysis(session, make_explained(database), question).id
+    group = ("0.down.dgrad", "0.down.fprop", "0.down.wgrad")
+    measured(database, analysis, dict.fromkeys(group, 0.0006))
+    conclude(database, analysis)
+    page.goto(f"/jobs/{analysis}/why")
+    units = page.locator("details", has=page.get_by_text("The 3 units of"))
+    units.locator("summary").click()
+    for name in group:
+        expect(units.locator("p")).to_contain_text(name)
 
 
 def test_the_parts_by_ablation_runs_have_the_same_waterfall(page: Page, database):
