@@ -9,7 +9,9 @@ from parity.why.search import label
 from parity.wording import age_in_words, count, interval_words, percent, signed
 
 NO_VERDICT = "This ranks causes; it is no verdict. Confirm a change by a job of its own, which the judge reads."
-IF_NONE_IS_NAMED = "Longer forks (--fork-steps) or an earlier checkpoint (--step) can show more; ablation runs (--ablation) show the whole gap."
+IF_NONE_IS_NAMED = (
+    "Longer forks (--fork-steps) or an earlier checkpoint (--step) can show more; ablation runs (--ablation) show the whole gap."
+)
 _SHOWN = 5
 _DECIMALS = 4
 

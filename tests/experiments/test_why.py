@@ -110,7 +110,8 @@ def test_only_faults_that_the_judge_fails_are_counted():
     assert "| stale amax | 1 | 1 | 1 | 0 | +0.100 (+0.100 to +0.100) |" in rows
     assert any(row.startswith("| not failed, gap can be 0 | 2 | 1 of 2 ") for row in rows)
     assert any(row.startswith("| healthy cases in which a unit is named | 0 of 1 ") for row in rows)
-    verdict = {"settings": "0.1M", "kind": "verdict", "fault": "stale amax", "units": ["a"], "seed": 0, "verdict": "fail", "gap": [0.1, 0.09, 0.11]}
+    fault = {"fault": "stale amax", "units": ["a"], "seed": 0}
+    verdict = {"settings": "0.1M", "kind": "verdict", **fault, "verdict": "fail", "gap": [0.1, 0.09, 0.11]}
     rows = [*why_table.table([*lines(), verdict, *answers], [])]
     assert "| stale amax | 1 | 1 | 1 | 1 | +0.100 (+0.100 to +0.100) |" in rows
     assert "| stale amax | 1 | 1 | 0 | 0 | 0 | 1 | 0 |" in rows
