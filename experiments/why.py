@@ -214,7 +214,7 @@ class Bench:
                 keep,
             )
         own = answer(setup, results)
-        kept = {name: own[name] for name in ("effect", "noise", "unexplained", "stopped", "steps_spent")}  # type: ignore[literal-required]
+        kept = {name: own[name] for name in ("effect", "noise", "interaction", "unexplained", "stopped", "steps_spent")}  # type: ignore[literal-required]
         self._write(
             "answer",
             case=case.name,
@@ -231,21 +231,18 @@ class Bench:
             gradient_errors={each["name"]: round(each["error"]["value"], 5) for each in own["gradients"] or []},
         )
 
-    def _truth(self, case: Case, named: Sequence[str], clusters: Sequence[Sequence[str]]) -> None:
-        """The same sum of arms as the answer's, from forks that the answer has not seen."""
+    def _truth(self, case: Case, named: Sequence[str]) -> None:
+        """What is left with these units off, from forks that the answer has not seen."""
         program = Program(self._plant(case), self._candidate(case.seed), self._spec(case.seed, 0), case.step, FORK_STEPS, self._corpus)
         everything = [unit.name for unit in self._measured.units]
         if set(named) == set(everything):
             return
-        arms = [(-1.0, program.without(everything)), *((1.0, program.without(cluster)) for cluster in clusters)]
-        if len(clusters) != 1:
-            arms.append((1.0 - len(clusters), program.alone(everything)))
         value = variance = 0.0
-        for number, (weight, choice) in enumerate(arms):
+        for number, (sign, choice) in enumerate([(-1.0, program.without(everything)), (1.0, program.without(named))]):
             first = _FIRST_TRUTH_DRAW + number * _TRUTH_DRAWS
             forks = np.array([[program.fork(choice, parent, first + draw) for draw in range(_TRUTH_DRAWS)] for parent in range(PARENTS)])
-            value += weight * float(forks.mean())
-            variance += weight**2 * float(forks.var(axis=1, ddof=1).mean()) / forks.size
+            value += sign * float(forks.mean())
+            variance += float(forks.var(axis=1, ddof=1).mean()) / forks.size
         self._write("truth", case=case.name, unexplained=value, se=variance**0.5)
 
     def recipes(self) -> None:
@@ -259,7 +256,7 @@ class Bench:
                 self._analyse(case)
                 line = self._find("answer", case=case.name)
             if line and line["named"] and self._find("truth", case=case.name) is None:
-                self._truth(case, sorted(unit for cluster in line["named"] for unit in cluster), line["named"])
+                self._truth(case, sorted(unit for cluster in line["named"] for unit in cluster))
 
     def _journal(self, case: Case) -> Path:
         path = WORK / "measurements" / f"{self._trial.model.n_layers} blocks {case.name}.jsonl"

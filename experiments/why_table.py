@@ -8,8 +8,8 @@ wider    what is named contains a planted unit and others next to it
 wrong    a cluster without any planted unit is named
 SNR      the unit that alone moves the gradient farthest from that of bf16 is a planted one; or the unit whose error is the largest
          multiple of its error without the fault (from the healthy case at the same checkpoints)
-covers   the interval of the unexplained part contains the truth: exactly 0 where all planted units are named, because candidate and
-         baseline are then equal bit for bit; otherwise that of further forks, with their own error
+covers   the interval of the unexplained part contains the truth: exactly 0 where all planted units are named, because without them
+         candidate and baseline are equal bit for bit; otherwise that of further forks, with their own error
 Limits are Clopper-Pearson, 95 %.
 """
 

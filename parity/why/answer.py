@@ -1,8 +1,11 @@
 """The answer of an analysis as a document: the parts of the effect with intervals, what is named, and what stays unexplained.
 
 named         the smallest guilty clusters, each with what switching it off gains and what it costs alone
-unexplained   whole - sum of what switching off each named cluster gains; the interval counts that all share the forks with everything on:
-              (1 - m) U - E + sum W_i  (`parity.why.forks.contrast`)
+interaction   what switching all m named clusters off gains, minus the sum of what switching each off gains: (1 - m) U - W + sum W_i
+unexplained   what is left of the effect with all of them off: W - E
+
+with U the forks with everything on, E off, W_i without the cluster i and W without all named ones (`parity.why.forks.contrast`). The effect
+is the sum of the named parts, their interaction and what is unexplained.
 
 The effect is that of everything on after the checkpoint, not the gap of the full runs: what builds up before the checkpoint is not in
 the weights. The sign of an effect is reported, and naming is two-sided: weights that have adapted to a fault may end worse without it.
@@ -16,7 +19,7 @@ from typing import TypedDict
 import numpy as np
 
 from parity.why.estimate import Estimate, estimate
-from parity.why.forks import Ends, contrast
+from parity.why.forks import Ends, contrast, effect
 from parity.why.gradients import SUMS, gradient_error
 from parity.why.halving import Guilt
 from parity.why.parts import split
@@ -91,6 +94,9 @@ class GradientDocument(TypedDict):
 class Answer(TypedDict):
     """What an analysis has measured so far; parts that are not complete are null. `effect` is everything on minus everything off, by forks.
 
+    `interaction` is null where fewer than two clusters are named. The effect is the sum of what switching each named cluster off gains, of
+    the interaction, and of what is `unexplained`.
+
     `untested` are parts of guilty clusters that were not tested: `stopped` says whether the largest cost was reached.
     """
 
@@ -101,6 +107,7 @@ class Answer(TypedDict):
     named: list[ClusterDocument]
     tested: list[ClusterDocument]
     untested: list[list[str]]
+    interaction: EstimateDocument | None
     unexplained: EstimateDocument | None
     stopped: bool
     instant: InstantDocument | None
@@ -122,7 +129,8 @@ def answer(setup: Setup, results: Results) -> Answer:
         "named": named,
         "tested": tested,
         "untested": [list(each) for each in guilt.untested] if guilt else [],
-        "unexplained": _unexplained(setup, results, forks),
+        "interaction": _interaction(setup, results, forks),
+        "unexplained": _unexplained(forks),
         "stopped": forks.stopped,
         "instant": instant,
         "gradients": gradients,
@@ -161,14 +169,20 @@ def _noise(ends: Ends) -> NoiseDocument:
     return own
 
 
-def _unexplained(setup: Setup, results: Results, forks: Search) -> EstimateDocument | None:
-    if forks.guilt is None or forks.ends is None:
+def _interaction(setup: Setup, results: Results, forks: Search) -> EstimateDocument | None:
+    if forks.guilt is None or forks.ends is None or forks.rest is None or len(forks.guilt.named) < 2:
         return None
-    if forks.tree.units in forks.guilt.named:  # the smallest guilty cluster is everything: nothing is left
-        return {"value": 0.0, "low": 0.0, "high": 0.0}
     losses = (arm_losses(setup, results, forks.tree, "without", cluster, setup.noise_draws) for cluster in forks.guilt.named)
     arms = [(1.0, forks.ends.between(each)) for each in losses]
-    return estimate_document(contrast([(1.0 - len(arms), forks.ends.on), (-1.0, forks.ends.off), *arms]))
+    return estimate_document(contrast([(1.0 - len(arms), forks.ends.on), (-1.0, forks.rest), *arms]))
+
+
+def _unexplained(forks: Search) -> EstimateDocument | None:
+    if forks.ends is None or forks.rest is None:
+        return None
+    if forks.rest is forks.ends.off:  # everything is named: nothing is left
+        return {"value": 0.0, "low": 0.0, "high": 0.0}
+    return estimate_document(effect(forks.rest, forks.ends.off))
 
 
 def _instant(setup: Setup, results: Results) -> InstantDocument | None:

@@ -6,6 +6,8 @@ forks: the arms with everything on and everything off, with `noise_draws` forks 
        the root's test; then the halves of each guilty cluster, each without and alone, with `draws` forks for each parent, and with
        `noise_draws` of them if neither is guilty. The first half without is the second one alone where the cluster is all units.
 
+       Where several clusters are named, `draws` more for each parent, with all of them off.
+
 A unit alone in its effect is found after log2(units) cuts, or fewer where the gradient split points to it. `smallest_effect` is what the
 second look at it, without and alone together, sees with 80 % power if the fork noise is as assumed and effects add. Can fail: the fork
 noise is known only after the A/A forks; several guilty units cost more, which is why the plan has a largest cost as well, at which the
@@ -83,6 +85,11 @@ class WhyPlan:
     def steps_for_any(self) -> float:
         """Steps in all if one unit is guilty to which nothing points, and no second look is needed."""
         return self._steps(self.cuts_for_one)
+
+    @property
+    def together_steps(self) -> float:
+        """The forks with all named units off, where several clusters are named."""
+        return self.parents * self.draws * self.fork_steps
 
     def smallest_effect(self, fork_sd: float, alpha: float) -> float:
         """The effect (nats) of one unit that the second look at it sees with 80 % power, given the noise of forks (nats)."""

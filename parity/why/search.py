@@ -4,6 +4,8 @@ instant     the held-out losses (batches,) of one row: `on`, `off`, `without UNI
 gradients   for one batch the sums over the gradient of all units, and of each unit alone, against bf16
 fork        the final loss of one fork: `without CLUSTER` or `alone CLUSTER`, of one parent, with one draw of random numbers
 
+At the end, where several clusters are named, forks with all of them off say what they do together.
+
 Each measurement has a key, by which its result is stored once. The same results give the same next measurement, so an analysis that was
 killed goes on where it was. `alone` of all units is everything on, the candidate's arithmetic, `without` all units is everything off:
 their forks measure the noise of forks, and their difference is the whole effect at the checkpoint.
@@ -22,7 +24,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from parity.why.estimate import Estimate
-from parity.why.forks import Ends, Forks, contrast, effect, ends
+from parity.why.forks import Arm, Ends, Forks, contrast, effect, ends
 from parity.why.gradients import SUMS
 from parity.why.halving import Cluster, Guilt, Tree, any_way, find_guilty, tree_of
 from parity.why.plan import FORWARD_SHARE
@@ -66,13 +68,14 @@ class Search:
     """The search so far: `pending` forks of the next cluster; `stopped` if a further cluster would cost more than the plan allows.
 
     `ends` and `guilt` are None before the forks with everything on and off are complete. `effects` are those of
-    `guilt.tested`, by cluster.
+    `guilt.tested`, by cluster. `rest` are the forks with all named units off, None before they are complete or if nothing is named.
     """
 
     tree: Tree
     ends: Ends | None
     guilt: Guilt | None
     effects: Mapping[Cluster, ClusterEffect]
+    rest: Arm | None
     pending: tuple[Measurement, ...]
     stopped: bool
 
@@ -120,13 +123,14 @@ def tree(setup: Setup, results: Results) -> Tree:
 def arm_forks(setup: Setup, units: Tree, way: Way, cluster: Cluster, draws: int) -> list[Measurement]:
     """The first forks of one arm, `draws` for each parent; each has a draw that no other arm has.
 
-    One half of all units without is the other half alone: it is one arm.
+    One half of all units without is the other half alone: it is one arm. Units that are no cluster of the tree are those that are named.
     """
     halves = units.halves(units.units)
     if way == "without" and cluster in halves:
         return arm_forks(setup, units, "alone", halves[cluster == halves[0]], draws)
-    first = 1 + max(setup.draws, setup.noise_draws) * (2 * _numbers(units)[cluster] + (way == "alone"))
-    name = "all" if cluster == units.units else label(cluster)
+    numbers = _numbers(units)
+    first = 1 + max(setup.draws, setup.noise_draws) * (2 * numbers.get(cluster, len(numbers)) + (way == "alone"))
+    name = "all" if cluster == units.units else label(cluster) if cluster in numbers else "named"
     return [
         Measurement(
             key=f"fork/{way} {name}/{parent}/{draw}",
@@ -155,7 +159,7 @@ def search(setup: Setup, results: Results) -> Search:
     of_ends = [fork for way in _WAYS for fork in arm_forks(setup, units, way, root, setup.noise_draws)]
     pending = [each for each in of_ends if each.key not in results]
     if pending:
-        return Search(tree=units, ends=None, guilt=None, effects={}, pending=tuple(pending), stopped=False)
+        return Search(tree=units, ends=None, guilt=None, effects={}, rest=None, pending=tuple(pending), stopped=False)
     on, off = (arm_losses(setup, results, units, way, root, setup.noise_draws) for way in _WAYS)
     both = ends(on, off)
     effects: dict[Cluster, ClusterEffect] = {}
@@ -172,7 +176,8 @@ def search(setup: Setup, results: Results) -> Search:
         forks = {fork.key: fork for each in clusters for way in _WAYS for fork in arm_forks(setup, units, way, each, draws)}
         more = [fork for key, fork in forks.items() if key not in planned]
         cost = sum(each.steps for each in more)
-        if pending or spent + cost > setup.most_steps:
+        kept = 0.0 if clusters == units.halves(root) else setup.plan.together_steps  # both halves off is everything off
+        if pending or spent + cost + kept > setup.most_steps:
             stopped = stopped or not pending
             return None
         spent += cost
@@ -188,7 +193,19 @@ def search(setup: Setup, results: Results) -> Search:
         return any_way(own.without.p(), own.alone.p(), together.p())
 
     guilt = find_guilty(units, p_of, setup.alpha)
-    return Search(tree=units, ends=both, guilt=guilt, effects=effects, pending=tuple(pending), stopped=stopped)
+    rest = None
+    if guilt.named and not pending:
+        named = tuple(unit for unit in root if any(unit in cluster for cluster in guilt.named))
+        pending = [each for each in arm_forks(setup, units, "without", named, setup.draws) if each.key not in results]
+        rest = None if pending else _off(both, setup, results, units, named)
+    return Search(tree=units, ends=both, guilt=guilt, effects=effects, rest=rest, pending=tuple(pending), stopped=stopped)
+
+
+def _off(both: Ends, setup: Setup, results: Results, units: Tree, named: Cluster) -> Arm:
+    """The forks with these units off."""
+    if named == units.units:
+        return both.off
+    return both.between(arm_losses(setup, results, units, "without", named, setup.noise_draws))
 
 
 def next_measurement(setup: Setup, results: Results) -> Measurement | None:

@@ -76,7 +76,7 @@ def make_setup(
     most_steps: float | None = None,
 ) -> Setup:
     """A setup with as many forks for each parent as three parents need; the largest cost is by default that of one guilty unit
-    to which nothing points.
+    to which nothing points, and of the forks with all named units off.
 
     Raises ValueError for forks that would end after the run.
     """
@@ -94,7 +94,7 @@ def make_setup(
         noise_draws=-(-NOISE_FORKS // len(parents)),
         draws=-(-FORKS_OF_AN_ARM // len(parents)),
     )
-    return replace(setup, most_steps=setup.plan.steps_for_any if most_steps is None else most_steps)
+    return replace(setup, most_steps=setup.plan.steps_for_any + setup.plan.together_steps if most_steps is None else most_steps)
 
 
 def setup_from(document: Mapping[str, Any]) -> Setup:

@@ -106,7 +106,10 @@ def _fork_lines(plan: Mapping[str, Any], answer: Mapping[str, Any], effect: Mapp
     if not answer["named"]:
         yield f"named: none; the effect cannot be told from the noise of forks. {IF_NONE_IS_NAMED}"
     else:
-        yield f"unexplained at the checkpoint: {nats(answer['unexplained'])}"
+        if answer.get("interaction"):  # an answer of an earlier version has none
+            yield f"interaction: switching all of them off gains {nats(answer['interaction'])} more than the sum of these gains"
+        if answer["unexplained"]:
+            yield f"unexplained at the checkpoint: {nats(answer['unexplained'])}"
     for units in answer["untested"]:
         yield f"not tested{', the largest cost was reached' if answer['stopped'] else ' yet'}: {label(units)}"
     if answer["stopped"] and not answer["untested"]:

@@ -89,7 +89,7 @@ def ablation_bars(document: AblationsDocument) -> list[Bar]:
 
 
 def fork_bars(document: AnalysisDocument) -> list[Bar]:
-    """The gap of the full runs, the effect at the checkpoint, its named parts and what is unexplained."""
+    """The gap of the full runs, the effect at the checkpoint, its named parts, their interaction and what is unexplained."""
     answer, gap = document.answer, document.plan.gap
     if answer is None or answer["effect"] is None:
         return []
@@ -99,7 +99,9 @@ def fork_bars(document: AnalysisDocument) -> list[Bar]:
     rows.append((f"effect at step {document.plan.fork_step:,}", "whole", answer["effect"]))
     if answer["named"]:
         rows += [(label(each["units"]), "part", each["without"]) for each in answer["named"]]
-        rows.append(("unexplained", "rest", answer["unexplained"]))
+        for name in ("interaction", "unexplained"):  # an answer of an earlier version has no interaction
+            if answer.get(name):
+                rows.append((name, "rest", answer[name]))
     return bars(rows)
 
 

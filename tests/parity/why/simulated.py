@@ -17,12 +17,12 @@ def setup_of(**changes):
 
 
 def measure(setup, wanted, costs):
-    """The result of a measurement, the same whenever it is made."""
+    """The result of a measurement, the same whenever it is made. Several units with one cost have it only together."""
     random = np.random.default_rng(zlib.crc32(wanted.key.encode()))
     on = set(setup.units) - set(wanted.units) if wanted.way == "without" else set(wanted.units)
     if wanted.kind == "instant":  # which sees the forward pass alone
         on = {unit for unit in on if unit.endswith("fprop")}
-    loss = 2.0 + sum(costs.get(unit, 0.0) for unit in on)
+    loss = 2.0 + sum(cost for units, cost in costs.items() if on.issuperset([units] if isinstance(units, str) else units))
     if wanted.kind == "instant":
         return (np.random.default_rng(1).normal(loss, 0.1, setup.batches) + random.normal(0, 1e-5, setup.batches)).tolist()
     if wanted.kind == "gradients":

@@ -83,6 +83,42 @@ def test_the_interval_of_what_is_unexplained_covers():
     assert hits >= 52  # 57 are expected
 
 
+OVERLAP = {"0.gate.fprop": 0.03, "1.down.wgrad": 0.02, ("0.gate.fprop", "1.down.wgrad"): -0.01}
+
+
+def test_named_units_that_overlap_have_an_interaction_and_leave_nothing():
+    hits, covered = 0, 0
+    for seed in range(40):
+        setup = setup_of(most_steps=100_000.0)
+        results = forks_of(setup, OVERLAP, seed)
+        whole = answer(setup, results)
+        assert {tuple(each["units"]) for each in whole["named"]} == {("0.gate.fprop",), ("1.down.wgrad",)}
+        parts = sum(each["without"]["value"] for each in whole["named"])
+        total = parts + whole["interaction"]["value"] + whole["unexplained"]["value"]
+        assert total == pytest.approx(whole["effect"]["value"], abs=1e-12)
+        hits += whole["unexplained"]["low"] <= 0 <= whole["unexplained"]["high"]
+        covered += whole["interaction"]["low"] <= 0.01 <= whole["interaction"]["high"]  # each off gains 0.01 less than its own cost
+    assert hits >= 34  # 38 are expected
+    assert covered >= 34
+    assert any(line.startswith("interaction: ") for line in answer_lines(plan_of(setup), whole))
+
+
+def test_the_forks_with_all_named_units_off_are_within_the_largest_cost():
+    """With the cost of one cut both halves can be named: without both everything is off, which is measured already."""
+    setup = setup_of()
+    for cuts in range(1, 8):
+        own = replace(setup, most_steps=setup.plan.least_steps + (4 * cuts - 2) * 3 * setup.fork_steps)
+        whole = answer(own, results_of(own, OVERLAP))
+        assert whole["complete"]
+        assert whole["unexplained"] is not None
+        assert whole["steps_spent"] <= own.most_steps
+    one = replace(setup, most_steps=setup.plan.steps_for_one)
+    halves = answer(one, results_of(one, OVERLAP))
+    assert [len(each["units"]) > 1 for each in halves["named"]] == [True, True]
+    assert halves["unexplained"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert halves["steps_spent"] <= setup.plan.steps_for_one
+
+
 def test_the_same_results_give_the_same_next_measurement():
     setup = setup_of()
     whole = results_of(setup, COSTS)
@@ -176,7 +212,9 @@ def test_weights_are_even_where_the_gradient_split_says_nothing():
 def test_no_two_forks_have_the_same_draw():
     setup = setup_of()
     units = tree(setup, {})
+    named = units.units[::2]  # no cluster of the tree
     forks = [each for cluster in units.clusters() for way in ("without", "alone") for each in arm_forks(setup, units, way, cluster, 6)]
+    forks += arm_forks(setup, units, "without", named, 6)
     keys = {each.key for each in forks}
     assert len({(each.parent, each.draw) for each in forks}) == len(keys) == len(forks) - 2 * 18  # halves of all units share their arms
     assert min(each.draw for each in forks) == 1
@@ -198,7 +236,8 @@ def test_fewer_parents_have_more_forks_each(parents):
     assert parents * setup.noise_draws == 18
     assert 3 <= parents * setup.draws <= 4
     assert setup.fork_steps == 100
-    assert setup.plan.least_steps < setup.plan.steps_for_one < setup.most_steps == setup.plan.steps_for_any
+    assert setup.plan.least_steps < setup.plan.steps_for_one < setup.most_steps
+    assert setup.most_steps == setup.plan.steps_for_any + setup.plan.together_steps
 
 
 def test_forks_end_with_the_run():
