@@ -56,6 +56,17 @@ def test_the_units_of_a_named_group_are_listed(page: Page, database):
         expect(units.locator("p")).to_contain_text(name)
 
 
+def test_units_that_act_together_have_an_interaction(page: Page, database):
+    with database.write() as session:
+        analysis = submit_analysis(session, make_explained(database), Question()).id
+    measured(database, analysis, {NAMED: 0.02, "0.down.fprop": 0.02, (NAMED, "0.down.fprop"): -0.01})
+    conclude(database, analysis)
+    page.goto(f"/jobs/{analysis}/why")
+    rows = page.locator("section", has=page.locator("#forks")).locator(".waterfall tbody tr")
+    expect(rows).to_contain_text(["gap of the full runs", "effect at step 600", "0.down.", "0.down.", "interaction", "unexplained"])
+    expect(page.get_by_role("img", name="interaction: +0.0")).to_be_visible()
+
+
 def test_the_parts_by_ablation_runs_have_the_same_waterfall(page: Page, database):
     job = make_ablated(database)
     page.goto(f"/jobs/{job}?candidate=full")
