@@ -119,6 +119,17 @@ def test_the_forks_with_all_named_units_off_are_within_the_largest_cost():
     assert halves["steps_spent"] <= setup.plan.steps_for_one
 
 
+@pytest.mark.parametrize("count", range(2, 20))
+def test_the_default_cost_finds_any_one_unit_whatever_the_last_bit_of_the_sum(count):
+    units = tuple(f"0.layer{at}.fprop" for at in range(count))
+    for guilty in (units[0], units[-1]):
+        setup = setup_of(units=units)
+        even = {each.key: {name: [1.0, 0.9, 1.0, 0.1, 0.01] for name in ("all", *units)} for each in gradient_batches(setup)}
+        whole = answer(setup, results_of(setup, {guilty: 0.02}, given=even))
+        assert [each["units"] for each in whole["named"]] == [[guilty]]
+        assert not whole["stopped"]
+
+
 def test_the_same_results_give_the_same_next_measurement():
     setup = setup_of()
     whole = results_of(setup, COSTS)
