@@ -148,7 +148,7 @@ def _ranking(line: Line, answers: Sequence[Line]) -> tuple[bool | None, bool | N
 
 
 def _hits(ranked: Sequence[tuple[bool | None, ...]], at: int) -> str:
-    return str(sum(each[at] is True for each in ranked))
+    return f"{sum(each[at] is True for each in ranked)} of {sum(each[at] is not None for each in ranked)}"
 
 
 def _shares(ranked: Sequence[tuple[bool | None, ...]], at: int) -> str:
@@ -169,7 +169,9 @@ def _other_rows(counted: Sequence[Line], planted: Sequence[Line], answers: Seque
     hits = [hit for hit in (covers(line, {}) for line in planted) if hit is not None]
     if hits:
         yield f"| interval of the unexplained part covers, where all planted units are named (truth 0) | {share(sum(hits), len(hits))} |"
-    for what, own_lines in (("planted", planted), ("healthy", healthy)):
+    single = [line for line in planted if len(line["units"]) == 1]
+    several = [line for line in planted if len(line["units"]) > 1]
+    for what, own_lines in (("a fault in one GEMM", single), ("in two or six", several), ("healthy", healthy)):
         if own_lines:
             steps = [line["steps_spent"] for line in own_lines]
             yield f"| cost in steps of training, {what}: median (least to most) | {_span(steps, ',.0f')} |"

@@ -114,7 +114,7 @@ def test_only_faults_that_the_judge_fails_are_counted():
     verdict = {"settings": "0.1M", "kind": "verdict", **fault, "verdict": "fail", "gap": [0.1, 0.09, 0.11]}
     rows = [*why_table.table([*lines(), verdict, *answers], [])]
     assert "| stale amax | 1 | 1 | 1 | 1 | +0.100 (+0.100 to +0.100) |" in rows
-    assert "| stale amax | 1 | 1 | 0 | 0 | 0 | 1 | 0 |" in rows
+    assert "| stale amax | 1 | 1 | 0 | 0 | 0 | 1 of 1 | 0 of 1 |" in rows
     assert any(row.startswith("| all | 1 | 1 of 1 ") for row in rows)
     rows = [*why_table.table([*lines(), {**verdict, "verdict": "inconclusive"}, *answers], [])]
     assert any(row.startswith("| not failed, gap above or below 0 | 1 | 1 of 1 ") for row in rows)
