@@ -62,9 +62,10 @@ class ParityCallback(TrainerCallback):  # type: ignore[misc]  # the package is n
                 self._loop.flush()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **more: Any) -> None:
-        """Record the loss of an evaluation at the last step, apart from the training's."""
+        """Record the loss of an evaluation at the last step, apart from the training's; on disk before a checkpoint of that step is."""
         if self._loop is not None and metrics and "eval_loss" in metrics:
             self._loop.log(state.global_step, validation_loss=metrics["eval_loss"])
+            self._loop.flush()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """End the run."""

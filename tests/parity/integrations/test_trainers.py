@@ -49,6 +49,7 @@ def test_huggingface_records_steps_and_evaluations_apart(huggingface, spools):
     callback.on_log(arguments, _state(1), control, logs={"loss": 3.0, "grad_norm": 0.5, "learning_rate": 1e-3, "epoch": 0.1})
     callback.on_log(arguments, _state(1), control, logs={"eval_loss": 2.5, "eval_runtime": 1.0})
     callback.on_evaluate(arguments, _state(1), None, metrics={"eval_loss": 2.5, "eval_runtime": 1.0})
+    assert len(spools()[0]) == 2, "on disk before the checkpoint"
     control.should_save = True
     callback.on_log(arguments, _state(2), control, logs={"loss": math.nan})
     assert len(spools()[0]) == 3, "on disk before the checkpoint"
@@ -117,6 +118,7 @@ def test_lightning_records_the_mean_of_micro_batches_and_ranks(lightning, spools
     trainer.train(callback, [1.0, 2.0], steps=True)  # the last step of an epoch has fewer
     trainer.callback_metrics = {"val_loss": 2.5}
     callback.on_validation_end(trainer, None)
+    assert len(spools("unnamed-fp8")[0]) == 3, "on disk: the checkpoint of this step can be there already"
     callback.on_save_checkpoint(trainer, None, {})
     trainer.train(callback, [None, None], steps=True)
     trainer.train(callback, [math.nan, 1.0], steps=True)
