@@ -78,7 +78,7 @@ class ParityCallback(Callback):  # type: ignore[misc]  # the package is not inst
         self._losses = []
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Record a validation loss at the last step, apart from the training's; on disk at once, because the step's checkpoint can be there."""
+        """Record a validation loss at the last step, apart from the training's; on disk at once: a checkpoint of that step can exist."""
         value = trainer.callback_metrics.get(self._validation)
         if self._loop is not None and value is not None and trainer.global_step and not trainer.sanity_checking:
             self._loop.log(trainer.global_step - 1, validation_loss=value)
