@@ -11,6 +11,7 @@ is evaluated. The exit status is 0 where all of it holds.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -57,6 +58,7 @@ def main() -> int:
         _check_keys(job)
         settings = Settings(state_dir=Path(folder) / "state", port=8399)
         os.environ["PARITY_STATE_DIR"], os.environ["PARITY_PORT"] = str(settings.state_dir), str(settings.port)
+        os.environ["PARITY_DATA_ROOTS"] = json.dumps([folder])
         with stack.running(settings, console) as keeper, Client(f"http://{settings.host}:{settings.port}") as client:
             submitted = client.submit(job, {"margin": "2.0%"})
             document = watching.follow(client, submitted["id"], console, check=keeper.check)
