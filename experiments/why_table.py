@@ -88,9 +88,9 @@ def covers(line: Line, truths: Mapping[str, Line]) -> bool | None:
     """Whether the interval of the unexplained part contains the truth; None if there is none."""
     named = {unit for cluster in line["named"] for unit in cluster}
     truth = {"unexplained": 0.0, "se": 0.0} if line["units"] and set(line["units"]) <= named else truths.get(line["case"])
-    if not named or truth is None or line["unexplained"] is None:
-        return None
     own = line["unexplained"]
+    if not named or truth is None or own is None or own["low"] == own["high"]:  # all units are named: that cannot miss
+        return None
     half = math.hypot((own["high"] - own["low"]) / 2, _Z * truth["se"])
     return bool(abs(own["value"] - truth["unexplained"]) <= half)
 

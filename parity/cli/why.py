@@ -57,7 +57,9 @@ def why(
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(min=1, metavar="STEPS", rich_help_panel=_WHAT, help="Largest cost, in steps of training. [default: to find one unit]"),
+        typer.Option(
+            min=1, metavar="STEPS", rich_help_panel=_WHAT, help="Largest cost, in steps of training. [default: to find any one unit]"
+        ),
     ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", rich_help_panel=_WHAT, help="Also explain a pass, or a gap that forks probably cannot see.")

@@ -107,7 +107,7 @@ def _fork_lines(plan: Mapping[str, Any], answer: Mapping[str, Any], effect: Mapp
         yield f"named: none; the effect cannot be told from the noise of forks. {IF_NONE_IS_NAMED}"
     else:
         if answer.get("interaction"):  # an answer of an earlier version has none
-            yield f"interaction: switching all of them off gains {nats(answer['interaction'])} more than the sum of these gains"
+            yield f"interaction: {nats(answer['interaction'])}: what switching all of them off gains, minus the sum of these gains"
         if answer["unexplained"]:
             yield f"unexplained at the checkpoint: {nats(answer['unexplained'])}"
     for units in answer["untested"]:

@@ -134,6 +134,7 @@ def test_the_unexplained_part_is_0_only_where_every_planted_unit_is_named():
     assert why_table.covers(whole, truths) is False
     assert why_table.covers(part, truths) is True
     assert why_table.covers(part, {}) is None
+    assert why_table.covers({**whole, "unexplained": {"value": 0.0, "low": 0.0, "high": 0.0}}, truths) is None
     assert why_table.covers(answered("mxfp4", ["a"], []), truths) is None
 
 
