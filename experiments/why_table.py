@@ -171,7 +171,7 @@ def _other_rows(counted: Sequence[Line], planted: Sequence[Line], answers: Seque
         yield f"| interval of the unexplained part covers, where all planted units are named (truth 0) | {share(sum(hits), len(hits))} |"
     single = [line for line in planted if len(line["units"]) == 1]
     several = [line for line in planted if len(line["units"]) > 1]
-    for what, own_lines in (("a fault in one GEMM", single), ("in two or six", several), ("healthy", healthy)):
+    for what, own_lines in (("a fault in one GEMM", single), ("in several", several), ("healthy", healthy)):
         if own_lines:
             steps = [line["steps_spent"] for line in own_lines]
             yield f"| cost in steps of training, {what}: median (least to most) | {_span(steps, ',.0f')} |"
