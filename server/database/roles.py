@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from sqlalchemy import Connection, text
 
 _JOB_PROGRESS = (
-    "update (status, code, message, device_class, threads, early_stop, event_sequence, floors, reruns, worst_gap, started_at, finished_at)"
+    "update (status, code, message, device_class, threads, early_stop, event_sequence, floors, reruns, worst_gap, started_at, finished_at, "
+    "judging_by, judging_until)"
 )
 _RUN_PROGRESS = (
     "update (state, code, message, epoch, crashes, worker_id, lease_expires_at, fingerprint, manifest, rounding, reused_from, "
@@ -31,6 +32,8 @@ API: Mapping[str, str] = {
     "browser_sessions": "select, insert, delete",
     "chunk_columns": "select, insert",
     "chunks": "select, insert, delete",
+    # What workers read at a path is theirs alone to say.
+    "data_reads": "select",
     "duties": "select, update",
     "events": "select, insert",
     "gap_charts": "select",
@@ -62,6 +65,7 @@ WORKER: Mapping[str, str] = {
     "browser_sessions": "select (expires_at), delete",
     "chunk_columns": "select, insert",
     "chunks": "select, insert, delete",
+    "data_reads": "select, insert, update",
     "duties": "select, update",
     "events": "select, insert, delete",
     "gap_charts": "select, insert, delete",

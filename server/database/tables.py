@@ -109,6 +109,9 @@ class Job(Base):
     event_sequence: Mapped[int] = mapped_column(default=0)
     # The groups, such as pull requests, whose newest gate waits for it; cancelled when none is left. None: somebody else wants it, too.
     gate_groups: Mapped[list[str] | None]
+    # The process that judges the job, until when (unix seconds); nobody else judges it meanwhile.
+    judging_by: Mapped[str | None]
+    judging_until: Mapped[float | None]
     # Which look at its question the job is, and how many candidates share the error; None if nobody counts its looks.
     look: Mapped[int | None]
     look_candidates: Mapped[int | None]
@@ -478,6 +481,8 @@ class Baseline(Base):
     engine: Mapped[str]
     created_at: Mapped[float]
     expires_at: Mapped[float | None]
+    # The principal that promoted it; only they, or a token of scope approve or admin, change what the name means.
+    owner: Mapped[str | None]
 
     runs: Mapped[list[BaselineRun]] = relationship(order_by="BaselineRun.run_id", back_populates="baseline")
     events: Mapped[list[BaselineEvent]] = relationship(order_by="BaselineEvent.id", back_populates="baseline")
@@ -525,6 +530,21 @@ class ImportedGroup(Base):
     cells: Mapped[dict[str, Any]]
     imported_by: Mapped[str]
     imported_at: Mapped[float]
+
+
+class DataRead(Base):
+    """What a worker last read at a place: the digest of the data, and the run that it was read for.
+
+    Workers alone write it: what a run states that nobody here trained, or whose curve was reused, says nothing about the data there now.
+    `place` is the SHA-256 of a source and a path (`server.jobs.data_reads`).
+    """
+
+    __tablename__ = "data_reads"
+
+    place: Mapped[str] = mapped_column(String(64), primary_key=True)
+    digest: Mapped[str]
+    run_id: Mapped[str]
+    read_at: Mapped[float]
 
 
 class Worker(Base):

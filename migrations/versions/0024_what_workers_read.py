@@ -1,0 +1,41 @@
+"""What workers read at a path, who owns a baseline, and who is judging a job.
+
+Revision ID: 0024
+Revises: 0023
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0024"
+down_revision = "0023"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "data_reads",
+        sa.Column("place", sa.String(length=64), nullable=False),
+        sa.Column("digest", sa.String(length=255), nullable=False),
+        sa.Column("run_id", sa.String(length=255), nullable=False),
+        sa.Column("read_at", sa.Float(precision=53), nullable=False),
+        sa.PrimaryKeyConstraint("place"),
+    )
+    op.add_column("jobs", sa.Column("judging_by", sa.String(length=255), nullable=True))
+    op.add_column("jobs", sa.Column("judging_until", sa.Float(precision=53), nullable=True))
+    op.add_column("baselines", sa.Column("owner", sa.String(length=255), nullable=True))
+    # Events name the token that promoted; the owner is whose token it was.
+    op.execute(
+        "update baselines set owner = (select tokens.principal from baseline_events join tokens on tokens.id = baseline_events.who"
+        " where baseline_events.baseline_id = baselines.id and baseline_events.kind = 'promoted')"
+    )
+
+
+def downgrade() -> None:
+    with op.batch_alter_table("baselines") as baselines:
+        baselines.drop_column("owner")
+    with op.batch_alter_table("jobs") as jobs:
+        jobs.drop_column("judging_until")
+        jobs.drop_column("judging_by")
+    op.drop_table("data_reads")
