@@ -200,7 +200,7 @@ def fail(session: Session, held: Claim, *, code: str, message: str) -> None:
 
 def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bool:
     """Finish the run with the curve of an equal earlier one; False if there is none. Call it before the first step."""
-    source = equal_run(session, fingerprint, held.question) if held.reuses else None
+    source = equal_run(session, fingerprint, held.question, held.keep) if held.reuses else None
     if source is None:
         return False
     note = f"not trained, because run {source.id} of job {source.job_id} has the same fingerprint; its curve is reused"

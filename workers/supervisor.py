@@ -22,6 +22,7 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Job, Run
+from server.jobs import data_reads
 from server.jobs.fingerprint import fingerprint_of, named_baseline_mismatch
 from server.jobs.lifecycle import BrokenAttempt
 from server.settings import Settings
@@ -253,6 +254,7 @@ class Supervisor:
             session.execute(
                 update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch).values(fingerprint=fingerprint)
             )
+            data_reads.record(session, held.spec, held.run_id, manifest)
             return lease.finish_with_equal_run(session, held, fingerprint)
 
     def _write_note(self, text: str) -> None:

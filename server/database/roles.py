@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 
 _JOB_PROGRESS = (
     "update (status, code, message, device_class, threads, early_stop, event_sequence, floors, reruns, worst_gap, started_at, finished_at, "
-    "judging_by, judging_until)"
+    "judging_by, judging_until, reruns_family)"
 )
 _RUN_PROGRESS = (
     "update (state, code, message, epoch, crashes, worker_id, lease_expires_at, fingerprint, manifest, rounding, reused_from, "

@@ -69,6 +69,9 @@ class Job(Base):
         Index("jobs_by_model", "model", "id"),
         Index("jobs_by_end", "finished_at", "id"),
         Index("jobs_by_gap", "worst_gap", "id"),
+        # What a gate asks: other jobs on the data at a place, and reruns of a family that lend.
+        Index("jobs_by_data", "data_place", "id"),
+        Index("jobs_by_family", "reruns_family", "id"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -82,9 +85,11 @@ class Job(Base):
     # Devices that each of its runs trains on together.
     devices: Mapped[int] = mapped_column(default=1, server_default="1")
     criteria: Mapped[dict[str, Any]]
-    # Of specification, policy, judge and code revision (`server.jobs.submit.config_hash`): equal hashes mean the same comparison.
+    # Of all that decides its verdict and is known before training (`server.jobs.submit.config_hash`): equal hashes, the same comparison.
     config_hash: Mapped[str | None] = mapped_column(String(64), index=True)
     revision: Mapped[str | None]
+    # Where its data lie (`server.jobs.data_reads.place_of`); None if they belong to the trainer.
+    data_place: Mapped[str | None] = mapped_column(String(64))
     # The branch of the code, as the sender states it; and a short name of the model, to find the job by.
     branch: Mapped[str | None]
     model: Mapped[str | None]
@@ -104,8 +109,9 @@ class Job(Base):
     controls: Mapped[list[str] | None]
     # The groups of reruns (CSV) from which its verdicts borrow their run floor; set at submission if it names a family, else when judged.
     floors: Mapped[str | None] = mapped_column(Text)
-    # The groups of its own reruns (CSV), from which later jobs borrow; set when it is judged.
+    # The groups of its own reruns (CSV), from which later jobs borrow, and the family of all of them; set when it is judged.
     reruns: Mapped[str | None] = mapped_column(Text)
+    reruns_family: Mapped[str | None]
     event_sequence: Mapped[int] = mapped_column(default=0)
     # The groups, such as pull requests, whose newest gate waits for it; cancelled when none is left. None: somebody else wants it, too.
     gate_groups: Mapped[list[str] | None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -89,8 +89,17 @@ def resolve(session: Session, choice: BaselineChoice | None, spec: JobSpec, leas
     wanted = [each for arm, each in spec.runs() if arm is spec.baseline]
     runs = {each.replicate: _member(baseline, members, specs, each) for each in wanted}
     _refuse_other_trainer(session, baseline, members[0], spec, lease_seconds)
-    taken = {run.id for run in runs.values()}
-    return NamedBaseline(baseline=baseline, runs=runs, controls=[link.run_id for link in baseline.runs if link.run_id not in taken])
+    return NamedBaseline(baseline=baseline, runs=runs, controls=_others(baseline, {run.id for run in runs.values()}))
+
+
+def controls_now(job: Job, baseline: Baseline) -> list[str]:
+    """The reruns of a baseline that the judge would get now of a job that names it."""
+    return _others(baseline, {run.reused_from for run in job.runs})
+
+
+def _others(baseline: Baseline, taken: Collection[str | None]) -> list[str]:
+    """The ids of a version's runs, sorted, without those whose curves a job reuses."""
+    return sorted(link.run_id for link in baseline.runs if link.run_id not in taken)
 
 
 def promote(session: Session, name: str, job_id: str, arm_name: str | None, reason: str, who: str, days: float | None) -> Baseline:

@@ -25,7 +25,7 @@ from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
 from server.database.tables import Analysis, Arm, Job, Run, Verdict, new_id
 from server.jobs import ledger, lifecycle, live
 from server.jobs.analyses import answer_of
-from server.jobs.floors import family_of, lent_floors, reruns_of
+from server.jobs.floors import family_of, keep_reruns, lent_floors, reruns_of
 from server.jobs.imported_floors import family_that_lends
 
 _log = logging.getLogger(__name__)
@@ -196,7 +196,7 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
     job.worst_gap = max((row.gap_rel for row in rows if row.gap_rel is not None), default=None)
     if outcome.floors is not None:
         job.floors = outcome.floors.csv()
-    job.reruns = outcome.reruns.csv() if outcome.reruns else None
+    keep_reruns(job, outcome.reruns)
     if outcome.answer is not None and job.analysis is not None:
         job.analysis.answer = dict(outcome.answer)
     return True

@@ -81,8 +81,8 @@ def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def equal_run(session: Session, fingerprint: str, question: str | None = None) -> Run | None:
-    """The newest valid run of a baseline arm with this fingerprint that was itself trained, or None.
+def equal_run(session: Session, fingerprint: str, question: str | None = None, keep: Collection[int] = ()) -> Run | None:
+    """The newest valid run of a baseline arm with this fingerprint that was itself trained and kept these checkpoints, or None.
 
     With a `question`, a run of the candidate of an earlier look at it.
     """
@@ -99,7 +99,8 @@ def equal_run(session: Session, fingerprint: str, question: str | None = None) -
         .order_by(Run.finished_at.desc().nulls_last(), Run.id.desc())
         .limit(_LOOKED_AT)
     )
-    return next((run for run in session.scalars(there) if unsound(session, run) is None), None)
+    kept = (run for run in session.scalars(there) if set(keep) <= set(run.kept_checkpoints or ()))
+    return next((run for run in kept if unsound(session, run) is None), None)
 
 
 def unsound(session: Session, run: Run) -> str | None:

@@ -49,9 +49,10 @@ def family_of(job: Job) -> str | None:
 
 def newest_family(session: Session, job: Job) -> str | None:
     """The family on record that a job will probably belong to, which has no run yet: that of the newest job with its specification."""
-    statement = select(Job.reruns).where(Job.reruns.is_not(None), Job.engine == job.engine).order_by(Job.id.desc()).limit(_JOBS_READ)
-    names = (read_floors(text or "").rows[0]["family"] for text in session.scalars(statement))
-    return next((name for name in names if name.startswith(f"{_of_specification(job)}-")), None) if job.engine != "external" else None
+    if job.engine == "external":
+        return None
+    named = Job.reruns_family.startswith(f"{_of_specification(job)}-", autoescape=True)
+    return session.scalar(select(Job.reruns_family).where(named).order_by(Job.id.desc()).limit(1))
 
 
 def _of_specification(job: Job) -> str:
@@ -65,11 +66,14 @@ def _digest(facts: Any) -> str:
 
 def floors_on_record(session: Session, family: str | None = None, but: Collection[str] = ()) -> Floors:
     """The groups of all families on record, or of one, without those of some jobs: what `reruns_of` said when each job was judged."""
-    statement = select(Job.reruns).where(Job.reruns.is_not(None), Job.id.not_in(but)).order_by(Job.id.desc()).limit(_JOBS_READ)
+    on_record = Job.reruns_family.is_not(None) if family is None else Job.reruns_family == family
+    statement = (
+        select(Job.reruns).where(on_record, Job.id.not_in(but)).order_by(Job.id.desc()).limit(_JOBS_READ if family is None else MOST_GROUPS)
+    )
     rows: dict[str, list[Row]] = {}
     for text in session.scalars(statement):
         for row in read_floors(text or "").rows:
-            if family in (None, row["family"]) and len(rows.setdefault(row["family"], [])) < MOST_GROUPS:
+            if len(rows.setdefault(row["family"], [])) < MOST_GROUPS:
                 rows[row["family"]].append(row)
     return Floors(tuple(row for name in sorted(rows) for row in rows[name]))
 
@@ -79,6 +83,12 @@ def reruns_of(session: Session, job: Job) -> Floors | None:
     family = family_of(job)
     rows = tuple(_groups(session, job, family)) if family else ()
     return Floors(rows) if rows else None
+
+
+def keep_reruns(job: Job, reruns: Floors | None) -> None:
+    """Put a job's groups of reruns on record, from which later jobs of their family borrow."""
+    job.reruns = reruns.csv() if reruns else None
+    job.reruns_family = reruns.rows[0]["family"] if reruns else None  # a job's groups are all of its own family
 
 
 def lent_floors(session: Session, job: Job, family: str | None) -> Floors | None:

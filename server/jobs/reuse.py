@@ -1,35 +1,41 @@
 """Finds an earlier job whose verdict a gate can reuse, and checks that the verdict still holds.
 
-A job qualifies if it has the same `config_hash`, is not older than the caller allows, and would be trained today by the same trainer on
-the same data. The trainer is what the workers registered (`training.provenance`), never what the caller states, so a changed trainer
-never reuses an earlier verdict. The digest of the data at a path is taken from the newest run that read this path.
+All that decides a verdict is compared when it is asked for. What is known before training is in `config_hash`: specification, policy,
+judge, revision, the named baseline with its controls, the groups of the named family. The rest is looked up: every live worker that could
+train the job now must have the trainer of its runs (`training.provenance`, as registered, never as the caller states), one of them their
+machine, the data must be what a worker read last, and the record must lend the job the groups of reruns that it lent when it was judged.
+Only what these runs share with other verdicts, the number of looks and candidates, is left out.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import ScalarResult, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity import Criteria
+from parity.judging.floors.groups import read_floors
 from server.database.locks import hold_lock
-from server.database.tables import Job, Run
+from server.database.tables import Job, Worker
 from server.errors import LookError
-from server.jobs.baselines import BaselineChoice, resolve
+from server.jobs import data_reads
+from server.jobs.baselines import BaselineChoice, NamedBaseline, controls_now, resolve
 from server.jobs.cancel import cancel_job
-from server.jobs.submit import NO_LABELS, Labels, Order, config_hash, submit_job_once, submit_registered
-from server.jobs.workers import changed, short, would_train
+from server.jobs.floors import family_of, lent_floors
+from server.jobs.imported_floors import named_floors
+from server.jobs.submit import NO_LABELS, Labels, Order, config_hash, family_floors, submit_job_once, submit_registered
+from server.jobs.workers import changed, other_machine, would_train
 from training.spec import JobSpec
 
 RENEWED_AFTER_DAYS = 0.5  # a gate that asks for a newer verdict than this asks the same question again, which is a further look
 _DAY = 86_400.0
 _JOBS_LOOKED_AT = 20
-_UNCHANGED = "its specification and policy are the same, and no change of trainer or data is known"
-_NO_JOB = "no earlier job has this specification and policy"
+_UNCHANGED = "its specification and policy are the same, and no change of trainer, data or reruns is known"
+_NO_JOB = "no earlier job has this specification, policy and revision, with the same controls of its baseline and groups of its family"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +67,9 @@ class Answer:
 
 def look_up(session: Session, question: Question, lease_seconds: float) -> Answer | str:
     """The newest concluded job that answers the request, or why there is none. Reads only."""
-    named = resolve(session, question.choice, question.spec, lease_seconds)
     reason: str | None = None
-    for job in _same_question(session, config_hash(question.spec, question.criteria, question.revision, named)):
-        outdated = _outdated(session, job, question.max_age_days, lease_seconds)
+    for job, workers in _same_question(session, question, resolve(session, question.choice, question.spec, lease_seconds), lease_seconds):
+        outdated = _outdated(session, job, question.max_age_days, workers) or _judged_with_other_reruns(session, job)
         if outdated is None and job.status == "concluded":
             return Answer(job=job, found="concluded", reason=_UNCHANGED)
         reason = reason or (
@@ -106,10 +111,13 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
         )
         return Answer(job=job, found="new" if is_new else _progress(job), reason="fresh training was requested")
     named = resolve(session, question.choice, spec, lease_seconds)
-    digest = config_hash(spec, criteria, revision, named)
     newest_outdated: str | None = None
-    for job in _same_question(session, digest):
-        why = _outdated(session, job, question.max_age_days, lease_seconds)
+    for job, workers in _same_question(session, question, named, lease_seconds):
+        why = _outdated(session, job, question.max_age_days, workers)
+        arrived = None if why else _judged_with_other_reruns(session, job)
+        if arrived and not _passed(job) and (job.look or 0) >= criteria.looks:
+            return Answer(job=job, found=_progress(job), reason=f"{arrived}; it did not pass, and judging it again is no registered look")
+        why = why or arrived
         if why is None:
             return Answer(job=job, found=_progress(job), reason=_UNCHANGED)
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {why}"
@@ -120,10 +128,15 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
     return Answer(job=job, found="new", reason=newest_outdated or _NO_JOB)
 
 
-def _same_question(session: Session, digest: str) -> ScalarResult[Job]:
-    """Jobs of this comparison that have a verdict or may get one, newest first."""
+def _same_question(
+    session: Session, question: Question, named: NamedBaseline | None, lease_seconds: float
+) -> Iterator[tuple[Job, Sequence[Worker]]]:
+    """Jobs of this comparison that have a verdict or may get one, newest first, with the workers that would train it now."""
+    digest = config_hash(question.spec, question.criteria, question.revision, named, family_floors(session, question.spec))
     same = select(Job).where(Job.config_hash == digest, Job.status.in_(("queued", "running", "concluded")))
-    return session.scalars(same.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT))
+    jobs = session.scalars(same.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT)).all()
+    workers = would_train(session, jobs[0], lease_seconds) if jobs else []
+    yield from ((job, workers) for job in jobs)
 
 
 def _note_group(reply: Answer, group: str) -> None:
@@ -154,12 +167,12 @@ def _progress(job: Job) -> Literal["concluded", "running"]:
     return "concluded" if job.status == "concluded" else "running"
 
 
-def _outdated(session: Session, job: Job, max_age_days: float, lease_seconds: float) -> str | None:
-    """Why a job can no longer be reused, or None."""
+def _outdated(session: Session, job: Job, max_age_days: float, workers: Sequence[Worker]) -> str | None:
+    """Why these workers would not train a job as it was trained, or why it is too old; None if it can be reused."""
     if (why := _outdated_by_age(job, max_age_days)) is not None:
         return why
     manifests = _manifests(job)
-    return _trainer_changed(session, job, manifests, lease_seconds) or _data_changed(session, job, manifests)
+    return _trainer_changed(job, manifests, workers) or _data_changed(session, job, manifests)
 
 
 def _outdated_by_age(job: Job, max_age_days: float) -> str | None:
@@ -176,47 +189,57 @@ def _manifests(job: Job) -> list[Mapping[str, str]]:
 def _is_new_question(session: Session, job: Job, lease_seconds: float) -> bool:
     """Whether the comparison is not simply made again until it passes: its trainer or data changed, or half a day has passed.
 
-    A trainer of which nothing is known, or that only some of the workers have, may be the same: that is enough only after a pass, since
-    judging again can then only take it back.
+    A trainer of which nothing is known, or that only some of the workers have, may be the same, and so may reruns that arrived: that is
+    enough only after a pass, since judging again can then only take it back.
     """
-    if _outdated(session, job, RENEWED_AFTER_DAYS, lease_seconds) is None:
+    workers = would_train(session, job, lease_seconds)
+    outdated = _outdated(session, job, RENEWED_AFTER_DAYS, workers)
+    if _passed(job) and (outdated or _judged_with_other_reruns(session, job)):
+        return True
+    if outdated is None:
         return False
-    passed = job.status == "concluded" and all(verdict.outcome == "pass" for verdict in job.verdicts)
-    if passed or _outdated_by_age(job, RENEWED_AFTER_DAYS) is not None:
+    if _outdated_by_age(job, RENEWED_AFTER_DAYS) is not None:
         return True
     manifests = _manifests(job)
-    return _has_another_trainer(session, job, manifests, lease_seconds) or _data_changed(session, job, manifests) is not None
+    return _has_another_trainer(job, manifests, workers) or _data_changed(session, job, manifests) is not None
 
 
-def _has_another_trainer(session: Session, job: Job, manifests: Sequence[Mapping[str, str]], lease_seconds: float) -> bool:
-    """Whether no worker that would train these runs now has the trainer of one of them."""
+def _passed(job: Job) -> bool:
+    return job.status == "concluded" and all(verdict.outcome == "pass" for verdict in job.verdicts)
+
+
+def _has_another_trainer(job: Job, manifests: Sequence[Mapping[str, str]], workers: Sequence[Worker]) -> bool:
+    """Whether none of these workers has the trainer of one of these runs."""
     if job.capability == "external":
         return False
-    workers = [worker for worker in would_train(session, job.capability, job.device_class, lease_seconds) if worker.device.get("trainer")]
+    known = [worker for worker in workers if worker.device.get("trainer")]
     stated = [then for then in manifests if then]
-    return bool(workers and stated) and all(changed(worker, then) for worker in workers for then in stated)
+    return bool(known and stated) and all(changed(worker, then) for worker in known for then in stated)
 
 
-def _trainer_changed(session: Session, job: Job, manifests: Sequence[Mapping[str, str]], lease_seconds: float) -> str | None:
-    """The difference between the trainer of these runs and that of the workers that would train them now, or None."""
+def _trainer_changed(job: Job, manifests: Sequence[Mapping[str, str]], workers: Sequence[Worker]) -> str | None:
+    """The difference between the trainer and machine of these runs and those of the workers that would train them now, or None."""
     if job.capability == "external" or not manifests:
         return None  # a user's own trainer is identified by the revision; a run that has not begun cannot differ
-    workers = would_train(session, job.capability, job.device_class, lease_seconds)
     if not workers:
         return "no registered worker would train it, so a change of the trainer cannot be ruled out"
-    return next((reason for worker in workers for then in manifests if (reason := changed(worker, then))), None)
+    reasons = (reason for worker in workers for then in manifests if (reason := changed(worker, then)))
+    return next(reasons, None) or other_machine(workers, job)
 
 
 def _data_changed(session: Session, job: Job, manifests: Sequence[Mapping[str, str]]) -> str | None:
-    """Why the data at the path has changed, by the newest run that read it, or None. Sources without a path belong to the trainer."""
-    path = job.spec["data"]["path"]
-    then = {manifest.get("data_digest") for manifest in manifests}
-    if path is None or not then:
+    return data_reads.changed_since(session, job, {manifest.get("data_digest") for manifest in manifests})
+
+
+def _judged_with_other_reruns(session: Session, job: Job) -> str | None:
+    """Why a job would be judged with other reruns now than it was: controls of its baseline, groups of its family, or groups on record."""
+    if job.status != "concluded":
         return None
-    same_path = (Job.spec["data"]["path"].as_string() == path, Job.spec["data"]["source"].as_string() == job.spec["data"]["source"])
-    newest = select(Run).join(Job).where(*same_path, Run.state == "finished").order_by(Run.finished_at.desc().nulls_last()).limit(1)
-    run = session.scalars(newest).first()
-    now = (run.manifest or {}).get("data_digest") if run else None
-    if run is None or then == {now}:
+    if job.named is not None and sorted(job.controls or ()) != (controls := controls_now(job, job.named)):
+        return f"it was judged with {len(job.controls or ())} controls of its baseline, which has {len(controls)} now, not all the same"
+    family = job.spec.get("family")
+    now = named_floors(session, family) if family else lent_floors(session, job, family_of(job))
+    if (now.csv() if now else None) == job.floors:
         return None
-    return f"the data at {path} changed: run {run.id} read {short(now)}, this job {', '.join(sorted(map(short, then)))}"
+    then = len(read_floors(job.floors).rows) if job.floors else 0
+    return f"it was judged with {then} groups of reruns on record, and there are {len(now.rows) if now else 0} now, not all the same"

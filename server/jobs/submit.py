@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from parity import Criteria
+from parity.judging.floors.groups import Floors
 from parity.version import JUDGE_VERSION
 from server.database import events, tables
 from server.database.locks import hold_lock
@@ -22,6 +23,7 @@ from server.database.tables import Arm, IdempotencyKey, Job, JobTag, Run, RunSta
 from server.errors import InvalidError
 from server.jobs import ledger
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
+from server.jobs.data_reads import place_of
 from server.jobs.fingerprint import columns_of_reused
 from server.jobs.imported_floors import named_floors
 from server.remarks.tags import checked_branch, checked_tags
@@ -123,8 +125,12 @@ def _body_digest(spec: JobSpec, criteria: Criteria, order: Order, revision: str,
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def config_hash(spec: JobSpec, criteria: Criteria, revision: str, named: NamedBaseline | None = None) -> str:
-    """SHA-256 of a job's specification, policy, judge version, code revision and named baseline: equal hashes mean the same comparison."""
+def config_hash(spec: JobSpec, criteria: Criteria, revision: str, named: NamedBaseline | None = None, lent: Floors | None = None) -> str:
+    """SHA-256 of what decides a job's verdict and is known before it trains; equal hashes mean the same comparison.
+
+    Specification, policy, judge version and code revision, the named baseline with its controls as of now, and the groups that the named
+    family lends as of now (`lent`). What later decides as well is compared when the verdict is asked for again (`server.jobs.reuse`).
+    """
     inputs: dict[str, Any] = {
         "spec": spec.document(),
         "criteria": criteria.document(),
@@ -132,7 +138,9 @@ def config_hash(spec: JobSpec, criteria: Criteria, revision: str, named: NamedBa
         "revision": revision,
     }
     if named is not None:
-        inputs["baseline"] = named.baseline.id  # without its controls: attaching more of them later does not change the comparison
+        inputs["baseline"], inputs["controls"] = named.baseline.id, list(named.controls)
+    if lent is not None:
+        inputs["floors"] = lent.csv()
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
@@ -151,7 +159,7 @@ def submit_job(
     The runs of a named baseline are finished at once: they reuse its curves, and bind the job to its device class. Runs are
     ordered by replicate before arm, so that the first trained runs already form pairs. InvalidError if the job names an unknown family.
     """
-    now, order = time.time(), order or Order()
+    now, order, lent = time.time(), order or Order(), family_floors(session, spec)
     job = Job(
         id=tables.new_id("j"),
         name=spec.name,
@@ -161,14 +169,15 @@ def submit_job(
         spec=spec.document(),
         devices=spec.devices,
         criteria=criteria.document(),
-        config_hash=config_hash(spec, criteria, revision, named),
+        config_hash=config_hash(spec, criteria, revision, named, lent),
         revision=revision or None,
+        data_place=place_of(spec),
         branch=labels.branch,
         model=model_name(spec),
         submitted_by=submitted_by,
         max_run_seconds=order.max_run_seconds,
         reuse=order.reuse,
-        floors=named_floors(session, spec.family).csv() if spec.family else None,
+        floors=lent.csv() if lent else None,
         created_at=now,
     )
     if named is not None:
@@ -187,6 +196,11 @@ def submit_job(
         job.runs.append(_noise_row(job, arms[arm.name], position, run, order.priority, spec.noise_steps))
     announce_new(session, job)
     return job
+
+
+def family_floors(session: Session, spec: JobSpec) -> Floors | None:
+    """The groups of the family that a job names, as of now; None if it names none. InvalidError for an unknown one."""
+    return named_floors(session, spec.family) if spec.family else None
 
 
 def announce_new(session: Session, job: Job) -> None:

@@ -66,8 +66,13 @@ def _at_its_limit(job: Job) -> str | None:
 
 def can_take(worker: Worker, job: Job) -> bool:
     """Whether a worker has the capability, the device and the libraries that a job needs."""
-    bound = job.device_class in (None, worker.device.get("device_class")) and job.threads in (None, worker.device.get("threads_per_run"))
-    return worker.capability == job.capability and bound and devices_fit(worker, job) and _unable(worker, job) is None
+    return worker.capability == job.capability and _is_bound_to(worker, job) and devices_fit(worker, job) and _unable(worker, job) is None
+
+
+def _is_bound_to(worker: Worker, job: Job) -> bool:
+    """Whether a worker has the device class and the thread count that a job is bound to, if it is bound."""
+    device = worker.device
+    return job.device_class in (None, device.get("device_class")) and job.threads in (None, device.get("threads_per_run"))
 
 
 def devices_fit(worker: Worker, job: Job) -> bool:
@@ -104,12 +109,27 @@ def refused_recipe(worker: Worker, engine: str, needed: Sequence[str]) -> str | 
     return None
 
 
-def would_train(session: Session, capability: str, device_class: str | None, lease_seconds: float) -> list[Worker]:
-    """The live workers of a capability and device class (None: any); if none is live, the one that registered last."""
-    newest_first = select(Worker).where(Worker.capability == capability).order_by(Worker.id.desc()).limit(_WORKERS_LOOKED_AT)
-    of_kind = [row for row in session.scalars(newest_first) if device_class in (None, row.device.get("device_class"))]
+def would_train(session: Session, job: Job, lease_seconds: float) -> list[Worker]:
+    """The live workers that could train a new job like this one; if none is live, the one of them that registered last.
+
+    A new job is bound to a device class and a thread count only by the baseline that it names: the first run that starts binds any other.
+    """
+    newest_first = select(Worker).where(Worker.capability == job.capability).order_by(Worker.id.desc()).limit(_WORKERS_LOOKED_AT)
+    able = [
+        worker
+        for worker in session.scalars(newest_first)
+        if devices_fit(worker, job) and _unable(worker, job) is None and (job.baseline_id is None or _is_bound_to(worker, job))
+    ]
     alive_since = clock.now(session) - lease_seconds
-    return [row for row in of_kind if row.heartbeat_at > alive_since] or of_kind[:1]
+    return [worker for worker in able if worker.heartbeat_at > alive_since] or able[:1]
+
+
+def other_machine(workers: Sequence[Worker], job: Job) -> str | None:
+    """Why none of these workers computes the bits of a job's runs, by the machine that they trained on; None if one does."""
+    if not workers or any(_is_bound_to(worker, job) for worker in workers):
+        return None
+    there = dict.fromkeys(f"{worker.device.get('device_class')} with {worker.device.get('threads_per_run')}" for worker in workers)
+    return f"the machine changed: it would be trained on {' or '.join(there)} threads, was trained on {job.device_class} with {job.threads}"
 
 
 def changed(worker: Worker, then: Mapping[str, str]) -> str | None:

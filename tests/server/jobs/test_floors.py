@@ -12,7 +12,7 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run
 from server.jobs.conclude import case_of, conclude
-from server.jobs.floors import family_of, floors_on_record, lent_floors, newest_family, reruns_of
+from server.jobs.floors import family_of, floors_on_record, keep_reruns, lent_floors, newest_family, reruns_of
 
 Recorded = Callable[..., str]
 
@@ -30,7 +30,8 @@ def _job(database: Database, recorded: Recorded, rerun: int, *, gap: float = 0.0
         for run in job.runs:
             run.rounding = "stochastic" if run.arm.name == "nvfp4" else "nearest"
         if not judged:
-            job.status, job.reruns = "concluded", reruns_of(session, job).csv()
+            job.status = "concluded"
+            keep_reruns(job, reruns_of(session, job))
     if judged:
         conclude(database, job_id)
     return job_id

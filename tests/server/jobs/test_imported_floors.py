@@ -12,7 +12,7 @@ from server.database import store
 from server.database.tables import ImportedGroup, Job
 from server.errors import InvalidError, ServiceError
 from server.jobs.conclude import case_of, conclude
-from server.jobs.floors import floors_on_record, reruns_of
+from server.jobs.floors import floors_on_record, keep_reruns, reruns_of
 from server.jobs.imported_floors import import_floors, imported_floors, imported_groups
 from server.jobs.planning import lenders_for, planned
 from server.jobs.submit import config_hash, submit_job
@@ -118,7 +118,8 @@ def on_record(database, recorded):
         job_id = recorded({"mxfp8": 0.0}, rerun=rerun, steps=300, replicates=4)
         with database.write() as session:
             job = session.get_one(Job, job_id)
-            job.status, job.reruns = "concluded", reruns_of(session, job).csv()
+            job.status = "concluded"
+            keep_reruns(job, reruns_of(session, job))
     with database.read() as session:
         return floors_on_record(session)
 

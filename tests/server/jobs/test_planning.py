@@ -11,7 +11,7 @@ from parity.design.sentences import one_line
 from server.database import store
 from server.database.tables import Baseline, Job
 from server.jobs import baselines
-from server.jobs.floors import reruns_of
+from server.jobs.floors import keep_reruns, reruns_of
 from server.jobs.planning import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, planned
 from training.spec import Arm, Noise
 from training.switches import Switches
@@ -84,7 +84,8 @@ def test_reruns_on_record_lend_their_noise_to_the_plan(database, recorded, make_
         job_id = recorded({"mxfp8": 0.0}, rerun=rerun, replicates=4)
         with database.write() as session:
             job = session.get_one(Job, job_id)
-            job.status, job.reruns = "concluded", reruns_of(session, job).csv()
+            job.status = "concluded"
+            keep_reruns(job, reruns_of(session, job))
     spec = make_job(1500, candidates=(Arm(recipe="mxfp8"),))
     with database.read() as session:
         lenders = lenders_for(session, spec)

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from server.database.tables import Job, Verdict, new_id
+from server.jobs import data_reads
+from server.jobs.fingerprint import run_spec
 from tests.server.conftest import TRAINER
 
 both = pytest.mark.both_databases
@@ -90,31 +92,63 @@ def test_without_a_live_worker_the_last_one_says_what_trains(api, trained, regis
     assert _gate(api, trained[1])["job"]["id"] == trained[0]
 
 
+def _read(database, job_id, digest):
+    """End a job as a worker does that read this digest."""
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        job.status, job.finished_at = "concluded", time.time()
+        for run in job.runs:
+            if run.state == "queued":
+                run.state, run.finished_at, run.manifest = "finished", time.time(), TRAINER | {"data_digest": digest, "device_class": "cpu"}
+                data_reads.record(session, run_spec(run), run.id, run.manifest)
+
+
 @both
-def test_data_that_changed_under_its_path_shows_in_the_newest_run_on_it(api, database, trained, register):
+def test_data_that_changed_under_its_path_shows_in_what_a_worker_read_last(api, database, trained, register):
     register()
-    job_id, request = trained
-    with database.read() as session:
-        manifest = session.get_one(Job, job_id).runs[0].manifest
+    _, request = trained
     request["job"]["data"] |= {"source": "text", "path": "/corpus"}
     first = _gate(api, request)["job"]["id"]
-
-    def finish(job_id, digest):
-        with database.write() as session:
-            job = session.get_one(Job, job_id)
-            job.status, job.finished_at = "concluded", time.time()
-            for run in job.runs:
-                run.state, run.finished_at, run.manifest = "finished", time.time(), manifest | {"data_digest": digest}
-
-    finish(first, "d1")
+    _read(database, first, "d1")
     assert _gate(api, request)["job"]["id"] == first
-    finish(_gate(api, request, revision="other")["job"]["id"], "d2")
+    _read(database, _gate(api, request, revision="other")["job"]["id"], "d2")
+    assert "the data at /corpus changed" in _lookup(api, request)["reason"]
+    # Who only says what lies there changes nothing: a run that has a baseline's curve, and one of somebody's own trainer.
+    with database.write() as session:
+        _age_rows(session.get_one(Job, _gate(api, request, revision="reuses")["job"]["id"]), data_digest="d1")
+    external = copy.deepcopy(request)
+    external["job"] |= {"engine": "external", "name": "own"}
+    run = api.post("/api/v1/jobs", json=external).json()["arms"][0]["runs"][0]["id"]
+    assert api.post(f"/api/v1/runs/{run}:attach", json={"manifest": {"data_digest": "d1"}}).status_code == 200
+    assert _lookup(api, request)["found"] == "none"
     again = _gate(api, request)
     assert again["found"] == "new"
     assert "the data at /corpus changed" in again["reason"]
+    _read(database, again["job"]["id"], "d1")
+    assert _gate(api, request)["job"]["id"] == again["job"]["id"], "a worker has read d1 again"
 
 
 @both
+def test_a_path_that_postgresql_cannot_hold_spoils_no_other_gate(api, database, trained, register):
+    register()
+    _, request = trained
+    request["job"]["data"] |= {"source": "text", "path": "/corpus"}
+    first = _gate(api, request)["job"]["id"]
+    _read(database, first, "d1")
+    with database.write() as session:
+        job = session.get_one(Job, _gate(api, request, revision="b")["job"]["id"])
+        job.spec = {**job.spec, "data": {**job.spec["data"], "path": "a\0b"}}
+        _age_rows(job)
+    assert _gate(api, request)["job"]["id"] == first
+
+
+def _age_rows(job, **manifest):
+    """End a job whose runs read no data here."""
+    job.status, job.finished_at = "concluded", time.time()
+    for run in job.runs:
+        run.state, run.finished_at, run.manifest = "finished", time.time(), TRAINER | manifest
+
+
 def _lookup(api, request, **more):
     answer = api.post("/api/v1/jobs:gate", json={**request, "lookup": True, **more})
     assert answer.status_code == 200, answer.text

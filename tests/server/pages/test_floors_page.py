@@ -5,7 +5,7 @@ from playwright.sync_api import Page, expect
 
 from parity.judging.floors.groups import COLUMNS, read_floors
 from server.database.tables import Job
-from server.jobs.floors import family_of, reruns_of
+from server.jobs.floors import family_of, keep_reruns, reruns_of
 from server.jobs.imported_floors import import_floors
 
 LOOKS = ["light"]
@@ -20,7 +20,8 @@ def family(database, recorded) -> str:
             job = session.get_one(Job, job_id)
             for run in job.runs:
                 run.rounding = "stochastic" if run.arm.name == "nvfp4" else "nearest"
-            job.status, job.reruns = "concluded", reruns_of(session, job).csv()
+            job.status = "concluded"
+            keep_reruns(job, reruns_of(session, job))
             name = family_of(job)
     return name
 

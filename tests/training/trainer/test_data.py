@@ -31,7 +31,7 @@ def test_a_file_is_split_and_digested(text):
     corpus = load(text)
     assert bytes(corpus.train) + bytes(corpus.validation) == TEXT
     assert len(corpus.validation) == len(TEXT) // 4
-    assert corpus.digest == hashlib.sha256(TEXT).hexdigest()
+    assert corpus.digest == hashlib.sha256(b"uint8 1040\n" + TEXT).hexdigest()
     assert "1,040 byte tokens" in corpus.description
 
 
@@ -132,7 +132,20 @@ def test_a_token_array_stays_on_disk_and_its_digest_does_not_depend_on_its_type(
 def test_a_long_corpus_is_read_in_pieces(text, monkeypatch):
     whole = load(text)
     monkeypatch.setattr("training.trainer.data._CHUNK", 7)
-    assert (load(text).digest, load(text).largest) == (whole.digest, whole.largest) == (hashlib.sha256(TEXT).hexdigest(), 122)
+    assert (load(text).digest, load(text).largest) == (whole.digest, whole.largest)
+    assert whole.largest == 122
+
+
+def test_bytes_that_two_corpora_have_in_common_are_not_one_digest(tmp_path):
+    """A `tokens` file that was written with a wrong type and then corrected at its path is other data."""
+    data = Data(source="tokens", path=str(tmp_path / "ids.npy"), sequence_length=16, validation_fraction=0)
+    ids = np.random.default_rng(0).integers(0, 256, 400, dtype=np.uint8)
+    np.save(data.path, ids)
+    wrong = load(data).digest
+    np.save(data.path, ids.view("<u2"))
+    assert load(data).digest != wrong
+    np.save(data.path, ids.astype(np.int64))
+    assert load(data).digest == wrong, "the same tokens in another type"
 
 
 def test_a_bin_file_is_little_endian_uint16(tmp_path):
