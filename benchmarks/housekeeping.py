@@ -8,11 +8,13 @@
   every 10 s each, a heartbeat every 5 s, and one worker's housekeeping every 10 s. A part of ten minutes is replayed at full speed. Mark:
   <= 2 cores.
 - lists: at ten times as many jobs, a page of the API's list and of the dashboard's: first, later, by status, by name. Mark: <= 50 ms each.
+- gate: a look-up among ten times as many jobs on the data of one path, behind 20 earlier jobs of the same comparison that read other data.
+  Mark: <= 50 ms.
 - judge: a job of 200 runs of 10,000 steps, read and judged. Mark: <= 2 s.
 
 Processor time of this process and, with PostgreSQL, of the server's, the least of five (judge: two, polls: one); of claims the mean of 25,
 because Linux counts a process's time in hundredths of a second. Exit code 1 where a mark is missed. queue and polls take a minute, lists
-two, judge half of one.
+and gate two, judge half of one.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -39,14 +42,15 @@ from parity import criteria_from_mapping
 from server.app import create_app
 from server.database import clock, store
 from server.database.sessions import Database
-from server.database.tables import HOUSEKEEPING, Arm, Job, Run, Worker, new_id
-from server.jobs import conclude
+from server.database.tables import HOUSEKEEPING, Arm, DataRead, Job, Run, Worker, new_id
+from server.jobs import conclude, reuse
+from server.jobs.data_reads import place_of
 from server.jobs.stale import mark_or_fail_stale
 from server.jobs.submit import Order, submit_job
 from server.readiness import alembic_config
 from server.settings import Settings
 from training.spec import Arm as ArmSpec
-from training.spec import JobSpec, Schedule
+from training.spec import Data, JobSpec, Schedule
 from workers import duty, lease, reconcile
 
 _MARKS = {"pass": 0.050, "claim": 0.010, "claim by a worker that fits none": 0.015}
@@ -62,9 +66,11 @@ _CANDIDATES = ("fp8_current", "fp8_delayed", "mxfp8", "nvfp4")
 Measured = Callable[[Settings, Database, int, psutil.Process | None], list[str]]
 
 
-def fill(database: Database, jobs: int) -> None:
-    """Open jobs: copies of one that was submitted, half of them running."""
-    spec = JobSpec(name="waiting", baseline=ArmSpec(recipe="bf16"), candidates=(ArmSpec(recipe="nvfp4", replicates=2),))
+_WAITING = JobSpec(name="waiting", baseline=ArmSpec(recipe="bf16"), candidates=(ArmSpec(recipe="nvfp4", replicates=2),))
+
+
+def fill(database: Database, jobs: int, spec: JobSpec = _WAITING) -> None:
+    """Open jobs: copies of one that was submitted, one in ten of them running."""
     with database.write() as session:
         first = submit_job(session, spec, criteria_from_mapping({"margin": "1%"}), order=Order(reuse=False)).id
     with database.write() as session:
@@ -185,6 +191,36 @@ def lists(settings: Settings, database: Database, jobs: int, server: psutil.Proc
     return missed
 
 
+def gate(_settings: Settings, database: Database, jobs: int, server: psutil.Process | None) -> list[str]:
+    """Print how long a gate looks for a verdict that none of the earlier jobs can give."""
+    spec = replace(_WAITING, data=Data(source="text", path="/data/corpus"))
+    fill(database, 10 * jobs, spec)
+    criteria = criteria_from_mapping({"margin": "1%"})
+    trainer = {"code_sha256": "0" * 64}
+    with database.write() as session:
+        session.execute(update(Job).values(config_hash=Job.id).execution_options(synchronize_session=False))
+        for _ in range(20):
+            job = submit_job(session, spec, criteria, order=Order(reuse=False))
+            job.status, job.finished_at, job.device_class, job.threads = "concluded", time.time(), "cpu", 1
+            for run in job.runs:
+                run.state, run.manifest = "finished", trainer | {"data_digest": "then"}
+        session.add(DataRead(place=place_of(spec), digest="now", run_id="r", read_at=time.time()))
+        row = worker("cpu")
+        row.device, row.heartbeat_at = {**row.device, "trainer": trainer}, time.time()
+        session.add(row)
+    analyze(database)
+    question = reuse.Question(spec=spec, criteria=criteria, revision="", max_age_days=7.0, fresh=False)
+
+    def look_up() -> None:
+        with database.read() as session:
+            found = reuse.look_up(session, question, 1e6)
+            if not isinstance(found, str) or "changed" not in found:
+                raise RuntimeError(f"the gate found {found}; expected that the data changed")
+
+    look_up()
+    return report("gate's look-up", processor_seconds(look_up, server), _PAGE_MARK)
+
+
 def judge(_settings: Settings, database: Database, _jobs: int, server: psutil.Process | None) -> list[str]:
     """Print how long a job of many runs takes from its curves to its verdict, without the write of the verdict."""
     each = _RUNS // (1 + len(_CANDIDATES))
@@ -254,7 +290,7 @@ def report(name: str, seconds: float, mark: float) -> list[str]:
     return [name] if seconds > mark else []
 
 
-_PARTS: dict[str, Measured] = {"queue": queue, "polls": polls, "lists": lists, "judge": judge}
+_PARTS: dict[str, Measured] = {"queue": queue, "polls": polls, "lists": lists, "gate": gate, "judge": judge}
 
 
 def measure(settings: Settings, part: str, jobs: int, server: psutil.Process | None) -> list[str]:

@@ -25,9 +25,9 @@ from training.spec import JobSpec, RunSpec
 
 def place_of(spec: JobSpec | RunSpec) -> str | None:
     """SHA-256 of where a specification's data lie; None for a source without a path, which belongs to the trainer."""
-    if spec.data.path is None and spec.engine != "maxtext":
+    if spec.data.path is None:
         return None
-    where: dict[str, Any] = {"source": spec.data.source, "path": spec.data.path and posixpath.normpath(spec.data.path)}
+    where: dict[str, Any] = {"source": spec.data.source, "path": posixpath.normpath(spec.data.path)}
     if spec.engine == "maxtext":  # what its digest covers (`training.engines.maxtext.data_digest`)
         options = {name: getattr(spec.maxtext, name) for name in ("tokenizer_path", "eval_path", "hf_train_files")}
         where |= {"data": dataclasses.asdict(spec.data), "maxtext": options}
@@ -53,7 +53,7 @@ def changed_since(session: Session, job: Job, then: set[str | None]) -> str | No
     """
     if job.data_place is None or not then:
         return None
-    what = f"the data at {job.spec['data']['path'] or job.spec['data']['source']}"
+    what = f"the data at {job.spec['data']['path']}"
     if job.engine == "external":
         of_others = Job.data_place == job.data_place, Job.id > job.id, Job.engine == "external", Run.manifest.is_not(None)
         rows = session.execute(select(Run.id, Run.manifest).join(Job, Job.id == Run.job_id).where(*of_others))

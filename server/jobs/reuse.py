@@ -68,8 +68,9 @@ class Answer:
 def look_up(session: Session, question: Question, lease_seconds: float) -> Answer | str:
     """The newest concluded job that answers the request, or why there is none. Reads only."""
     reason: str | None = None
-    for job, workers in _same_question(session, question, resolve(session, question.choice, question.spec, lease_seconds), lease_seconds):
-        outdated = _outdated(session, job, question.max_age_days, workers) or _judged_with_other_reruns(session, job)
+    named = resolve(session, question.choice, question.spec, lease_seconds)
+    for job, trained_otherwise, judged_otherwise in _same_question(session, question, named, lease_seconds):
+        outdated = trained_otherwise or judged_otherwise
         if outdated is None and job.status == "concluded":
             return Answer(job=job, found="concluded", reason=_UNCHANGED)
         reason = reason or (
@@ -112,14 +113,12 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
         return Answer(job=job, found="new" if is_new else _progress(job), reason="fresh training was requested")
     named = resolve(session, question.choice, spec, lease_seconds)
     newest_outdated: str | None = None
-    for job, workers in _same_question(session, question, named, lease_seconds):
-        why = _outdated(session, job, question.max_age_days, workers)
-        arrived = None if why else _judged_with_other_reruns(session, job)
-        if arrived and not _passed(job) and (job.look or 0) >= criteria.looks:
-            return Answer(job=job, found=_progress(job), reason=f"{arrived}; it did not pass, and judging it again is no registered look")
-        why = why or arrived
+    for job, trained_otherwise, judged_otherwise in _same_question(session, question, named, lease_seconds):
+        why = trained_otherwise or judged_otherwise
         if why is None:
             return Answer(job=job, found=_progress(job), reason=_UNCHANGED)
+        if why == judged_otherwise and not _passed(job) and (job.look or 0) >= criteria.looks:
+            return Answer(job=job, found=_progress(job), reason=f"{why}; it did not pass, and judging it again is no registered look")
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {why}"
     try:
         job = submit_registered(session, spec, criteria, principal, order, revision, named, outdated, question.labels)
@@ -130,13 +129,19 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
 
 def _same_question(
     session: Session, question: Question, named: NamedBaseline | None, lease_seconds: float
-) -> Iterator[tuple[Job, Sequence[Worker]]]:
-    """Jobs of this comparison that have a verdict or may get one, newest first, with the workers that would train it now."""
+) -> Iterator[tuple[Job, str | None, str | None]]:
+    """Jobs of this comparison that have a verdict or may get one, newest first, each with the reasons why it would be trained or judged
+    otherwise now, or None. Once reruns have arrived since one was judged, they have since every earlier one."""
     digest = config_hash(question.spec, question.criteria, question.revision, named, family_floors(session, question.spec))
     same = select(Job).where(Job.config_hash == digest, Job.status.in_(("queued", "running", "concluded")))
     jobs = session.scalars(same.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT)).all()
     workers = would_train(session, jobs[0], lease_seconds) if jobs else []
-    yield from ((job, workers) for job in jobs)
+    arrived: str | None = None
+    for job in jobs:
+        trained_otherwise = _outdated(session, job, question.max_age_days, workers)
+        if trained_otherwise is None and arrived is None:
+            arrived = _judged_with_other_reruns(session, job)
+        yield job, trained_otherwise, arrived if job.status == "concluded" else None
 
 
 def _note_group(reply: Answer, group: str) -> None:

@@ -1,18 +1,21 @@
 """Runs that take the curve of an equal earlier run, and runs that differ from the baseline which their job names: in real processes."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import select
 
 from parity import criteria_from_mapping
 from server.database import store
-from server.database.tables import Attempt, Event, Job, Run
+from server.database.tables import Attempt, DataRead, Event, Job, Run
 from server.jobs import baselines
 from server.jobs.baselines import BaselineChoice
 from server.jobs.cancel import cancel_job
 from server.jobs.conclude import conclude
+from server.jobs.data_reads import place_of
 from server.jobs.submit import Order, submit_job
+from training.spec import Data
 from workers import lease, supervisor
 from workers.slots import Slot
 
@@ -136,3 +139,40 @@ def test_equal_runs_that_end_at_once_all_get_the_curve(settings, database, recor
             assert (run.state, run.reused_from, run.job_id in waiting) == ("finished", source_id, True)
             assert session.get_one(Attempt, (run.id, one.epoch)).state == "finished"
         assert session.get_one(Run, baselines_held[0].run_id).state == "running"
+
+
+def test_a_run_that_must_keep_a_checkpoint_has_only_the_curve_of_one_that_kept_it(database, make_job, train):
+    spec = make_job(steps=20)
+    keeping = replace(spec, keep_checkpoints=(10,))
+
+    def baseline_of(asked):
+        job_id = _submit(database, asked)
+        run = train()
+        with database.write() as session:
+            cancel_job(session, job_id)
+        return run
+
+    plain, kept = baseline_of(spec), baseline_of(keeping)
+    assert plain.fingerprint == kept.fingerprint
+    assert (kept.reused_from, kept.kept_checkpoints, kept.steps_done) == (None, [10], 20)
+    assert baseline_of(keeping).reused_from == kept.id
+    assert baseline_of(spec).reused_from == kept.id, "one run serves both"
+    assert baseline_of(replace(spec, keep_checkpoints=(10, 15))).reused_from is None
+
+
+@pytest.mark.both_databases
+def test_what_a_worker_reads_is_recorded_before_it_trains_or_reuses(database, make_job, train, tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    spec = make_job(steps=10, data=Data(source="text", path=str(corpus), sequence_length=32, batch_size=2))
+    digests = []
+    for text in ("a small text " * 200, "another text " * 200, "a small text " * 200):
+        corpus.write_text(text)
+        job_id = _submit(database, spec)
+        run = train()
+        with database.write() as session:
+            read = session.get_one(DataRead, place_of(spec))
+            assert (read.run_id, read.digest) == (run.id, run.manifest["data_digest"])
+            cancel_job(session, job_id)
+        digests.append(read.digest)
+    assert run.reused_from is not None
+    assert digests[0] == digests[2] != digests[1]
