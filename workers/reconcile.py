@@ -90,8 +90,7 @@ class LiveWatch:
         looked_at = [job_id for job_id, now in progress.items() if self._seen.get(job_id) != now]
         for job_id in looked_at:
             try:
-                with database.write() as session:
-                    live.watch(session, job_id)
+                live.watch(database, job_id)
             except Exception:  # noqa: BLE001 (a failure for one job must not block the others)
                 _log.exception("job %s could not be forecast", job_id)
                 del progress[job_id]

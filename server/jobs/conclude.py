@@ -67,8 +67,7 @@ def conclude(database: Database, job_id: str) -> None:
 def _look_at_the_end(database: Database, job_id: str) -> None:
     """Complete the job's live forecast, which is only shown: a failure is logged."""
     try:
-        with database.write() as session:
-            live.catch_up(session, job_id)
+        live.catch_up(database, job_id)
     except Exception:  # noqa: BLE001 (a forecast that fails must not keep a job from its verdict)
         _log.exception("the last steps of job %s could not be forecast", job_id)
 
