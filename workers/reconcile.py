@@ -42,7 +42,7 @@ def _expired(now: float) -> Select[Run]:
 
 
 class EndedJobs:
-    """Concludes every job whose last run has ended, where the worker that ended it did not.
+    """Concludes every job whose last run has ended, where the worker that ended it did not, or its judge has died.
 
     The first look, and one in `_LOOKS_PER_SEARCH`, searches all open jobs; the others only those with a run that ended lately.
     """
@@ -53,7 +53,7 @@ class EndedJobs:
         self._again: set[str] = set()
 
     def conclude(self, database: Database) -> None:
-        """Look once; a job that could not be concluded is tried again at the next look."""
+        """Look once; a job that could not be concluded, or that another judge has, is looked at again the next time."""
         everything = self._looks % _LOOKS_PER_SEARCH == 0
         with database.read() as session:
             begun = clock.now(session)
@@ -61,7 +61,8 @@ class EndedJobs:
         self._again = set()
         for job_id in ended:
             try:
-                conclude(database, job_id)
+                if not conclude(database, job_id):
+                    self._again.add(job_id)
             except Exception:  # noqa: BLE001 (one job that cannot be concluded must not block the others)
                 _log.exception("job %s could not be concluded and will be tried again", job_id)
                 self._again.add(job_id)

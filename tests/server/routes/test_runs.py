@@ -55,7 +55,7 @@ def _age(database, run, seconds):
         session.get_one(Run, run).lease_expires_at -= seconds
 
 
-def test_a_job_that_the_user_trains_is_judged(api, database):
+def test_a_job_that_the_user_trains_is_judged(api, database, ended):
     job = _submit(api)
     assert {run["state"] for arm in job["arms"] for run in arm["runs"]} == {"awaiting_data"}
     assert "Waiting for data of 4 of 4 runs" in job["waiting"]
@@ -86,7 +86,7 @@ def test_a_job_that_the_user_trains_is_judged(api, database):
                 "gaps": [],
             }
             assert _finish(api, run, epoch).json()["state"] == "finished"
-    document = api.get(f"/api/v1/jobs/{job['id']}").json()
+    document = ended(api, job["id"])
     assert document["status"] == "concluded"
     (verdict,) = document["verdicts"]
     assert verdict["verdict"] == "fail"
