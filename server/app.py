@@ -13,6 +13,7 @@ from server import logs
 from server.database.flushes import Flushes
 from server.database.sessions import Database
 from server.deliveries import Deliverer
+from server.jobs.judge import Judge
 from server.pages import dashboard
 from server.queue import Doorbell, broker
 from server.readiness import Readiness
@@ -55,6 +56,7 @@ def context_of(settings: Settings) -> Context:
         settings=settings,
         database=database,
         flushes=Flushes(database, settings.external_stale_seconds),
+        judge=Judge(database),
         doorbell=Doorbell(broker(settings)),
         broadcast=Broadcast(database),
         limiter=Limiter(settings.redis, settings.requests_per_minute),
@@ -70,7 +72,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     searcher = Searcher(context.settings, context.database, lambda capability: context.doorbell.ring(capability, times=1))
     deliverer.start()
     searcher.start()
+    context.judge.start()
     yield
+    context.judge.close()
     searcher.close()
     deliverer.close()
     context.broadcast.close()

@@ -42,7 +42,7 @@ def _expired(now: float) -> Select[Run]:
 
 
 class EndedJobs:
-    """Concludes every job whose last run has ended, where the worker that ended it did not.
+    """Concludes every job whose last run has ended, where the worker that ended it did not, or its judge has died.
 
     The first look, and one in `_LOOKS_PER_SEARCH`, searches all open jobs; the others only those with a run that ended lately.
     """
@@ -53,7 +53,7 @@ class EndedJobs:
         self._again: set[str] = set()
 
     def conclude(self, database: Database) -> None:
-        """Look once; a job that could not be concluded is tried again at the next look."""
+        """Look once; a job that could not be concluded, or that another judge has, is looked at again the next time."""
         everything = self._looks % _LOOKS_PER_SEARCH == 0
         with database.read() as session:
             begun = clock.now(session)
@@ -61,7 +61,8 @@ class EndedJobs:
         self._again = set()
         for job_id in ended:
             try:
-                conclude(database, job_id)
+                if not conclude(database, job_id):
+                    self._again.add(job_id)
             except Exception:  # noqa: BLE001 (one job that cannot be concluded must not block the others)
                 _log.exception("job %s could not be concluded and will be tried again", job_id)
                 self._again.add(job_id)
@@ -90,8 +91,7 @@ class LiveWatch:
         looked_at = [job_id for job_id, now in progress.items() if self._seen.get(job_id) != now]
         for job_id in looked_at:
             try:
-                with database.write() as session:
-                    live.watch(session, job_id)
+                live.watch(database, job_id)
             except Exception:  # noqa: BLE001 (a failure for one job must not block the others)
                 _log.exception("job %s could not be forecast", job_id)
                 del progress[job_id]

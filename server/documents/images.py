@@ -1,7 +1,8 @@
 """Images for reports: the figure of a verdict, drawn once and stored by the verdict's id, and the data of badges.
 
 A verdict never changes, but its drawing may, so the file name includes the version of the drawing code. matplotlib's settings are
-global, so only one figure is drawn at a time.
+global, so only one figure is drawn at a time. Who waits for that holds neither a database connection nor curves, and so does not keep
+other requests from theirs.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -23,40 +24,57 @@ from parity.report.headline import MARKS
 from parity.version import VERSION
 from parity.wording import signed
 from server.database.lookup import find_job
-from server.database.tables import Job, Verdict, is_id
+from server.database.sessions import Database
+from server.database.tables import Job, is_id
 from server.documents.verdicts import verdict_documents
 from server.errors import NotFoundError
 from server.jobs.conclude import case_of
 from server.settings import Settings
+from server.turns import Turns
 
 Kind = Literal["svg", "png", "pdf"]
-drawing = threading.Lock()
+drawing = Turns("drawing figures")
 
 # The colors of the pages, dark enough for white letters.
 _COLORS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "none": "#5f6368"}
 
 
-def figure(session: Session, settings: Settings, job: Job, candidate: str | None, kind: Kind) -> bytes:
-    """The figure of one candidate's verdict (default: the job's first); NotFoundError if it has none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """The figure of one candidate's verdict, and the file that it is kept in."""
+
+    job_id: str
+    document: VerdictDocument = field(repr=False)
+    path: Path
+
+
+def figure(settings: Settings, job: Job, candidate: str | None, kind: Kind) -> Figure:
+    """Which figure shows one candidate's verdict (default: the job's first); NotFoundError if it has none."""
     documents = {str(document["candidate"]["name"]): document for document in verdict_documents(job)}
     name = candidate or next(iter(documents), None)
     if name is None or name not in documents:
         there = f"; it has verdicts of {', '.join(documents)}" if documents else ""
         raise NotFoundError(f"job {job.id} is {job.status} and has no verdict{f' of {name!r}' if name else ''}{there}")
     verdict = next(row for row in job.verdicts if row.candidate == name)
-    path = settings.state_dir / "figures" / f"{verdict.id}-{VERSION}.{kind}"
-    if not path.exists():
-        _draw(session, job, verdict, documents[name], path)
-    return path.read_bytes()
+    return Figure(job_id=job.id, document=documents[name], path=settings.state_dir / "figures" / f"{verdict.id}-{VERSION}.{kind}")
 
 
-def _draw(session: Session, job: Job, verdict: Verdict, document: VerdictDocument, path: Path) -> None:
-    case = case_of(session, job)
-    runs = case.candidates[verdict.candidate]
+def drawn(database: Database, wanted: Figure) -> bytes:
+    """The bytes of a figure, drawn if it was not before. Call it without a session; UnavailableError if too many wait for theirs."""
+    if not wanted.path.exists():
+        with drawing.take():
+            if not wanted.path.exists():  # another request has drawn it meanwhile
+                _draw(database, wanted)
+    return wanted.path.read_bytes()
+
+
+def _draw(database: Database, wanted: Figure) -> None:
+    with database.read() as session:
+        case = case_of(session, find_job(session, wanted.job_id))
+    runs, path = case.candidates[wanted.document["candidate"]["name"]], wanted.path
     path.parent.mkdir(parents=True, exist_ok=True)
     half_done = path.with_name(f"{os.getpid()}-{threading.get_ident()}-{path.name}")
-    with drawing:
-        draw_figure(str(half_done), document, case.baseline, runs, case.criteria, case.planned_steps)
+    draw_figure(str(half_done), wanted.document, case.baseline, runs, case.criteria, case.planned_steps)
     half_done.replace(path)
 
 

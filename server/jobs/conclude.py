@@ -1,15 +1,25 @@
-"""Concludes a job: judges its curves outside any write transaction, then writes its verdicts and its end in one."""
+"""Concludes a job: judges its curves outside any write transaction, then writes its verdicts and its end in one.
+
+Whoever finds a job without an open run may conclude it: the worker that ended the last run, the housekeeper, and the API for runs that
+others train. Judging takes minutes for a large job, so the judge claims the job, and the others leave it alone while the claim is renewed.
+That spares work only: the end is a compare-and-set, so a judge that was silent for too long writes nothing.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from parity import Criteria, criteria_from_mapping
@@ -21,7 +31,7 @@ from parity.why.answer import Answer
 from server.curves import layer_snr, loading
 from server.database import clock
 from server.database.sessions import Database
-from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
+from server.database.states import EARLY_STOP, JOB_ENDED, JOB_OPEN, RUN_ENDED
 from server.database.tables import Analysis, Arm, Job, Run, Verdict, new_id
 from server.jobs import ledger, lifecycle, live
 from server.jobs.analyses import answer_of
@@ -29,6 +39,9 @@ from server.jobs.floors import family_of, keep_reruns, lent_floors, reruns_of
 from server.jobs.imported_floors import family_that_lends
 
 _log = logging.getLogger(__name__)
+_CLAIM_SECONDS = 30.0  # of silence, after which a judge is taken for dead
+_RENEWALS = 3  # in that time
+_one_at_a_time = threading.Lock()  # in this process: each job judged has all its curves in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +61,63 @@ class Outcome:
     answer: Answer | None = None
 
 
-def conclude(database: Database, job_id: str) -> None:
-    """Judge a job and write its verdicts, if all its runs have ended and it is not concluded yet. Safe to call at any time."""
+def conclude(database: Database, job_id: str) -> bool:
+    """Judge a job and write its verdicts, if all its runs have ended and it is not concluded yet. Safe to call at any time.
+
+    False if another judge has the job now, and will write its verdicts; if that judge has died, who calls this again later does.
+    """
     with database.read() as session:
         if not ready_to_conclude(session, job_id):
-            return
+            return True
+        if session.scalar(select(Job.id).where(Job.id == job_id, Job.judging_until >= clock.now(session))) is not None:
+            return False
+    with _one_at_a_time, _claimed(database, job_id) as is_ours:
+        if is_ours:
+            _judge(database, job_id)
+        return is_ours
+
+
+def claim(session: Session, job_id: str, judge: str) -> bool:
+    """Claim an open job for a judge for a while, or renew its claim; False while another has it, or if the job has ended."""
+    now = clock.now(session)
+    free = or_(Job.judging_until.is_(None), Job.judging_until < now, Job.judging_by == judge)
+    claimed = update(Job).where(Job.id == job_id, Job.status.in_(JOB_OPEN), free)
+    return session.execute(claimed.values(judging_by=judge, judging_until=now + _CLAIM_SECONDS).returning(Job.id)).first() is not None
+
+
+@contextmanager
+def _claimed(database: Database, job_id: str) -> Iterator[bool]:
+    """Whether the job is claimed, for as long as the block takes. An exception gives it to the next who looks."""
+    judge = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
+    with database.write() as session:
+        is_ours = claim(session, job_id, judge)
+    if not is_ours:
+        yield False
+        return
+    done = threading.Event()
+    keeper = threading.Thread(target=_keep_claim, args=(database, job_id, judge, done), name="judge's claim", daemon=True)
+    keeper.start()
+    try:
+        yield True
+    except BaseException:
+        with database.write() as session:
+            session.execute(update(Job).where(Job.id == job_id, Job.judging_by == judge).values(judging_until=None))
+        raise
+    finally:
+        done.set()
+        keeper.join()
+
+
+def _keep_claim(database: Database, job_id: str, judge: str, done: threading.Event) -> None:
+    while not done.wait(_CLAIM_SECONDS / _RENEWALS):
+        try:
+            with database.write() as session:
+                claim(session, job_id, judge)
+        except Exception:  # noqa: BLE001 (without its claim the job may be judged twice, and has one verdict all the same)
+            _log.exception("the claim on job %s could not be renewed; retrying", job_id)
+
+
+def _judge(database: Database, job_id: str) -> None:
     _look_at_the_end(database, job_id)
     with database.read() as session:
         try:
@@ -61,22 +126,23 @@ def conclude(database: Database, job_id: str) -> None:
             _log.exception("job %s could not be judged", job_id)
             outcome = Outcome(verdicts=(), code="JUDGE_FAILED", message=f"judging failed, but the curves are kept: {error!r}")
     with database.write() as session:
-        write_outcome(session, job_id, outcome)
+        session.get(Job, job_id, with_for_update=True)
+        if ready_to_conclude(session, job_id):  # what was judged is still all there is
+            write_outcome(session, job_id, outcome)
 
 
 def _look_at_the_end(database: Database, job_id: str) -> None:
     """Complete the job's live forecast, which is only shown: a failure is logged."""
     try:
-        with database.write() as session:
-            live.catch_up(session, job_id)
+        live.catch_up(database, job_id)
     except Exception:  # noqa: BLE001 (a forecast that fails must not keep a job from its verdict)
         _log.exception("the last steps of job %s could not be forecast", job_id)
 
 
 def ready_to_conclude(session: Session, job_id: str) -> bool:
     """True if every run of the job has ended and the job is not concluded yet."""
-    job = session.get_one(Job, job_id)
-    if job.status in JOB_ENDED:
+    job = session.get(Job, job_id)
+    if job is None or job.status in JOB_ENDED:
         return False
     return session.scalar(select(Run.id).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED)).limit(1)) is None
 
@@ -193,6 +259,7 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
         return False
     session.add_all(rows)
     job = session.get_one(Job, job_id)
+    job.judging_by = job.judging_until = None
     job.worst_gap = max((row.gap_rel for row in rows if row.gap_rel is not None), default=None)
     if outcome.floors is not None:
         job.floors = outcome.floors.csv()

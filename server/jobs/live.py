@@ -6,6 +6,9 @@ baseline has fewer runs, they are used in turn. States change with an event: `ho
 With `early_stop: stop` in the policy, the runs of a hopeless or futile candidate end, unless its recipe still changes by plan
 (`bf16_from_step`). None passes early, and a stopped one does not fail either, because its window was never trained. Steps that an external
 trainer sends late are left out.
+
+Steps are read and forecasts made without any lock, since both take seconds for a long job. Only what was found is written under the
+locks of the runs and of the job, if it still follows from what is on record; otherwise the job is looked at again.
 """
 
 from __future__ import annotations
@@ -34,14 +37,19 @@ from parity.judging.multiplicity import Multiplicity
 from parity.judging.run_floor import assume_stochastic
 from parity.judging.window import COMPLETE_SHARE
 from server.database import events, store
-from server.database.states import EARLY_STOP, RUN_ENDED
-from server.database.tables import Arm, Job, Run, WebhookEvent
+from server.database.sessions import Database
+from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
+from server.database.tables import Arm, Job, JobStatus, Run, WebhookEvent
 from server.jobs import lifecycle, webhooks
 from server.jobs.imported_floors import family_that_lends
 from server.jobs.ledger import multiplicity_of
 
-_STEPS_A_CALL = 200_000  # keeps a call short, because it locks the job's row
+_STEPS_A_CALL = 200_000  # keeps a look short: the elected worker has other duties, too
+_LOOKS = 3  # at a job that changes meanwhile
 _KINDS: Mapping[State, tuple[str, WebhookEvent]] = {"harmful": ("hopeless", "job.hopeless"), "futile": ("futile", "job.futile")}
+
+
+_Change = tuple[str, list[State], Forecast]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,38 +72,88 @@ class _Pair:
         return self.all_fed and all(run.state in RUN_ENDED for run in (self.baseline, self.candidate))
 
 
-def watch(session: Session, job_id: str) -> list[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What a look found, and what it rests on: the stored forecasts `before`, the job's status, and the newest attempt of each run.
+
+    `changes` are changes of a candidate's state: its name, its earlier states, and the forecast.
+    """
+
+    job_id: str
+    status: JobStatus
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    epochs: Mapping[str, int]
+    changes: Sequence[_Change]
+
+
+def watch(database: Database, job_id: str) -> list[str]:
     """Look at the new steps of a running job; returns the names of the candidates that became hopeless or futile."""
-    # Runs before their job, like every writer; their states cannot change while they are locked.
-    session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
-    job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
-    if job.status != "running":
-        return []
-    if not job.is_judged:
-        return []
-    criteria = criteria_from_mapping(job.criteria)
+    for _ in range(_LOOKS):
+        with database.read() as session:
+            look = _look(session, job_id)
+        if look is None:
+            return []
+        with database.write() as session:
+            # Runs before their job, like every writer; their states cannot change while they are locked.
+            session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
+            if (job := _unchanged(session, look)) is not None:
+                job.early_stop = look.after
+                return _tell(session, job, look)
+    return []  # what changed it has begun a newer attempt, or has looked itself: the next look sees that
+
+
+def catch_up(database: Database, job_id: str) -> None:
+    """Look at all steps that nobody has looked at, without events, at the end of a job whose last runs ended together."""
+    for _ in range(_LOOKS):
+        with database.read() as session:
+            look = _look(session, job_id, to_the_end=True)
+        if look is None:
+            return
+        with database.write() as session:
+            if (job := _unchanged(session, look)) is not None:
+                job.early_stop = look.after
+                return
+
+
+def _look(session: Session, job_id: str, *, to_the_end: bool = False) -> _Look | None:
+    """What there is to find now; None for a job that is not judged, or has ended. Reads only."""
+    job = session.get_one(Job, job_id)
+    if job.status in JOB_ENDED or (job.status != "running" and not to_the_end) or not job.is_judged:
+        return None
+    criteria, before = criteria_from_mapping(job.criteria), job.early_stop
+    epochs = {run.id: run.epoch for arm in job.arms for run in arm.runs}
+    changes, left = _advance(session, job, criteria)
+    while to_the_end and left:
+        left = _advance(session, job, criteria)[1]
+    return _Look(job_id=job_id, status=job.status, before=before, after=job.early_stop, epochs=epochs, changes=changes)
+
+
+def _unchanged(session: Session, look: _Look) -> Job | None:
+    """The job, locked, if what was found still follows from what is on record: nobody else has looked, and no attempt was replaced."""
+    job = session.get_one(Job, look.job_id, with_for_update=True, populate_existing=True)
+    fed = (look.after or {}).get("pairs", {})
+    read = {run_id for candidate, pair in fed.items() for run_id in (candidate, pair["with"])}
+    epochs = dict(session.execute(select(Run.id, Run.epoch).where(Run.job_id == look.job_id)).tuples())
+    replaced = any(epochs[run_id] != look.epochs[run_id] for run_id in read)
+    return job if job.status == look.status and job.early_stop == look.before and not replaced else None
+
+
+def _tell(session: Session, job: Job, look: _Look) -> list[str]:
+    """Emit what has changed, and stop what the policy stops; returns the names of the candidates that became hopeless or futile."""
+    arms, criteria = {arm.name: arm for arm in job.arms}, criteria_from_mapping(job.criteria)
     ended = []
-    for arm, before, forecast in _advance(session, job, criteria)[0]:
+    for name, before, forecast in look.changes:
         message = sentence(forecast)
         kind, webhook = _KINDS.get(forecast.state, ("forecast", None))
-        events.emit(session, job_id, kind, {"arm": arm.name, "state": forecast.state, "message": message})
+        events.emit(session, job.id, kind, {"arm": name, "state": forecast.state, "message": message})
         if webhook and forecast.state not in before:
-            webhooks.announce(session, job_id, webhook)
+            webhooks.announce(session, job.id, webhook)
         if forecast.state in ENDED_BY and not set(before) & set(ENDED_BY):
-            ended.append(arm.name)
-            if _may_stop(arm, forecast, criteria):
-                _stop(session, job, arm, message)
+            ended.append(name)
+            if _may_stop(arms[name], forecast, criteria):
+                _stop(session, job, arms[name], message)
     return ended
-
-
-def catch_up(session: Session, job_id: str) -> None:
-    """Look at all steps that nobody has looked at, without events, at the end of a job whose last runs ended together."""
-    job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
-    if not job.is_judged:
-        return
-    criteria = criteria_from_mapping(job.criteria)
-    while _advance(session, job, criteria)[1]:
-        pass
 
 
 def latest(job: Job, arm: str) -> Forecast | None:
@@ -121,15 +179,15 @@ def _arms(job: Job) -> Mapping[str, dict[str, list[Any]]]:
     return arms
 
 
-def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[tuple[Arm, list[State], Forecast]], bool]:
-    """Feed new steps and store the forecasts; returns each change of state (arm, earlier states, forecast), and whether steps are left.
+def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[_Change], bool]:
+    """Feed new steps and put the forecasts into the job; returns each change of state, and whether steps are left.
 
     `announced` has the share of the plan up to which changes have events, and the states, so that no change has two.
     """
     kept = job.early_stop or {}
     stored, announced = dict(kept.get("pairs", {})), dict(kept.get("announced", {}))
     arms = {name: {key: list(values) for key, values in columns.items()} for name, columns in _arms(job).items()}
-    changes: list[tuple[Arm, list[State], Forecast]] = []
+    changes: list[_Change] = []
     left = False
     for arm in job.arms:
         if arm.role == "baseline" or any(run.code == EARLY_STOP for run in arm.runs):
@@ -145,7 +203,7 @@ def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[tuple
             for key, value in forecast.document().items():
                 columns.setdefault(key, []).append(float(f"{value:.7g}") if isinstance(value, float) else value)
             if forecast.share > until and states[-1:] != [forecast.state]:
-                changes.append((arm, states, forecast))
+                changes.append((arm.name, states, forecast))
                 until, states = forecast.share, [*states, forecast.state]
             until = max(until, forecast.share)
             if _may_stop(arm, forecast, criteria) and states[-1:] == [forecast.state] and forecast.state in ENDED_BY:

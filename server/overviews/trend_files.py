@@ -19,7 +19,7 @@ _MARKERS = {"pass": "o", "fail": "s", "inconclusive": "D", None: "x"}
 
 
 def trend_file(history: Trend, kind: Kind) -> bytes:
-    """The bytes of the file. Raises FigureError where matplotlib is missing."""
+    """The bytes of the file. Raises FigureError where matplotlib is missing, and UnavailableError if too many wait for a drawing."""
     return _table(history).encode() if kind == "csv" else _picture(history, kind)
 
 
@@ -34,7 +34,7 @@ def _table(history: Trend) -> str:
 
 
 def _picture(history: Trend, kind: Kind) -> bytes:
-    with tempfile.TemporaryDirectory() as folder, drawing:
+    with drawing.take(), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"trend.{kind}"
         with figure_file(str(path), _INCHES, f"Trend of {history.gate or history.baseline}: {history.candidate}") as figure:
             _draw(figure.subplots(), history)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 
 from parity.version import VERSION
 from server.database.lookup import find_job
-from server.documents.images import Badge, Kind, badge, figure
+from server.documents.images import Badge, Kind, badge, drawn, figure
 from server.web.context import InContext
 from server.web.etags import entity_tag, not_modified, tagged
 
@@ -36,7 +36,8 @@ def verdict_figure(
         tag = entity_tag(job, "figure", VERSION, kind, candidate) if job.verdicts else None
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
-        return Response(figure(session, context.settings, job, candidate, kind), media_type=_TYPES[kind], headers=tagged(tag))
+        wanted = figure(context.settings, job, candidate, kind)
+    return Response(drawn(context.database, wanted), media_type=_TYPES[kind], headers=tagged(tag))
 
 
 @router.get("/badges/{named:path}.json")

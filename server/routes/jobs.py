@@ -31,12 +31,14 @@ from server.overviews.job_list import MOST_COUNTED, job_list
 from server.overviews.wanted import Sort, Wanted, wanted
 from server.remarks.tags import MOST_TAGS
 from server.routes.evaluations import criteria_of
+from server.turns import Turns
 from server.web.auth import Principal, Sender
 from server.web.context import Context, InContext
 from server.web.strict_body import StrictBody
 from training.spec import JobSpec
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
+_packing = Turns("packing evidence")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,12 +224,14 @@ def verdict(job_id: str, context: InContext) -> VerdictPage:
 @router.get("/jobs/{job_id}/evidence.zip", response_class=Response)
 def evidence(job_id: str, context: InContext) -> Response:
     """The evidence bundle (curves, policy, verdicts, sign-offs), which can be recomputed offline. `parity verify FILE` checks it."""
-    with context.database.read() as session:
-        job = find_job(session, job_id)
-        documents = verdict_documents(job)
-        if not documents:
-            raise NotFoundError(f"job {job_id} is {job.status} and has no verdict, so it has no evidence")
-        signed = [dataclasses.asdict(each) for each in remarks_of(session, job).sign_offs]
-        bundle = bundle_bytes(case_of(session, job), documents, signed)
+    with _packing.take():
+        with context.database.read() as session:
+            job = find_job(session, job_id)
+            documents = verdict_documents(job)
+            if not documents:
+                raise NotFoundError(f"job {job_id} is {job.status} and has no verdict, so it has no evidence")
+            signed = [dataclasses.asdict(each) for each in remarks_of(session, job).sign_offs]
+            case = case_of(session, job)
+        bundle = bundle_bytes(case, documents, signed)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-evidence.zip"'}
     return Response(bundle, media_type="application/zip", headers=headers)

@@ -19,12 +19,12 @@ from server.curves.buckets import Number
 from server.database import run_tokens
 from server.database.coverage import Coverage
 from server.database.lookup import find_run
+from server.database.states import RUN_ENDED
 from server.database.tables import Run, RunState
 from server.documents.run_logs import AttemptLog, artifact, attempt_logs
 from server.documents.runs import attempt_documents
 from server.errors import InvalidError
 from server.jobs import external
-from server.jobs.conclude import conclude
 from server.jobs.external import Batch, Kind, Outcome
 from server.web.auth import Sender, check_attempt
 from server.web.context import InContext
@@ -211,12 +211,13 @@ def append(
 
 @router.post("/runs/{run_id}:finish")
 def finish(run_id: str, request: StrictBody[FinishRequest], context: InContext, sender: Sender) -> RunRecord:
-    """End the attempt. After the last run of a job, the job is judged before the response. A repeated call changes nothing."""
+    """End the attempt. The job is judged soon after its last run has ended; its events say when. A repeated call changes nothing."""
     check_attempt(sender, request.epoch)
     with context.database.write() as session:
         run = external.finish(session, context.settings, run_id, request.epoch, request.outcome, request.message)
         answer = _record(run, external.covered(session, run))
-    conclude(context.database, answer.job)
+    if answer.state in RUN_ENDED:
+        context.judge.wake(answer.job)
     return answer
 
 

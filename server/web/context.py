@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from server.cache import Cache
 from server.database.flushes import Flushes
 from server.database.sessions import Database
+from server.jobs.judge import Judge
 from server.queue import Doorbell
 from server.readiness import Readiness
 from server.settings import Settings
@@ -25,6 +26,7 @@ class Context:
     settings: Settings
     database: Database
     flushes: Flushes
+    judge: Judge
     doorbell: Doorbell
     broadcast: Broadcast
     limiter: Limiter

@@ -33,7 +33,7 @@ _MEANINGS = {
     413: "The body is too large",
     422: "The request is invalid",
     429: "Too many requests in this minute",
-    503: "The database or the broker is unreachable",
+    503: "The database or the broker is unreachable, or too many requests wait for the same",
 }
 
 

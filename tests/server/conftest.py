@@ -120,6 +120,17 @@ def register(database) -> Callable[..., None]:
 
 
 @pytest.fixture
+def ended() -> Callable[..., dict[str, Any]]:
+    """A function that follows the events of a job until it has ended; the job's document. `headers` are those of its owner."""
+
+    def follow(client: Any, job_id: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
+        client.get(f"/api/v1/jobs/{job_id}/events", headers=headers)
+        return client.get(f"/api/v1/jobs/{job_id}", headers=headers).json()
+
+    return follow
+
+
+@pytest.fixture
 def judged(database, recorded) -> Callable[[dict[str, float]], tuple[str, dict[str, Any]]]:
     """A function that makes a concluded job of that trainer, with gaps of known size; its id and the request that asks the same.
 

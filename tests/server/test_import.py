@@ -2,6 +2,7 @@
 
 import json
 
+import httpx2
 import numpy as np
 import pytest
 
@@ -33,13 +34,17 @@ def _import(served, capsys, *words):
     return ended.value.code, captured.out + captured.err
 
 
-def test_a_pair_is_imported_and_judged(served, database, runs, tmp_path, capsys):
+def test_a_pair_is_imported_and_judged(served, ended, database, runs, tmp_path, capsys):
     rows = [f"{step},{3 - step / 100},0.5,{3 - step / 90 if step % 20 == 0 else ''}" for step in range(80)]
     (tmp_path / "fp8.csv").write_text("step,loss,grad_norm,val_loss\n" + "\n".join(rows) + "\n")
     pair = (str(tmp_path / "fp8.csv"), str(SAMPLE), "--as-run", runs[0], "--as-run", runs[1], "--context", "device_class=h100")
     code, output = _import(served, capsys, *pair)
     assert code == 0, output
     assert f"{runs[1]} {SAMPLE}: 80 steps, 0 to 79, stride 1, 0 gaps, 10 steps logged again" in output
+    with database.read() as session:
+        job_id = session.get_one(Run, runs[0]).job_id
+    with httpx2.Client(base_url=served, timeout=60) as client:
+        ended(client, job_id)
     with database.read() as session:
         _, columns = store.read(session, runs[0], "train")
         assert columns["lm_loss"].tolist() == [3 - step / 100 for step in range(80)]
@@ -115,7 +120,7 @@ def test_a_table_of_many_runs_is_imported_by_arm(served, database, make_job, tmp
     assert (code, "nvfp4 has 1 run, but job" in output) == (2, True)
 
 
-def test_a_noise_run_is_imported_like_a_run_of_its_own_length(served, database, make_job, tmp_path, capsys):
+def test_a_noise_run_is_imported_like_a_run_of_its_own_length(served, ended, database, make_job, tmp_path, capsys):
     spec = make_job(400, engine="external", candidates=(Arm(recipe="mxfp8"),), noise=Noise(runs=1, stop_at=0.5))
     rng = np.random.default_rng(1)
     batch = rng.normal(0, 0.1, 400)
@@ -133,6 +138,8 @@ def test_a_noise_run_is_imported_like_a_run_of_its_own_length(served, database, 
             assert (code, "this run takes 200 steps" in output) == (2, True)
         code, output = _import(served, capsys, str(file), "--as-run", run)
         assert code == 0, output
+    with httpx2.Client(base_url=served, timeout=60) as client:
+        ended(client, job_id)
     with pytest.raises(SystemExit):
         cli.main(["status", job_id, "--server", served])
     assert capsys.readouterr().out.count("stops early") == 2

@@ -87,10 +87,10 @@ def test_no_analysis_is_a_run_of_its_own_anywhere(database, explained):
         assert baselines._offered(session, job.id) == []
         with pytest.raises(ConflictError, match="has no run that was judged"):
             baselines.promote(session, "name", job.id, None, "reason", "who", None)
-        assert live.watch(session, job.id) == []
-        live.catch_up(session, job.id)
         with pytest.raises(ConflictError, match="is an analysis itself"):
             plan_analysis(session, made, Question())
+    assert live.watch(database, made) == []
+    live.catch_up(database, made)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,16 @@
 """How a job ends, and that it ends once."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+
 import pytest
 
 from parity import Criteria
-from server.database import events
+from server.database import clock, events
 from server.database.tables import Job, Run
-from server.jobs.conclude import decide, settled, write_outcome
+from server.jobs import conclude as conclude_module
+from server.jobs.conclude import claim, conclude, decide, settled, write_outcome
 from server.jobs.submit import submit_job
 from training.spec import Arm, JobSpec
 from training.switches import Switches
@@ -132,3 +137,107 @@ def test_a_candidate_without_a_finished_run_is_not_settled(database, recorded):
     _end_runs(database, job_id, ["nvfp4"], "running")
     _end_runs(database, job_id, ["mxfp8"], "failed")
     assert _settled(database, job_id) == []
+
+
+class Held:
+    """A judge that waits for `go` before it judges; `jobs` are those that it was given."""
+
+    def __init__(self, monkeypatch):
+        self.jobs, self.entered, self.go = [], threading.Event(), threading.Event()
+        monkeypatch.setattr(conclude_module, "decide", self._decide)
+
+    def _decide(self, session, job_id):
+        self.jobs.append(job_id)
+        self.entered.set()
+        assert self.go.wait(60)
+        return decide(session, job_id)
+
+
+def _status(database, job_id):
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        return job.status, len(job.verdicts), job.judging_by
+
+
+def test_while_a_job_is_judged_nobody_else_judges_it_and_everybody_else_may_write(database, recorded, monkeypatch):
+    job_id, judge = recorded({"nvfp4": 0.0}), Held(monkeypatch)
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(conclude, database, job_id)
+        assert judge.entered.wait(60)
+        try:
+            others = [pool.submit(conclude, database, job_id) for _ in range(3)]
+            assert [other.result(60) for other in others] == [False] * 3
+            with database.write() as session:
+                session.get_one(Job, job_id, with_for_update=True).branch = "written meanwhile"
+        finally:
+            judge.go.set()
+        assert first.result(60)
+    assert judge.jobs == [job_id]
+    assert _status(database, job_id) == ("concluded", 1, None)
+    assert conclude(database, job_id)
+    assert judge.jobs == [job_id]
+
+
+@pytest.mark.parametrize("processes", ["one", "several"])
+def test_of_four_judges_that_begin_together_one_judges(database, recorded, monkeypatch, processes):
+    if processes == "several":
+        monkeypatch.setattr(conclude_module, "_one_at_a_time", nullcontext())
+    job_id, judge, together = recorded({"nvfp4": 0.0}), Held(monkeypatch), threading.Barrier(4)
+    judge.go.set()
+
+    def begin():
+        together.wait(60)
+        conclude(database, job_id)
+
+    with ThreadPoolExecutor(4) as pool:
+        for each in [pool.submit(begin) for _ in range(4)]:
+            each.result(60)
+    assert judge.jobs == [job_id]
+    assert _status(database, job_id) == ("concluded", 1, None)
+
+
+def test_a_judge_that_died_delays_a_verdict_until_its_claim_has_ended(database, recorded, monkeypatch):
+    job_id, judge = recorded({"nvfp4": 0.0}), Held(monkeypatch)
+    judge.go.set()
+    with database.write() as session:
+        assert claim(session, job_id, "dead")
+        assert not claim(session, job_id, "another")
+        assert claim(session, job_id, "dead")  # renewed
+    assert not conclude(database, job_id)
+    assert judge.jobs == []
+    with database.write() as session:
+        session.get_one(Job, job_id).judging_until = clock.now(session) - 1.0
+    assert conclude(database, job_id)
+    assert _status(database, job_id) == ("concluded", 1, None)
+    with database.write() as session:
+        assert not claim(session, job_id, "late")
+
+
+def test_a_claim_is_renewed_while_the_judge_judges(database, recorded, monkeypatch):
+    monkeypatch.setattr(conclude_module, "_CLAIM_SECONDS", 0.03)
+    job_id, judge, renewed = recorded({"nvfp4": 0.0}), Held(monkeypatch), threading.Event()
+    calls = []
+
+    def counted(*arguments):
+        calls.append(claim(*arguments))
+        if len(calls) > 3:
+            renewed.set()
+        return calls[-1]
+
+    monkeypatch.setattr(conclude_module, "claim", counted)
+    with ThreadPoolExecutor(1) as pool:
+        judging = pool.submit(conclude, database, job_id)
+        assert renewed.wait(60)
+        judge.go.set()
+        assert judging.result(60)
+    assert all(calls[:4])
+
+
+def test_a_judge_that_can_not_write_gives_the_job_to_the_next(database, recorded, monkeypatch):
+    job_id = recorded({"nvfp4": 0.0})
+    monkeypatch.setattr(conclude_module, "write_outcome", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        conclude(database, job_id)
+    monkeypatch.undo()
+    assert conclude(database, job_id)
+    assert _status(database, job_id)[:2] == ("concluded", 1)

@@ -102,9 +102,10 @@ def test_no_fork_is_a_run_of_its_own_anywhere(database, forks):
         assert baselines._offered(session, job.id) == []
         with pytest.raises(ConflictError, match="has no run that was judged"):
             baselines.promote(session, "name", job.id, None, "reason", "who", None)
-        assert live.watch(session, job.id) == []
-        live.catch_up(session, job.id)
-        assert write_outcome(session, job.id, decide(session, job.id))
+    assert live.watch(database, forks) == []
+    live.catch_up(database, forks)
+    with database.write() as session:
+        assert write_outcome(session, forks, decide(session, forks))
     with database.read() as session:
         job = session.get_one(Job, forks)
         assert (job.status, job.verdicts, job.reruns) == ("concluded", [], None)

@@ -51,8 +51,7 @@ def _record(database, job_id, first, last, gaps):
 
 
 def _watch(database, job_id):
-    with database.write() as session:
-        return forecast.watch(session, job_id)
+    return forecast.watch(database, job_id)
 
 
 def _states(database, job_id):

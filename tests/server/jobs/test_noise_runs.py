@@ -162,8 +162,7 @@ def test_live_forecasts_look_at_full_runs_alone_and_stops_the_noise_runs_of_a_fu
             batch = np.random.default_rng(1).normal(0, 0.1, 600)
             loss = 2.0 + batch + np.random.default_rng(run.position).normal(0, 0.01, 600) + (0.4 if run.arm.role == "candidate" else 0.0)
             store.append(session, run.id, "train", 1, at, {"lm_loss": loss})
-    with database.write() as session:
-        assert live.watch(session, job_id) == ["mxfp8"]
+    assert live.watch(database, job_id) == ["mxfp8"]
     with database.read() as session:
         job = session.get_one(Job, job_id)
         assert set(job.early_stop["pairs"]) == {run.id for run in job.arms[1].runs}

@@ -210,8 +210,7 @@ def test_the_forecast_is_said_drawn_and_had(page: Page, database, judged, record
         page.locator(chart).get_by_role("button", name="CSV").click()
     assert csv.value.path().read_text().splitlines()[0].startswith("step,state,gap,low,high,passes,fails")
     running = recorded({"nvfp4": 0.0}, done=600, state="running")
-    with database.write() as session:
-        live.watch(session, running)
+    live.watch(database, running)
     page.goto(f"/jobs/{running}")
     expect(page.locator(f"{chart} .says")).to_contain_text("The final gap is forecast at")
     expect(page.locator(f"{chart} .note")).to_contain_text("The fan ends at the forecast of the final gap")

@@ -115,8 +115,8 @@ def test_no_worker(page: Page):
 
 def test_a_hopeless_pair_and_a_run_that_was_tried_again_are_told(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.3}, done=700, state="running")
+    assert live.watch(database, job_id) == ["nvfp4"]
     with database.write() as session:
-        assert live.watch(session, job_id) == ["nvfp4"]
         run = session.get_one(Job, job_id).runs[0]
         begin_attempt(session, run.id, 1, None)
         end_attempt(session, run.id, 1, "crashed", "WORKER_CRASHED", "the training process ended with status -9")

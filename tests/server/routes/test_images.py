@@ -1,15 +1,23 @@
 """Figures and badges over REST, and the page of a job that can be mailed."""
 
 import re
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
 
 import pytest
 
 from parity.cli import main as cli
 from server.database.tables import Job
 from server.documents import images
+from server.routes import jobs
 
 BEGINNINGS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
+
+
+@pytest.fixture
+def settings(settings):
+    return settings.model_copy(update={"database_connections": 2})
 
 
 @pytest.fixture
@@ -69,3 +77,42 @@ def test_a_report_in_one_file(served, database, job, tmp_path, capsys):
     # Nothing is fetched: the one address that is not within the page or the name of a vocabulary is a link to click.
     assert re.findall(r'(?:src|href)="([^#"][^"]*)"', text) == [f"{served}/jobs/{job}"]
     assert "url(http" not in text
+
+
+def test_who_waits_for_a_drawing_keeps_nobody_from_a_connection_and_only_few_wait(api, job):
+    urls = [f"/api/v1/jobs/{job}/verdict.{kind}?candidate={name}" for kind in BEGINNINGS for name in ("nvfp4", "mxfp8")]
+    with ThreadPoolExecutor(len(urls)) as pool:
+        with images.drawing.take():
+            answers = [pool.submit(api.get, url) for url in urls]
+            refused = [done.result() for done in islice(as_completed(answers, timeout=60), len(urls) - 3)]
+            assert {answer.status_code for answer in refused} == {503}
+            assert {answer.headers["Retry-After"] for answer in refused} == {"2"}
+            assert {answer.json()["type"] for answer in refused} == {"urn:parity:problem:unavailable"}
+            assert [api.get("/api/v1/jobs").status_code for _ in range(3)] == [200] * 3
+        drawn = [answer.result(60) for answer in answers]
+    assert sorted(answer.status_code for answer in drawn) == [200] * 3 + [503] * 3
+    assert api.get(urls[0]).status_code == 200
+
+
+def test_drawing_and_packing_hold_no_connection(api, job, monkeypatch):
+    reached, go = threading.Semaphore(0), threading.Event()
+
+    def held(function):
+        def wait(*arguments):
+            reached.release()
+            assert go.wait(60)
+            return function(*arguments)
+
+        return wait
+
+    monkeypatch.setattr(images, "draw_figure", held(images.draw_figure))
+    monkeypatch.setattr(jobs, "bundle_bytes", held(jobs.bundle_bytes))
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(api.get, f"/api/v1/jobs/{job}/{name}") for name in ("verdict.svg", "verdict.png", *["evidence.zip"] * 2)]
+        try:
+            assert all(reached.acquire(timeout=60) for _ in range(2))
+            assert [api.get("/api/v1/jobs").status_code for _ in range(3)] == [200] * 3
+        finally:
+            go.set()
+        assert [answer.result(60).status_code for answer in answers] == [200] * 4
+    assert answers[2].result().content == answers[3].result().content

@@ -13,8 +13,7 @@ def test_a_running_job_has_its_gap_and_a_forecast_of_the_rest(api, database, rec
     empty = api.get(url).json()
     assert (empty["state"], empty["forecast"], empty["step"]) == (None, None, [])
     assert "No forecast yet" in empty["sentence"]
-    with database.write() as session:
-        assert live.watch(session, job) == ["nvfp4"]
+    assert live.watch(database, job) == ["nvfp4"]
     hopeless = api.get(url, params={"candidate": "nvfp4"}).json()
     assert hopeless["state"] == hopeless["past_state"][-1] == "harmful"
     assert hopeless["past_step"][-1] == 599

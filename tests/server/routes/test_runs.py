@@ -1,5 +1,6 @@
 """Engine external over REST: a trainer that nobody here started."""
 
+import threading
 import time
 
 import numpy as np
@@ -9,6 +10,7 @@ from fastapi.testclient import TestClient
 from server.app import create_app
 from server.database import events
 from server.database.tables import Attempt, Job, Run
+from server.jobs import conclude
 from server.jobs.stale import mark_or_fail_stale
 from server.web import auth
 
@@ -55,7 +57,7 @@ def _age(database, run, seconds):
         session.get_one(Run, run).lease_expires_at -= seconds
 
 
-def test_a_job_that_the_user_trains_is_judged(api, database):
+def test_a_job_that_the_user_trains_is_judged(api, database, ended):
     job = _submit(api)
     assert {run["state"] for arm in job["arms"] for run in arm["runs"]} == {"awaiting_data"}
     assert "Waiting for data of 4 of 4 runs" in job["waiting"]
@@ -86,7 +88,7 @@ def test_a_job_that_the_user_trains_is_judged(api, database):
                 "gaps": [],
             }
             assert _finish(api, run, epoch).json()["state"] == "finished"
-    document = api.get(f"/api/v1/jobs/{job['id']}").json()
+    document = ended(api, job["id"])
     assert document["status"] == "concluded"
     (verdict,) = document["verdicts"]
     assert verdict["verdict"] == "fail"
@@ -95,6 +97,27 @@ def test_a_job_that_the_user_trains_is_judged(api, database):
     assert api.get(f"/api/v1/jobs/{job['id']}/evidence.zip").status_code == 200
     with database.read() as session:
         assert [event.kind for event in events.after(session, job["id"], 0)].count("verdict") == 1
+
+
+def test_ending_the_last_run_does_not_wait_for_the_judge(api, ended, monkeypatch):
+    job, judged, go = _submit(api, 10), [], threading.Event()
+    decide = conclude.decide
+
+    def slow(session, job_id):
+        judged.append(job_id)
+        assert go.wait(60)
+        return decide(session, job_id)
+
+    monkeypatch.setattr(conclude, "decide", slow)
+    for described in [run for arm in job["arms"] for run in arm["runs"]]:
+        epoch = _attach(api, described["id"]).json()["epoch"]
+        _append(api, described["id"], epoch, list(range(10)), [1.0] * 10)
+        answers = [_finish(api, described["id"], epoch) for _ in range(3)]
+        assert [(answer.status_code, answer.json()["state"]) for answer in answers] == [(200, "finished")] * 3
+    assert api.get(f"/api/v1/jobs/{job['id']}").json()["status"] == "running"
+    go.set()
+    assert ended(api, job["id"])["status"] == "concluded"
+    assert judged == [job["id"]]
 
 
 def test_what_came_is_told_with_its_gaps(api, run):
@@ -164,7 +187,7 @@ def test_another_recipe_another_engine_and_a_cancelled_job_take_no_trainer(api, 
     assert "cancelled" in _append(api, run, epoch, [0], [1.0]).json()["detail"]
 
 
-def test_arms_with_other_versions_are_confounded(api):
+def test_arms_with_other_versions_are_confounded(api, ended):
     job = _submit(api, 10)
     for arm in job["arms"]:
         for described in arm["runs"]:
@@ -172,7 +195,7 @@ def test_arms_with_other_versions_are_confounded(api):
             epoch = _attach(api, described["id"], manifest=manifest).json()["epoch"]
             _append(api, described["id"], epoch, list(range(10)), [1.0] * 10)
             _finish(api, described["id"], epoch)
-    (verdict,) = api.get(f"/api/v1/jobs/{job['id']}").json()["verdicts"]
+    (verdict,) = ended(api, job["id"])["verdicts"]
     assert verdict["verdict"] == "inconclusive"
     assert "CONFOUNDED" in verdict["codes"]
     assert verdict["context_differs"] == ["version.torch: 2.8 | 2.9"]
