@@ -17,10 +17,11 @@ from sqlalchemy.orm import Session
 
 from parity import Criteria
 from server.database.locks import hold_lock
+from server.database.lookup import find_job
 from server.database.tables import Job, Run
 from server.errors import LookError
+from server.jobs import askers
 from server.jobs.baselines import BaselineChoice, resolve
-from server.jobs.cancel import cancel_job
 from server.jobs.submit import NO_LABELS, Labels, Order, config_hash, submit_job_once, submit_registered
 from server.jobs.workers import changed, short, would_train
 from training.spec import JobSpec
@@ -77,11 +78,16 @@ def answer(session: Session, question: Question, principal: str, key: str | None
     """The job for a gate's request: an earlier one if possible, else a new one, queued. `key` makes a repeated fresh call safe."""
     hold_lock(session, "gates")  # two callers with the same request at the same time get one job, and groups change one at a time
     reply = _answer(session, question, principal, key, order, lease_seconds)
-    if reply.found != "concluded":
-        _note_group(reply, question.group)
+    askers.note(reply.job, principal, question.group, is_new=reply.found == "new")
     if question.group:
-        _cancel_superseded(session, reply.job, question.group, principal)
+        askers.cancel_superseded(session, reply.job, principal, question.group)
     return reply
+
+
+def note_lookup(session: Session, job_id: str, principal: str) -> None:
+    """Remember who was given the verdict of a job by a lookup."""
+    hold_lock(session, "gates")
+    askers.note(find_job(session, job_id), principal, "", is_new=False)
 
 
 def _answer(session: Session, question: Question, principal: str, key: str | None, order: Order, lease_seconds: float) -> Answer:
@@ -124,30 +130,6 @@ def _same_question(session: Session, digest: str) -> ScalarResult[Job]:
     """Jobs of this comparison that have a verdict or may get one, newest first."""
     same = select(Job).where(Job.config_hash == digest, Job.status.in_(("queued", "running", "concluded")))
     return session.scalars(same.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT))
-
-
-def _note_group(reply: Answer, group: str) -> None:
-    """Remember for whom a job is queued. Who gives no group wants it for good, so that no group's newer question cancels it."""
-    job = reply.job
-    if not group:
-        job.gate_groups = None
-    elif reply.found == "new":
-        job.gate_groups = [group]
-    elif job.gate_groups is not None:
-        job.gate_groups = sorted({*job.gate_groups, group})
-
-
-def _cancel_superseded(session: Session, wanted: Job, group: str, principal: str) -> None:
-    """Cancel the open jobs that only this group waited for; its newest question is answered by another one."""
-    mine = (Job.submitted_by == principal, Job.status.in_(("queued", "running")), Job.id != wanted.id)
-    for job in session.scalars(select(Job).where(*mine).order_by(Job.id)).all():
-        if group not in (job.gate_groups or ()):
-            continue
-        left = [other for other in job.gate_groups or () if other != group]
-        if left:
-            job.gate_groups = left
-        else:
-            cancel_job(session, job.id, f"superseded by job {wanted.id}, the newer one of {group}")
 
 
 def _progress(job: Job) -> Literal["concluded", "running"]:

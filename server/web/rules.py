@@ -19,9 +19,9 @@ class Rule:
     """What an operation requires. Scope `admin` is always enough; `submit` and `approve` include `view`.
 
     `scopes`: the token must have one of them; empty: no token is needed. `of_owner`: the token must also belong to the principal that
-    submitted the job or search in the path, or the job of the run in the path; `by_another`: it must not, with scope admin neither.
-    `trainer`: that run's own token is enough instead, if its attempt is live; `any`: also if it has ended, for the caller to learn that
-    from the response.
+    submitted the job or search in the path, or the job of the run in the path; `by_another`: it must not, nor have asked
+    for the job in a gate, with scope admin neither. `trainer`: that run's own token is enough instead, if its attempt is live; `any`: also
+    if it has ended, for the caller to learn that from the response.
     """
 
     scopes: tuple[Scope, ...] = ()
