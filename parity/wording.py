@@ -2,7 +2,8 @@
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 SENTENCE_DECIMALS, TABLE_DECIMALS = 3, 4
 FINE_MARGIN = 0.005  # below it three decimals would hide the answer
@@ -44,6 +45,12 @@ def percent(share: float, digits: int = 2) -> str:
 def count(number: int, singular: str, plural: str | None = None) -> str:
     """ "1 run", "3 runs", "1,500 steps"; `plural` where it is not the singular with an s."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def version_words(named: Mapping[str, Any]) -> str:
+    """The baseline that a job's document names, with who promoted it (which an earlier server does not say)."""
+    by = f", promoted by {named['promoted_by']}" if named.get("promoted_by") else ""
+    return f"{named['name']} version {named['version']}{by}"
 
 
 def age_in_words(seconds: float) -> str:

@@ -322,6 +322,9 @@ class Client:
         return f"server address {self.url!r} is not a URL; expected one such as {DEFAULT_URL}"
 
     def _call(self, method: str, path: str, **options: Any) -> Any:
+        if "json" in options:  # in ASCII, which spells half a character, as an argument may have it, so that the server names the field
+            options["content"] = json.dumps(options.pop("json"), allow_nan=False)
+            options["headers"] = {"Content-Type": "application/json", **options.get("headers", {})}
         answer = self._send(method, path, **options)
         try:
             return answer.json()

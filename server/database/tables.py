@@ -113,7 +113,7 @@ class Job(Base):
     reruns: Mapped[str | None] = mapped_column(Text)
     reruns_family: Mapped[str | None]
     event_sequence: Mapped[int] = mapped_column(default=0)
-    # The groups, such as pull requests, whose newest gate waits for it; cancelled when none is left. None: somebody else wants it, too.
+    # Who asked for it in a gate, and which groups, such as pull requests, wait for it (`server.jobs.askers`).
     gate_groups: Mapped[list[str] | None]
     # The process that judges the job, until when (unix seconds); nobody else judges it meanwhile.
     judging_by: Mapped[str | None]

@@ -14,6 +14,7 @@ from server.curves.buckets import Number
 from server.database.clock import time_text
 from server.database.tables import Arm, Job, JobStatus, Role
 from server.documents.forecast import last_end, seconds_left, share_done
+from server.documents.principals import principal_names
 from server.documents.remarks import NoteDocument, SignOffEntry, remarks_of
 from server.documents.runs import AttemptDocument, RunDocument, attempt_documents, run_document
 from server.documents.verdicts import verdict_documents
@@ -26,11 +27,12 @@ from training.spec import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDocument:
-    """The promoted baseline that a job names, and the number of its reruns that the judge gets."""
+    """The promoted baseline that a job names, who promoted it, and the number of its reruns that the judge gets."""
 
     name: str
     version: int
     controls: int
+    promoted_by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         device_class=job.device_class,
         max_run_seconds=job.max_run_seconds,
         reuse=job.reuse,
-        baseline=_named_baseline(job),
+        baseline=_named_baseline(session, job),
         config_hash=job.config_hash,
         revision=job.revision,
         branch=job.branch,
@@ -215,10 +217,13 @@ def live_state(arm: Arm) -> LiveState | None:
     )
 
 
-def _named_baseline(job: Job) -> NamedDocument | None:
-    if job.named is None:
+def _named_baseline(session: Session, job: Job) -> NamedDocument | None:
+    named = job.named
+    if named is None:
         return None
-    return NamedDocument(name=job.named.name, version=job.named.version, controls=len(job.controls or ()))
+    who = named.events[0].who
+    promoted_by = principal_names(session, {who}).get(who, who)
+    return NamedDocument(name=named.name, version=named.version, controls=len(job.controls or ()), promoted_by=promoted_by)
 
 
 def _look(job: Job) -> LookDocument | None:

@@ -3,6 +3,9 @@
 A version consists of the valid runs of one finished arm, under a name and a number; it is immutable. A job that names it reuses its
 curves, or is rejected with the differences. Reruns of it (`controls`, and members that the job does not use) go to the job's judge,
 which measures the run-to-run noise on them instead of assuming it. Each change to a version is an event with its author and reason.
+
+A name belongs to who promoted its newest version: jobs that give no version take that one. Others change it only if they `overrule`, which
+takes scope approve or admin; so does a name without a known owner.
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ from server.curves import loading
 from server.database import tables
 from server.database.locks import hold_lock
 from server.database.lookup import find_job
-from server.database.tables import Arm, Baseline, BaselineEvent, BaselineEventKind, BaselineRun, Job, Run
-from server.errors import ConflictError, InvalidError, NotFoundError
+from server.database.tables import LOCAL_ID, Arm, Baseline, BaselineEvent, BaselineEventKind, BaselineRun, Job, Run, Token
+from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from server.jobs.fingerprint import in_words, is_rerun, manifest_differences, run_spec, spec_differences, unsound
 from server.jobs.workers import changed, live_workers
 from training.spec import JobSpec, RunSpec, capability
@@ -102,8 +105,21 @@ def _others(baseline: Baseline, taken: Collection[str | None]) -> list[str]:
     return sorted(link.run_id for link in baseline.runs if link.run_id not in taken)
 
 
-def promote(session: Session, name: str, job_id: str, arm_name: str | None, reason: str, who: str, days: float | None) -> Baseline:
-    """Make a finished arm of a job (default: its baseline) the next version of a name; ConflictError if a run of it is not valid."""
+def promote(
+    session: Session,
+    name: str,
+    job_id: str,
+    arm_name: str | None,
+    reason: str,
+    who: str,
+    days: float | None,
+    *,
+    overrules: bool = False,
+) -> Baseline:
+    """Make a finished arm of a job (default: its baseline) the next version of a name; ConflictError if a run of it is not valid.
+
+    ForbiddenError if the name is not the sender's, unless they overrule; the same for the two changes below.
+    """
     _check_name(name)
     _check_reason(reason)
     if days is not None and not 0 < days <= _MOST_DAYS:
@@ -118,7 +134,9 @@ def promote(session: Session, name: str, job_id: str, arm_name: str | None, reas
         )
     runs = _sound(session, arm)
     hold_lock(session, f"baseline {name}")  # two promotions under one name at the same time get two versions
-    newest = session.scalars(select(Baseline).where(Baseline.name == name).order_by(Baseline.version.desc()).limit(1)).first()
+    newest = _newest(session, name)
+    if newest is not None:
+        _check_owner(session, newest, who, overrules=overrules)
     ids = {run.id for run in runs}
     if newest is not None and ids == {link.run_id for link in newest.runs if link.role == "member"}:
         raise ConflictError(f"these runs already are {called(newest)}; nothing was promoted")
@@ -131,6 +149,7 @@ def promote(session: Session, name: str, job_id: str, arm_name: str | None, reas
         engine=job.engine,
         created_at=now,
         expires_at=None if days is None else now + days * _DAY,
+        owner=None if who == LOCAL_ID else who,
     )
     baseline.runs.extend(BaselineRun(run_id=run.id, role="member") for run in runs)
     session.add(baseline)
@@ -139,10 +158,10 @@ def promote(session: Session, name: str, job_id: str, arm_name: str | None, reas
     return baseline
 
 
-def attach_controls(session: Session, baseline: Baseline, target: str, reason: str, who: str) -> list[Run]:
+def attach_controls(session: Session, baseline: Baseline, target: str, reason: str, who: str, *, overrules: bool = False) -> list[Run]:
     """Attach reruns of a baseline: one run, or all suitable runs of a job; returns the new ones. ConflictError if none is suitable."""
     _check_reason(reason)
-    hold_lock(session, f"baseline {baseline.name}")
+    _hold(session, baseline, who, overrules=overrules)
     session.refresh(baseline, ["runs"])
     reference = next(link.run for link in baseline.runs if link.role == "member")
     offered = _offered(session, target)
@@ -174,9 +193,10 @@ def attach_controls(session: Session, baseline: Baseline, target: str, reason: s
     return controls
 
 
-def expire(session: Session, baseline: Baseline, reason: str, who: str) -> None:
+def expire(session: Session, baseline: Baseline, reason: str, who: str, *, overrules: bool = False) -> None:
     """Expire a version now: no later job may name it. Earlier verdicts stay valid; expiring twice changes nothing."""
     _check_reason(reason)
+    _hold(session, baseline, who, overrules=overrules)
     now = time.time()
     if baseline.expires_at is not None and baseline.expires_at <= now:
         return
@@ -256,6 +276,27 @@ def _no_control(session: Session, reference: Run, run: Run) -> str | None:
     if differences:
         return f"run {run.id} was trained in another environment: {in_words(differences, 'in the baseline', 'in it')}"
     return unsound(session, run)
+
+
+def _newest(session: Session, name: str) -> Baseline | None:
+    return session.scalars(select(Baseline).where(Baseline.name == name).order_by(Baseline.version.desc()).limit(1)).first()
+
+
+def _hold(session: Session, baseline: Baseline, who: str, *, overrules: bool) -> None:
+    """Lock the name of a version until the end of the transaction, and check whose it is."""
+    hold_lock(session, f"baseline {baseline.name}")
+    _check_owner(session, _newest(session, baseline.name) or baseline, who, overrules=overrules)
+
+
+def _check_owner(session: Session, newest: Baseline, who: str, *, overrules: bool) -> None:
+    """ForbiddenError if somebody else promoted the newest version of a name, or nobody knows who."""
+    if overrules or newest.owner == who:
+        return
+    owner = session.scalar(select(Token.name).where(Token.id == newest.owner))
+    promoted = "before owners were recorded, or without a token" if newest.owner is None else f"by token {(owner or newest.owner)!r}"
+    raise ForbiddenError(
+        f"baseline {called(newest)} was promoted {promoted}; expected a token of that principal, or one with scope approve or admin"
+    )
 
 
 def _note(session: Session, baseline: Baseline, kind: BaselineEventKind, who: str, reason: str, detail: str) -> None:

@@ -20,11 +20,11 @@ from sqlalchemy.orm import Session
 from parity import Criteria
 from parity.judging.floors.groups import read_floors
 from server.database.locks import hold_lock
+from server.database.lookup import find_job
 from server.database.tables import Job, Worker
 from server.errors import LookError
-from server.jobs import data_reads
+from server.jobs import askers, data_reads
 from server.jobs.baselines import BaselineChoice, NamedBaseline, controls_now, resolve
-from server.jobs.cancel import cancel_job
 from server.jobs.floors import family_of, lent_floors
 from server.jobs.imported_floors import named_floors
 from server.jobs.submit import NO_LABELS, Labels, Order, config_hash, family_floors, submit_job_once, submit_registered
@@ -83,11 +83,16 @@ def answer(session: Session, question: Question, principal: str, key: str | None
     """The job for a gate's request: an earlier one if possible, else a new one, queued. `key` makes a repeated fresh call safe."""
     hold_lock(session, "gates")  # two callers with the same request at the same time get one job, and groups change one at a time
     reply = _answer(session, question, principal, key, order, lease_seconds)
-    if reply.found != "concluded":
-        _note_group(reply, question.group)
+    askers.note(reply.job, principal, question.group, is_new=reply.found == "new")
     if question.group:
-        _cancel_superseded(session, reply.job, question.group, principal)
+        askers.cancel_superseded(session, reply.job, principal, question.group)
     return reply
+
+
+def note_lookup(session: Session, job_id: str, principal: str) -> None:
+    """Remember who was given the verdict of a job by a lookup."""
+    hold_lock(session, "gates")
+    askers.note(find_job(session, job_id), principal, "", is_new=False)
 
 
 def _answer(session: Session, question: Question, principal: str, key: str | None, order: Order, lease_seconds: float) -> Answer:
@@ -142,30 +147,6 @@ def _same_question(
         if trained_otherwise is None and arrived is None:
             arrived = _judged_with_other_reruns(session, job)
         yield job, trained_otherwise, arrived if job.status == "concluded" else None
-
-
-def _note_group(reply: Answer, group: str) -> None:
-    """Remember for whom a job is queued. Who gives no group wants it for good, so that no group's newer question cancels it."""
-    job = reply.job
-    if not group:
-        job.gate_groups = None
-    elif reply.found == "new":
-        job.gate_groups = [group]
-    elif job.gate_groups is not None:
-        job.gate_groups = sorted({*job.gate_groups, group})
-
-
-def _cancel_superseded(session: Session, wanted: Job, group: str, principal: str) -> None:
-    """Cancel the open jobs that only this group waited for; its newest question is answered by another one."""
-    mine = (Job.submitted_by == principal, Job.status.in_(("queued", "running")), Job.id != wanted.id)
-    for job in session.scalars(select(Job).where(*mine).order_by(Job.id)).all():
-        if group not in (job.gate_groups or ()):
-            continue
-        left = [other for other in job.gate_groups or () if other != group]
-        if left:
-            job.gate_groups = left
-        else:
-            cancel_job(session, job.id, f"superseded by job {wanted.id}, the newer one of {group}")
 
 
 def _progress(job: Job) -> Literal["concluded", "running"]:

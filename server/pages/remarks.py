@@ -16,6 +16,7 @@ from server.remarks import notes, sign_offs, tags
 from server.web.auth import Principal, check_rule
 from server.web.context import Context, InContext
 from server.web.rules import RULES
+from server.web.texts import FormText
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 _JOB = "/api/v1/jobs/{job_id}"
@@ -41,7 +42,7 @@ def values(request: Request, context: Context, job: JobDocument) -> Mapping[str,
 
 @router.post("/jobs/{job_id}/tags")
 def set_tags(
-    job_id: str, request: Request, context: InContext, words: Annotated[str, Form(alias="tags", max_length=2000)] = ""
+    job_id: str, request: Request, context: InContext, words: Annotated[FormText, Form(alias="tags", max_length=2000)] = ""
 ) -> Response:
     """Set the tags of a job, separated by spaces or commas."""
     _check(request, context, _TAG, job_id)
@@ -51,7 +52,7 @@ def set_tags(
 
 
 @router.post("/jobs/{job_id}/notes")
-def add_note(job_id: str, request: Request, context: InContext, text: Annotated[str, Form()] = "") -> Response:
+def add_note(job_id: str, request: Request, context: InContext, text: FormText = "") -> Response:
     """Add a note."""
     sender = _check(request, context, _NOTE, job_id)
     with context.database.write() as session:
@@ -64,9 +65,9 @@ def sign_off(
     job_id: str,
     request: Request,
     context: InContext,
-    candidate: Annotated[str, Form()] = "",
-    reason: Annotated[str, Form()] = "",
-    days: Annotated[str, Form()] = "",
+    candidate: FormText = "",
+    reason: FormText = "",
+    days: FormText = "",
 ) -> Response:
     """Accept an inconclusive verdict."""
     sender = _check(request, context, _SIGN_OFF, job_id)
@@ -80,7 +81,7 @@ def sign_off(
 
 
 @router.post("/jobs/{job_id}/sign-offs/{sign_off_id}/revoke")
-def revoke(job_id: str, sign_off_id: str, request: Request, context: InContext, reason: Annotated[str, Form()] = "") -> Response:
+def revoke(job_id: str, sign_off_id: str, request: Request, context: InContext, reason: FormText = "") -> Response:
     """End a sign-off."""
     sender = _check(request, context, _REVOKE, job_id)
     with context.database.write() as session:

@@ -15,6 +15,7 @@ from server.pages.rendering import admin, templates, visitor
 from server.web import auth
 from server.web.context import Context, InContext
 from server.web.rules import SCOPES
+from server.web.texts import FormText
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor), Depends(admin)])
 
@@ -29,10 +30,10 @@ def index(request: Request, context: InContext) -> Response:
 def create(
     request: Request,
     context: InContext,
-    name: Annotated[str, Form()] = "",
+    name: FormText = "",
     scopes: Annotated[list[str] | None, Form()] = None,
-    days: Annotated[str, Form()] = "",
-    max_running: Annotated[str, Form()] = "",
+    days: FormText = "",
+    max_running: FormText = "",
 ) -> Response:
     """Create a token and show its text."""
     try:
@@ -46,7 +47,7 @@ def create(
 
 
 @router.post("/tokens/{token_id}/revoke")
-def revoke(token_id: str, request: Request, context: InContext, confirm: Annotated[str, Form()] = "") -> Response:
+def revoke(token_id: str, request: Request, context: InContext, confirm: FormText = "") -> Response:
     """Revoke a token if its name was typed as confirmation."""
     try:
         with context.database.write() as session:

@@ -1,8 +1,8 @@
 """Sign-offs: a person accepts one inconclusive verdict of a job until a time, and it can be revoked. `parity.judging.sign_offs` says what
 can be accepted.
 
-Who may: `server.web.rules`. Nobody signs off a job of their own principal, not even an admin: a second person looks. On localhost without
-tokens there is one principal, everyone who can connect is trusted, and the sign-off says "this machine".
+Who may: `server.web.rules`. Nobody signs off a job that their own principal submitted, or asked for in a gate, not even an admin: a second
+person looks. On localhost without tokens there is one principal, everyone who can connect is trusted, and the sign-off says "this machine".
 """
 
 from __future__ import annotations

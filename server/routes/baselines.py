@@ -21,7 +21,7 @@ from server.documents.baseline import (
     summaries,
 )
 from server.jobs import baselines
-from server.web.auth import Sender
+from server.web.auth import Principal, Sender
 from server.web.context import InContext
 from server.web.cursors import cursor_of, row_id_of
 from server.web.strict_body import StrictBody
@@ -98,9 +98,14 @@ def index(
 
 @router.post("/baselines", status_code=201)
 def promote(request: StrictBody[PromoteRequest], response: Response, context: InContext, who: Sender) -> BaselineDocument:
-    """Promote the finished runs of an arm to an immutable version. 409 if one of them failed, diverged or is incomplete."""
+    """Promote the finished runs of an arm to an immutable version. 409 if one of them failed, diverged or is incomplete.
+
+    The next version of a name takes the owner of its newest one, or scope approve; so do the controls and the expiry of a version.
+    """
     with context.database.write() as session:
-        row = baselines.promote(session, request.name, request.job, request.arm, request.reason, who.id, request.days)
+        row = baselines.promote(
+            session, request.name, request.job, request.arm, request.reason, who.id, request.days, overrules=_overrules(who)
+        )
         name, version = row.name, row.version
     response.headers["Location"] = f"/api/v1/baselines/{name}/versions/{version}"
     return _document(context, name, version)
@@ -124,7 +129,8 @@ def attach_controls(
 ) -> BaselineDocument:
     """Attach reruns. In later jobs that name the version, the run noise is measured with them. 409 if none is a rerun."""
     with context.database.write() as session:
-        baselines.attach_controls(session, baselines.find(session, name, version), request.runs_of, request.reason, who.id)
+        row = baselines.find(session, name, version)
+        baselines.attach_controls(session, row, request.runs_of, request.reason, who.id, overrules=_overrules(who))
     return _document(context, name, version)
 
 
@@ -132,7 +138,7 @@ def attach_controls(
 def expire(name: _Name, version: _Version, request: StrictBody[ExpireRequest], context: InContext, who: Sender) -> BaselineDocument:
     """Expire a version now. Earlier verdicts do not change; expiring twice changes nothing."""
     with context.database.write() as session:
-        baselines.expire(session, baselines.find(session, name, version), request.reason, who.id)
+        baselines.expire(session, baselines.find(session, name, version), request.reason, who.id, overrules=_overrules(who))
     return _document(context, name, version)
 
 
@@ -147,6 +153,11 @@ def compare(
     with context.database.read() as session:
         ours = baselines.find(session, name, version)
         return diff(session, ours, other if is_id("j", other) else baselines.find(session, *parsed_version(other)))
+
+
+def _overrules(who: Principal) -> bool:
+    """Whether somebody may change a name that belongs to another principal."""
+    return who.may("approve")
 
 
 def _document(context: InContext, name: str, version: int | None) -> BaselineDocument:

@@ -13,8 +13,9 @@ from sqlalchemy.orm import Session
 from server.database.clock import time_text
 from server.documents.job import JobDocument, job_document
 from server.errors import InvalidError
+from server.jobs.askers import asked_for
 from server.jobs.limits import check_queue, check_size
-from server.jobs.reuse import Answer, Question, answer, look_up
+from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
 from server.routes.evaluations import criteria_of
 from server.routes.jobs import JobRequest, labels_of, order_of, ring
 from server.web.auth import Sender
@@ -88,7 +89,11 @@ def gate(
             recorded = look_up(session, question, lease_seconds)
             if isinstance(recorded, str):
                 return GateDocument(found="none", reason=recorded, age_seconds=None, expires_at=None, job=None)
-            return _document(session, recorded, request, response, lease_seconds)
+            document, asked = _document(session, recorded, request, response, lease_seconds), asked_for(recorded.job)
+        if submitter.id not in asked:
+            with context.database.write() as session:
+                note_lookup(session, recorded.job.id, submitter.id)
+        return document
     with context.database.write() as session:
         reply = answer(session, question, submitter.id, idempotency_key, order, lease_seconds)
         if reply.found == "new":

@@ -15,10 +15,11 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server import logs
-from server.errors import BadRequestError, ForbiddenError, ServiceError, TooLargeError
+from server.errors import BadRequestError, ForbiddenError, InvalidError, ServiceError, TooLargeError
 from server.settings import Settings
 from server.web import problems
 from server.web.auth import is_loopback, tokens_required
+from server.web.texts import clean_address
 
 BODY_SECONDS = 30.0
 """How long a client may pause while it sends a body."""
@@ -68,6 +69,10 @@ class Guard:
                 _log_request(request, answer.status, time.perf_counter() - began)
 
     def _refusal(self, request: Request) -> ServiceError | None:
+        try:
+            clean_address(request.scope)
+        except InvalidError as error:
+            return error
         if "Content-Length" in request.headers and "Transfer-Encoding" in request.headers:
             return BadRequestError("the request has Content-Length and Transfer-Encoding, so that its end is ambiguous; send one of them")
         foreign = self._foreign(request)

@@ -100,7 +100,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(OperationalError, _database_away)
     app.add_exception_handler(PoolTimeoutError, _no_connection)
     app.add_exception_handler(DataError, _not_kept)
-    app.add_exception_handler(UnicodeEncodeError, _not_text)
 
 
 def respond(request: Request, error: ServiceError) -> JSONResponse:
@@ -222,15 +221,9 @@ async def _no_connection(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _not_kept(request: Request, error: Exception) -> JSONResponse:
-    """PostgreSQL does not accept NUL characters in text; SQLite does."""
+    """PostgreSQL refuses some values that SQLite takes, such as numbers that are too large for a column."""
     _log.warning("the database cannot store a value of a request: %s", getattr(error, "orig", error))
-    detail = "the request has a value that the database cannot store, such as a NUL character in a text; remove it"
-    return respond(request, InvalidError(detail))
-
-
-async def _not_text(request: Request, _error: Exception) -> JSONResponse:
-    """JSON can spell half of a surrogate pair, which is no character; it cannot be stored or sent."""
-    detail = "the request has a text with half of a surrogate pair (\\ud800 to \\udfff), which is no character; remove it"
+    detail = "the request has a value that the database cannot store, such as a number that is too large; change it"
     return respond(request, InvalidError(detail))
 
 

@@ -19,9 +19,9 @@ class Rule:
     """What an operation requires. Scope `admin` is always enough; `submit` and `approve` include `view`.
 
     `scopes`: the token must have one of them; empty: no token is needed. `of_owner`: the token must also belong to the principal that
-    submitted the job or search in the path, or the job of the run in the path; `by_another`: it must not, with scope admin neither.
-    `trainer`: that run's own token is enough instead, if its attempt is live; `any`: also if it has ended, for the caller to learn that
-    from the response.
+    submitted the job or search in the path, or the job of the run in the path; `by_another`: it must not, nor have asked
+    for the job in a gate, with scope admin neither. `trainer`: that run's own token is enough instead, if its attempt is live; `any`: also
+    if it has ended, for the caller to learn that from the response.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -47,6 +47,7 @@ _OWN_JOB = Rule(scopes=("submit",), of_owner=True)
 _ATTACH = Rule(scopes=("submit", "worker"), of_owner=True, trainer="live")
 _WRITE_RUN = Rule(scopes=("submit",), of_owner=True, trainer="any")
 _NOTE = Rule(scopes=("submit", "approve"))
+_OWN_NAME = Rule(scopes=("submit", "approve"))  # `server.jobs.baselines` says whose a name is
 _APPROVE = Rule(scopes=("approve",))
 _APPROVE_ANOTHERS = Rule(scopes=("approve",), by_another=True)
 _ADMIN = Rule(scopes=("admin",))
@@ -108,12 +109,12 @@ RULES: Mapping[str, Rule] = {
     "GET /api/v1/runs/{run_id}/artifacts/{attempt}/{name}": _READ,
     # What a team shares: baselines and tables of reruns. Each change keeps who made it and why.
     "GET /api/v1/baselines": _READ,
-    "POST /api/v1/baselines": _SUBMIT,
+    "POST /api/v1/baselines": _OWN_NAME,
     "GET /api/v1/baselines/{name}": _READ,
     "GET /api/v1/baselines/{name}/versions/{version}": _READ,
     "GET /api/v1/baselines/{name}/versions/{version}/diff": _READ,
-    "POST /api/v1/baselines/{name}/versions/{version}/controls": _SUBMIT,
-    "POST /api/v1/baselines/{name}/versions/{version}:expire": _SUBMIT,
+    "POST /api/v1/baselines/{name}/versions/{version}/controls": _OWN_NAME,
+    "POST /api/v1/baselines/{name}/versions/{version}:expire": _OWN_NAME,
     "GET /api/v1/floors": _READ,
     "POST /api/v1/floors": _SUBMIT,
     # Tokens and webhooks.

@@ -1,4 +1,5 @@
-"""No silent conversions in request bodies: `true` is not accepted as a number, nor "400" as a count.
+"""No silent conversions in request bodies: `true` is not accepted as a number, nor "400" as a count. Only texts get one spelling
+(`server.web.texts`).
 
 Pydantic's own strict mode rejects lists for tuples and objects for nested dataclasses, so the parsed value is compared with
 the sent one instead.
@@ -13,12 +14,14 @@ from typing import Annotated, TypeVar
 from pydantic import WrapValidator
 
 from server.errors import FieldProblem, InvalidError
+from server.web.texts import clean_body
 
 T = TypeVar("T")
 
 
 def _exactly(sent: object, parse: Callable[[object], T]) -> T:
-    """Parse a body; InvalidError if parsing changed the kind of a value."""
+    """Parse a body; InvalidError for a text that cannot be stored, and if parsing changed the kind of a value."""
+    sent = clean_body(sent)
     parsed = parse(sent)
     _compare(sent, parsed, "")
     return parsed

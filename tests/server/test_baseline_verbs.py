@@ -75,7 +75,7 @@ def test_a_baseline_from_its_promotion_to_its_end(parity, judged, register, tmp_
     job_file.write_text(yaml.safe_dump(request | {"baseline": {"name": "fp8"}}))
     job = parity("submit", str(job_file))[1].split()[0]
     output = parity("status", job)[1]
-    assert "against baseline fp8 version 1, 2 controls" in output
+    assert "against baseline fp8 version 1, promoted by this machine, 2 controls" in output
     assert f"fp8_current replicate 1 is reused: run r{output.rpartition('run r')[2].split()[0]} of job {first}, trained " in output
     _finish(database, job, gap=0.0)
     code, output, _ = parity("report", job)
@@ -84,7 +84,7 @@ def test_a_baseline_from_its_promotion_to_its_end(parity, judged, register, tmp_
     assert "controls" in output
     code, _, err = parity("gate", str(job_file), "--revision", "")
     assert (code, "cached" in err) == (0, True)
-    assert "baseline fp8_current: 2 of 2 curves of fp8 version 1 reused, trained " in " ".join(err.split())
+    assert "baseline fp8_current: 2 of 2 curves of fp8 version 1, promoted by this machine, reused, trained " in " ".join(err.split())
 
     assert parity("baseline", "diff", "fp8@1", job)[0] == 0
     other, _ = judged({"mxfp8": 0.0}, verdict=False, steps=1400)

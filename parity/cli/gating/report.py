@@ -25,7 +25,7 @@ from parity.report.junit import render_junit
 from parity.report.markdown import escaped, markdown_sections
 from parity.report.sign_offs import NOT_A_PASS, Accepted, accepted_words, lapsed_words
 from parity.version import VERSION
-from parity.wording import age_in_words
+from parity.wording import age_in_words, version_words
 
 SCHEMA = "parity.gate/1"
 FILES = "files"
@@ -132,7 +132,7 @@ def reused_words(job: Mapping[str, Any]) -> str | None:
     reused = [run["reused"] for run in arm["runs"] if run["reused"]]
     if not reused:
         return None
-    named = f" of {job['baseline']['name']} version {job['baseline']['version']}" if job["baseline"] else ""
+    named = f" of {version_words(job['baseline'])}," if job["baseline"] else ""
     oldest = max((one["age_seconds"] or 0.0 for one in reused), default=0.0)
     return f"baseline {arm['name']}: {len(reused)} of {len(arm['runs'])} curves{named} reused, trained {age_in_words(oldest)} ago"
 

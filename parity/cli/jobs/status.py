@@ -15,7 +15,7 @@ from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_rows
 from parity.client.address import DEFAULT_URL
 from parity.client.rest import Client
-from parity.wording import age_in_words, count, did_you_mean
+from parity.wording import age_in_words, count, did_you_mean, version_words
 
 app = typer.Typer()
 
@@ -134,7 +134,7 @@ def reused_words(document: Mapping[str, Any]) -> list[str]:
     """One line for the named baseline of a job, and one per run whose curve was reused."""
     lines = []
     if named := document["baseline"]:
-        lines.append(f"against baseline {named['name']} version {named['version']}, {count(named['controls'], 'control')}")
+        lines.append(f"against baseline {version_words(named)}, {count(named['controls'], 'control')}")
     for arm in document["arms"]:
         for run in arm["runs"]:
             if reused := run["reused"]:

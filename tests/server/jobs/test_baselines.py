@@ -167,7 +167,7 @@ def test_a_job_takes_the_curves_of_the_baseline_that_it_names(api, promoted, dat
     first, request, version = promoted()
     request["job"]["name"] = "later"
     job = _submitted(api, request)
-    assert job["baseline"] == {"name": "fp8", "version": 1, "controls": 0}
+    assert job["baseline"] == {"name": "fp8", "version": 1, "controls": 0, "promoted_by": "this machine"}
     baseline, candidate = job["arms"]
     assert [run["state"] for run in baseline["runs"] + candidate["runs"]] == ["finished"] * 2 + ["queued"] * 2
     assert [run["reused"]["run"] for run in baseline["runs"]] == [run["run"] for run in version["members"]]
