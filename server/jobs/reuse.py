@@ -32,6 +32,9 @@ _UNCHANGED = "its specification and policy are the same, and no change of traine
 _NO_JOB = "no earlier job has this specification and policy"
 
 
+Progress = Literal["concluded", "running", "failed", "cancelled"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """A gate's request. The verdict of a concluded job can be reused for `max_age_days`; `fresh` always trains a new job.
@@ -52,10 +55,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The job for a gate: an earlier one, `concluded` or `running` (or queued), or a `new` one; with the reason in a sentence."""
+    """The job for a gate: a `new` one, or an earlier one, `running` (or queued) or as it ended; with the reason in a sentence."""
 
     job: Job
-    found: Literal["concluded", "running", "new"]
+    found: Literal["new"] | Progress
     reason: str
 
 
@@ -77,7 +80,7 @@ def answer(session: Session, question: Question, principal: str, key: str | None
     """The job for a gate's request: an earlier one if possible, else a new one, queued. `key` makes a repeated fresh call safe."""
     hold_lock(session, "gates")  # two callers with the same request at the same time get one job, and groups change one at a time
     reply = _answer(session, question, principal, key, order, lease_seconds)
-    if reply.found != "concluded":
+    if reply.found in ("new", "running"):
         _note_group(reply, question.group)
     if question.group:
         _cancel_superseded(session, reply.job, question.group, principal)
@@ -150,8 +153,8 @@ def _cancel_superseded(session: Session, wanted: Job, group: str, principal: str
             cancel_job(session, job.id, f"superseded by job {wanted.id}, the newer one of {group}")
 
 
-def _progress(job: Job) -> Literal["concluded", "running"]:
-    return "concluded" if job.status == "concluded" else "running"
+def _progress(job: Job) -> Progress:
+    return "running" if job.status == "queued" else job.status
 
 
 def _outdated(session: Session, job: Job, max_age_days: float, lease_seconds: float) -> str | None:

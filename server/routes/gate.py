@@ -14,7 +14,7 @@ from server.database.clock import time_text
 from server.documents.job import JobDocument, job_document
 from server.errors import InvalidError
 from server.jobs.limits import check_queue, check_size
-from server.jobs.reuse import Answer, Question, answer, look_up
+from server.jobs.reuse import Answer, Progress, Question, answer, look_up
 from server.routes.evaluations import criteria_of
 from server.routes.jobs import JobRequest, labels_of, order_of, ring
 from server.web.auth import Sender
@@ -47,10 +47,11 @@ class GateRequest(JobRequest):
 class GateDocument:
     """The job for the gate and the reason for choosing it; for a concluded job also the age of its verdict and its expiry.
 
-    A lookup without a recorded verdict returns `none`, no job, and why.
+    A repeated `fresh` call returns its job as it is, also `failed` or `cancelled`. A lookup without a recorded verdict returns `none`, no
+    job, and why.
     """
 
-    found: Literal["concluded", "running", "new", "none"]
+    found: Literal["new", "none"] | Progress
     reason: str
     age_seconds: float | None
     expires_at: str | None
