@@ -22,13 +22,14 @@ from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Job, Run, RunState, SearchStep, Worker
 from server.jobs import lifecycle
 from server.jobs.analyses import baseline_of, results_of
-from server.jobs.fingerprint import columns_of_reused, equal_run, fork_of, job_spec, run_spec
+from server.jobs.fingerprint import columns_of_reused, equal_run, fork_of, job_spec, run_spec, unsound
 from server.jobs.workers import devices_fit, refused_recipe
 from training.forks import Fork
 from training.spec import RunSpec
 from workers.queue_order import next_run, token_allows
 
 BASELINE_DIFFERS = "BASELINE_DIFFERS"
+_FORGIVEN = 20
 
 
 class LeaseLostError(Exception):
@@ -200,8 +201,10 @@ def fail(session: Session, held: Claim, *, code: str, message: str) -> None:
 
 def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bool:
     """Finish the run with the curve of an equal earlier one; False if there is none. Call it before the first step."""
-    source = equal_run(session, fingerprint, held.question, held.keep) if held.reuses else None
-    if source is None:
+    found = equal_run(session, fingerprint, held.question, held.keep) if held.reuses else None
+    # Retention may have deleted the curve since it was read; once the run is locked, it finds that the curve is reused, and leaves it.
+    source = session.get(Run, found.id, with_for_update=True, populate_existing=True) if found else None
+    if source is None or unsound(session, source) is not None:
         return False
     note = f"not trained, because run {source.id} of job {source.job_id} has the same fingerprint; its curve is reused"
     lifecycle.finish(session, _held_run(session, held), note=note, **columns_of_reused(source))
@@ -234,6 +237,22 @@ def give_back(session: Session, run: Run, why: str, *, attempt: lifecycle.Broken
         return "queued" if again else None
     free = {"worker_id": None, "steps_per_second": None, "crashes": crashes}
     return "failed" if lifecycle.fail(session, run, code=code, message=message, attempt=attempt, **free) else None
+
+
+def forgive(session: Session, held: Claim) -> None:
+    """Take back the crash that was counted when the lease of this attempt ended, because its trainer and its worker lived.
+
+    The machine had slept, or the database was away. A run that stops its machine each time must end as well, so at most `_FORGIVEN` of
+    its attempts are forgiven; and one that has failed stays so.
+    """
+    run = session.get_one(Run, held.run_id, with_for_update=True, populate_existing=True)
+    attempt = session.get(Attempt, (held.run_id, held.epoch))
+    if attempt is None or attempt.state != "lost" or run.state in RUN_ENDED or run.crashes == 0:
+        return
+    lost = session.scalar(select(func.count()).where(Attempt.run_id == held.run_id, Attempt.state == "lost")) or 0
+    if lost <= _FORGIVEN:
+        run.crashes -= 1
+        attempt.message = f"{attempt.message}; not counted as a crash, because its trainer lived"
 
 
 def _held_run(session: Session, held: Claim) -> Run:

@@ -49,7 +49,12 @@ def train(settings: Settings, database: Database, held: Claim, slot: Slot, stopp
         supervisor.train(slot)
     except LeaseLostError as lost:
         _log.info("%s: its trainer was stopped", lost)
-    except Exception as error:  # noqa: BLE001 (a full disk or an unreachable database: the run must not wait until its lease ends)
+        with suppress(OperationalError):
+            supervisor.forgive()
+    except OperationalError as error:
+        _log.exception("run %s cannot continue without the database", held.run_id)
+        supervisor.lose(f"the database was away for too long: {error.orig!r}")
+    except Exception as error:  # noqa: BLE001 (a full disk: the run must not wait until its lease ends)
         _log.exception("run %s cannot continue", held.run_id)
         # If the database is unreachable, the reconciler later finds the run by its lease.
         with suppress(OperationalError):
@@ -112,6 +117,23 @@ class Supervisor:
             run = session.get_one(Run, held.run_id, with_for_update=True)
             if lease.is_held(session, run, held):
                 lease.give_back(session, run, why, attempt=attempt, max_attempts=self._settings.max_attempts)
+
+    def lose(self, why: str) -> None:
+        """Queue the run again as soon as the database answers, unless the reconciler was faster or the worker stops before that."""
+        while True:
+            try:
+                self.give_back(why, "lost")
+                self.forgive()
+            except OperationalError:
+                if self._stopping.wait(_RETRY_SECONDS):
+                    return
+            else:
+                return
+
+    def forgive(self) -> None:
+        """Do not count the loss of this attempt as a crash of the run."""
+        with self._database.write() as session:
+            lease.forgive(session, self._held)
 
     def clear(self) -> None:
         """Remove the checkpoints of a run that has ended, but for those that it keeps: forks start from them."""

@@ -134,7 +134,7 @@ def _unchanged(session: Session, look: _Look) -> Job | None:
     job = session.get_one(Job, look.job_id, with_for_update=True, populate_existing=True)
     fed = (look.after or {}).get("pairs", {})
     read = {run_id for candidate, pair in fed.items() for run_id in (candidate, pair["with"])}
-    epochs = dict(session.execute(select(Run.id, Run.epoch).where(Run.job_id == look.job_id)).tuples())
+    epochs = {row.id: row.epoch for row in session.execute(select(Run.id, Run.epoch).where(Run.job_id == look.job_id))}
     replaced = any(epochs[run_id] != look.epochs[run_id] for run_id in read)
     return job if job.status == look.status and job.early_stop == look.before and not replaced else None
 

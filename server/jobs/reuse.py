@@ -38,6 +38,9 @@ _UNCHANGED = "its specification and policy are the same, and no change of traine
 _NO_JOB = "no earlier job has this specification, policy and revision, with the same controls of its baseline and groups of its family"
 
 
+Progress = Literal["concluded", "running", "failed", "cancelled"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """A gate's request. The verdict of a concluded job can be reused for `max_age_days`; `fresh` always trains a new job.
@@ -58,10 +61,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The job for a gate: an earlier one, `concluded` or `running` (or queued), or a `new` one; with the reason in a sentence."""
+    """The job for a gate: a `new` one, or an earlier one, `running` (or queued) or as it ended; with the reason in a sentence."""
 
     job: Job
-    found: Literal["concluded", "running", "new"]
+    found: Literal["new"] | Progress
     reason: str
 
 
@@ -149,8 +152,8 @@ def _same_question(
         yield job, trained_otherwise, arrived if job.status == "concluded" else None
 
 
-def _progress(job: Job) -> Literal["concluded", "running"]:
-    return "concluded" if job.status == "concluded" else "running"
+def _progress(job: Job) -> Progress:
+    return "running" if job.status == "queued" else job.status
 
 
 def _outdated(session: Session, job: Job, max_age_days: float, workers: Sequence[Worker]) -> str | None:

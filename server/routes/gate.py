@@ -15,7 +15,7 @@ from server.documents.job import JobDocument, job_document
 from server.errors import InvalidError
 from server.jobs.askers import asked_for
 from server.jobs.limits import check_queue, check_size
-from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
+from server.jobs.reuse import Answer, Progress, Question, answer, look_up, note_lookup
 from server.routes.evaluations import criteria_of
 from server.routes.jobs import JobRequest, labels_of, order_of, ring
 from server.web.auth import Sender
@@ -48,10 +48,11 @@ class GateRequest(JobRequest):
 class GateDocument:
     """The job for the gate and the reason for choosing it; for a concluded job also the age of its verdict and its expiry.
 
-    A lookup without a recorded verdict returns `none`, no job, and why.
+    A repeated `fresh` call returns its job as it is, also `failed` or `cancelled`. A lookup without a recorded verdict returns `none`, no
+    job, and why.
     """
 
-    found: Literal["concluded", "running", "new", "none"]
+    found: Literal["new", "none"] | Progress
     reason: str
     age_seconds: float | None
     expires_at: str | None

@@ -130,3 +130,32 @@ def test_one_worker_at_a_time_has_the_duty(database):
         duty.give_up(session, HOUSEKEEPING, "b")
     time.sleep(0.05)
     assert take("a", 60.0)
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_lost_lease_counts_as_a_crash_only_if_the_trainer_died_with_it(settings, database, submit, make_worker, monkeypatch, lives):
+    """As when the machine sleeps: the lease ends, the housekeeper gives the run back, and then the trainer's own worker wakes up."""
+    monkeypatch.setattr(lease, "_FORGIVEN", 4)
+    submit()
+    worker, states = make_worker(), []
+    while "failed" not in states:
+        held = _claim(database, worker, 60.0)
+        with database.write() as session:
+            session.get_one(Run, held.run_id).lease_expires_at = clock.now(session) - 1.0
+        assert reconcile.give_back_expired(settings, database) == [held.run_id]
+        with database.write() as session:
+            if lives:
+                lease.forgive(session, held)
+            states.append(session.get_one(Run, held.run_id).state)
+    lost = (4 if lives else 0) + settings.max_attempts
+    assert states == ["queued"] * (lost - 1) + ["failed"]
+
+
+def test_an_attempt_that_crashed_is_not_forgiven(settings, database, submit, make_worker):
+    submit()
+    held = _claim(database, make_worker(), 60.0)
+    with database.write() as session:
+        run = session.get_one(Run, held.run_id)
+        lease.give_back(session, run, "it fell", attempt="crashed", max_attempts=settings.max_attempts)
+        lease.forgive(session, held)
+        assert run.crashes == 1

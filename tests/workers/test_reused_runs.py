@@ -4,16 +4,17 @@ import threading
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from parity import criteria_from_mapping
 from server.database import store
-from server.database.tables import Attempt, DataRead, Event, Job, Run
+from server.database.tables import Attempt, Chunk, DataRead, Event, Job, Run
 from server.jobs import baselines
 from server.jobs.baselines import BaselineChoice
 from server.jobs.cancel import cancel_job
 from server.jobs.conclude import conclude
 from server.jobs.data_reads import place_of
+from server.jobs.fingerprint import equal_run
 from server.jobs.submit import Order, submit_job
 from training.spec import Data
 from workers import lease, supervisor
@@ -176,3 +177,31 @@ def test_what_a_worker_reads_is_recorded_before_it_trains_or_reuses(database, ma
         digests.append(read.digest)
     assert run.reused_from is not None
     assert digests[0] == digests[2] != digests[1]
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_curve_that_retention_deletes_meanwhile_is_not_reused(settings, database, recorded, make_worker, monkeypatch, gone):
+    """SQLite has one writer at a time: nobody deletes anything between the read and the end of the run."""
+    source_job = recorded({"nvfp4": 0.0}, steps=40)
+    with database.write() as session:
+        source = session.get_one(Job, source_job).runs[0]
+        source.fingerprint, source_id = "f", source.id
+    recorded({"nvfp4": 0.0}, steps=40, done=0, state="queued")
+    with database.write() as session:
+        held = lease.claim(session, make_worker(), settings.lease_seconds)
+
+    def found(session, *arguments):
+        run = equal_run(session, *arguments)
+        if gone:
+            with database.write() as other:
+                other.execute(delete(Chunk).where(Chunk.run_id == source_id))
+        return run
+
+    monkeypatch.setattr(lease, "equal_run", found)
+    with database.write() as session:
+        lease.renew(session, held, settings.lease_seconds)
+        assert lease.finish_with_equal_run(session, held, "f") is not gone
+    with database.read() as session:
+        run = session.get_one(Run, held.run_id)
+        assert (run.state, run.reused_from) == (("running", None) if gone else ("finished", source_id))

@@ -12,13 +12,14 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
+from sqlalchemy.exc import OperationalError
 
-from server.database import store
+from server.database import clock, store
 from server.database.tables import Attempt, Job, Run
 from server.jobs.cancel import cancel_job
 from server.jobs.conclude import decide
 from training.spec import Arm, Data, Model, Noise, Schedule
-from workers import child, lease, supervisor
+from workers import child, lease, reconcile, supervisor
 from workers.recorder import Recorder
 from workers.slots import Slot
 
@@ -321,3 +322,46 @@ def test_a_signal_for_all_processes_is_no_crash_if_it_stops_the_worker_too(
     if stopped:  # the signal reaches the worker a little later
         threading.Timer(0.05, stopping.set).start()
     assert supervisor.Supervisor(settings, database, held, stopping)._why_it_ended(process)[1] == attempt
+
+
+@pytest.mark.parametrize("what", ["slept", "away", "fell"])
+def test_a_machine_that_slept_and_a_database_that_was_away_are_no_crash_of_the_run(settings, database, submit, train, monkeypatch, what):
+    submit()
+
+    def stopped(self, _slot):
+        if what == "away":
+            raise OperationalError("COMMIT", {}, Exception("the connection was lost"))
+        if what == "fell":
+            raise OSError("the disk is full")
+        with database.write() as session:
+            session.get_one(Run, self._held.run_id).lease_expires_at = clock.now(session) - 1.0
+        assert reconcile.give_back_expired(settings, database) == [self._held.run_id]
+        raise lease.LeaseLostError("it woke up")
+
+    monkeypatch.setattr(supervisor.Supervisor, "train", stopped)
+    held = train()
+    run = _run(database, held)
+    assert (run.state, run.crashes) == ("queued", 1 if what == "fell" else 0)
+    with database.read() as session:
+        assert session.get_one(Attempt, (held.run_id, held.epoch)).state == ("crashed" if what == "fell" else "lost")
+
+
+def test_a_run_is_given_back_once_the_database_answers_again(database, submit, train, monkeypatch):
+    submit()
+    failures = []
+    give_back = supervisor.Supervisor.give_back
+
+    def away(self, *arguments):
+        if len(failures) < 2:
+            failures.append(arguments)
+            raise OperationalError("BEGIN", {}, Exception("nobody answers"))
+        give_back(self, *arguments)
+
+    def stopped(self, slot):
+        raise OperationalError("COMMIT", {}, Exception("the connection was lost"))
+
+    monkeypatch.setattr(supervisor, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor.Supervisor, "give_back", away)
+    monkeypatch.setattr(supervisor.Supervisor, "train", stopped)
+    run = _run(database, train())
+    assert (run.state, run.crashes, len(failures)) == ("queued", 0, 2)

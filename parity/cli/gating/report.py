@@ -145,7 +145,7 @@ def origin(outcome: Outcome) -> str:
         return "no job"
     if outcome.source == "concluded" and outcome.age_seconds is not None:
         sentence = f"cached: job {outcome.job} concluded {age_in_words(outcome.age_seconds)} ago and is served until {outcome.expires_at}"
-    elif outcome.source == "running":
+    elif outcome.source in ("running", "failed", "cancelled"):
         sentence = f"job {outcome.job} was asked for already"
     else:
         sentence = f"new job {outcome.job}: {outcome.reason}"

@@ -2,10 +2,13 @@
 
 import itertools
 import json
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from sqlalchemy import select
 
 from parity import criteria_from_mapping
 from server.database import events, store
@@ -14,6 +17,7 @@ from server.database.states import begin_attempt
 from server.database.tables import Attempt, Job, Run, WebhookDelivery
 from server.jobs import live as forecast
 from server.jobs import webhooks
+from server.jobs.cancel import cancel_job
 from server.jobs.conclude import conclude, decide, ready_to_conclude
 from server.jobs.submit import submit_job
 from training.spec import Arm
@@ -259,3 +263,100 @@ def test_an_attempt_that_resumes_repeats_neither_looks_nor_events(database, live
         assert forecast.forecasts(jobs[0], "nvfp4") == forecast.forecasts(jobs[1], "nvfp4")
         changes = [event for event in events.after(session, resumed, 0) if event.kind == "hopeless" and event.payload["arm"] == "nvfp4"]
         assert len(changes) == 1
+
+
+class Held:
+    """The forecast waits for `go` at its first call; `calls` counts all calls."""
+
+    def __init__(self, monkeypatch):
+        self.calls, self.entered, self.go = 0, threading.Event(), threading.Event()
+        self._forecast = forecast._new_forecasts
+        monkeypatch.setattr(forecast, "_new_forecasts", self._wait)
+
+    def _wait(self, *arguments):
+        self.calls += 1
+        if self.calls == 1:
+            self.entered.set()
+            assert self.go.wait(60)
+        return self._forecast(*arguments)
+
+
+def _told(database, job_id):
+    with database.read() as session:
+        return [(event.payload["arm"], event.payload["state"]) for event in events.after(session, job_id, 0) if "state" in event.payload]
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_while_a_long_forecast_is_computed_others_write(database, live, monkeypatch, at_the_end):
+    job_id, held = live(), Held(monkeypatch)
+    _record(database, job_id, 0, 600, {"nvfp4": 0.3})
+    look = forecast.catch_up if at_the_end else forecast.watch
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(look, database, job_id)
+        assert held.entered.wait(60)
+        try:
+            with database.write() as session:
+                job = session.get_one(Job, job_id, with_for_update=True)
+                session.scalars(select(Run).where(Run.job_id == job_id).with_for_update()).all()
+                job.branch = "written meanwhile"
+        finally:
+            held.go.set()
+        assert looking.result(60) == (None if at_the_end else ["nvfp4"])
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        assert (job.branch, forecast.latest(job, "nvfp4").state) == ("written meanwhile", "harmful")
+
+
+def test_two_that_look_at_once_tell_it_once(database, live, monkeypatch):
+    job_id, held = live(early_stop="stop"), Held(monkeypatch)
+    _record(database, job_id, 0, 600, {"nvfp4": 0.3})
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(forecast.watch, database, job_id)
+        assert held.entered.wait(60)
+        try:
+            assert forecast.watch(database, job_id) == ["nvfp4"]
+            told = _told(database, job_id)
+        finally:
+            held.go.set()
+        assert first.result(60) == []
+    assert _told(database, job_id) == told
+    assert told.count(("nvfp4", "harmful")) == 1
+    assert _states(database, job_id)["nvfp4"] == ("finished", "EARLY_STOP")
+
+
+def test_a_forecast_from_steps_that_a_newer_attempt_replaces_is_made_again(database, live, monkeypatch):
+    job_id, held = live(early_stop="stop"), Held(monkeypatch)
+    _record(database, job_id, 0, 600, {"nvfp4": 0.3})
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(forecast.watch, database, job_id)
+        assert held.entered.wait(60)
+        try:
+            with database.write() as session:
+                run = next(run for run in session.get_one(Job, job_id).runs if run.arm.name == "nvfp4")
+                begin_attempt(session, run.id, 2, None)
+                run.epoch = 2
+                store.append(session, run.id, "train", 2, np.arange(50), {"lm_loss": np.full(50, 2.0)})
+        finally:
+            held.go.set()
+        assert looking.result(60) == []
+    assert ("nvfp4", "harmful") not in _told(database, job_id)
+    assert _states(database, job_id)["nvfp4"] == ("running", None)
+    with database.read() as session:
+        assert session.get_one(Job, job_id).early_stop["pairs"][run.id]["next_step"] == 50
+
+
+def test_a_job_that_ends_while_it_is_looked_at_stays_as_it_is(database, live, monkeypatch):
+    job_id, held = live(early_stop="stop"), Held(monkeypatch)
+    _record(database, job_id, 0, 600, {"nvfp4": 0.3})
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(forecast.watch, database, job_id)
+        assert held.entered.wait(60)
+        try:
+            with database.write() as session:
+                cancel_job(session, job_id)
+            told = _told(database, job_id)
+        finally:
+            held.go.set()
+        assert looking.result(60) == []
+    assert _told(database, job_id) == told
+    assert {state for state, _ in _states(database, job_id).values()} == {"cancelled"}

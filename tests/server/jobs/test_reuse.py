@@ -5,12 +5,14 @@ import dataclasses
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from server.database.tables import Job, Verdict, new_id
 from server.jobs import data_reads
 from server.jobs.fingerprint import run_spec
+from server.jobs.lifecycle import end_job
 from tests.server.conftest import TRAINER
 
 both = pytest.mark.both_databases
@@ -63,6 +65,22 @@ def test_another_question_is_trained_once(api, trained, register, more, reason):
     if not more.get("fresh"):
         again = _gate(api, request, **more)
         assert (again["found"], again["job"]["id"], again["age_seconds"]) == ("running", first["job"]["id"], None)
+
+
+@pytest.mark.parametrize("end", ["running", "cancelled", "failed"])
+def test_a_repeated_fresh_gate_says_what_has_become_of_its_job(api, database, trained, register, end):
+    register()
+    _, request = trained
+    ask = partial(api.post, "/api/v1/jobs:gate", json={**request, "fresh": True}, headers={"Idempotency-Key": "once"})
+    first = ask().json()
+    assert first["found"] == "new"
+    if end != "running":
+        with database.write() as session:
+            assert end_job(session, first["job"]["id"], end, code="X", message="as it goes")
+    again = ask()
+    document = again.json()
+    assert (again.status_code, document["found"], document["job"]["id"]) == (200, end, first["job"]["id"])
+    assert (document["age_seconds"], document["expires_at"]) == (None, None)
 
 
 @pytest.mark.parametrize(
