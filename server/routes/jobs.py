@@ -33,10 +33,10 @@ from server.remarks.tags import MOST_TAGS
 from server.routes.evaluations import criteria_of
 from server.web.auth import Principal, Sender
 from server.web.context import Context, InContext
-from server.web.strict_body import StrictBody
+from server.web.strict_body import BodyRoute, StrictBody
 from training.spec import JobSpec
 
-router = APIRouter(prefix="/api/v1", tags=["jobs"])
+router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
