@@ -1,9 +1,10 @@
 """The training process: reads one run from its input, trains it, and writes a line of JSON for each step.
 
-Every run gets a new process (never forked: jax's threads do not survive a fork) in its own process group, with its environment set
-before jax is imported. It ends when its input closes, so it can't outlive its supervisor. Under a launcher (`PARITY_LAUNCHER`) the
-request is its argument (or, where it is large, in the file that the argument names), and several of these processes may train one run together: the first reads, writes and ends as above, the
-others only train and end with the launcher. `workers.protocol` has the request and the messages.
+Every run gets a new process (never forked: jax's threads do not survive a fork) in its own process group, with its environment set before
+jax is imported. It ends when its input closes, so it can't outlive its supervisor. Under a launcher (`PARITY_LAUNCHER`) the request is
+its argument (or, where it is large, in the file that the argument names), and several of these processes may train one run together: the
+first reads, writes and ends as above, the others only train and end with the launcher. `workers.protocol` has the request and the
+messages.
 """
 
 from __future__ import annotations

@@ -66,12 +66,12 @@ def read_yaml(path: str) -> object:
             if node is None:
                 return None
             if _size(node, {}) > _MOST_VALUES:
-                raise InputError(
-                    f"{path}: its aliases (*name) stand for more than {_MOST_VALUES:,} values; write the values out, or repeat fewer of them"
-                )
+                raise InputError(f"{path}: its aliases (*name) stand for more than {_MOST_VALUES:,} values; write out what they stand for")
             return loader.construct_document(node)
         finally:
             loader.dispose()
+    except InputError:
+        raise
     except (OSError, UnicodeDecodeError) as error:
         words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
         raise InputError(f"{path}: cannot be read ({words}); expected a YAML file") from None

@@ -116,7 +116,7 @@ def record(database: Database, shared: Flushes, settings: Settings, run_id: str,
 
     Most batches are a few steps after all recorded ones, and share a transaction with those of other runs. The others are appended alone.
     """
-    _check_columns(database, shared, run_id, kind, batch.columns)
+    _check_columns(database, shared, run_id, kind, _named(kind, batch.columns))
     flush = _flush(run_id, epoch, batch) if kind == "train" else None
     written = shared.write(flush) if flush is not None else None
     if written is None:
@@ -141,8 +141,8 @@ def _check_columns(database: Database, shared: Flushes, run_id: str, kind: Kind,
         new = next(name for name in columns if name not in recorded)
         raise _wrong(
             f"columns/{new}",
-            f"would be one of {len(recorded | columns.keys()):,} columns of run {run_id}, expected at most {_MOST_COLUMNS:,} over all batches; "
-            "log fewer names, and put no number such as the step into a name",
+            f"would be one of {len(recorded | columns.keys()):,} columns of run {run_id}, expected at most {_MOST_COLUMNS:,} of all batches "
+            "together; log fewer names, and put no number such as the step into a name",
         )
     shared.checked.put(key, True)
 

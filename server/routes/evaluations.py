@@ -62,7 +62,7 @@ def _refuse_file(sent: object) -> object:
     return sent
 
 
-_Runs = Annotated[list[Annotated[RunBody, BeforeValidator(_refuse_file)]], Field(max_length=MOST_ITEMS)]
+_Runs = Annotated[list[Annotated[RunBody, BeforeValidator(_refuse_file)]], Field(max_length=MOST_ITEMS), FailFast()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

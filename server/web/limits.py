@@ -24,8 +24,8 @@ MOST_ITEMS, MOST_NUMBERS, MOST_KEYS = 1000, 10_000_000, 1000
 """The longest list of objects or lists, the longest other list, and the most keys of an object, where no field has its own limit."""
 MOST_VALUES = 2_000_000
 """The most values of columns in one answer; a file (CSV, Arrow) is sent in parts and has no limit."""
-MOST_FINDINGS = 100
-"""The most errors that a problem document lists."""
+MOST_FINDINGS, MOST_COUNTED = 100, 10_000
+"""The most errors that a problem document lists, and the most of which it can list some: making more of them takes seconds."""
 _SHOWN = 300  # characters of a path in a log line or an error
 
 _log = logging.getLogger(__name__)
@@ -90,26 +90,51 @@ def check_values(columns: int, values: int) -> None:
         )
 
 
-def check_body(body: object) -> None:
-    """InvalidError for a number or a part of a body, as JSON has it, that is larger than any request may contain."""
-    rest = [("", body)]
+def check_body(body: object, schema: Mapping[str, Any]) -> None:
+    """InvalidError for a number or a part of a body, as JSON has it, that is larger than a request may contain.
+
+    A list is counted before anybody looks at its items: its limit is that of the body's JSON `schema`, or a general one.
+    """
+    rest = [("", body, schema)]
     while rest:
-        pointer, value = rest.pop()
+        pointer, value, described = rest.pop()
         if isinstance(value, list):
+            own = _resolved(described, schema, "array")
             kinds = set(map(type, value))
-            most = MOST_ITEMS if kinds & {dict, list} else MOST_NUMBERS
+            most = own.get("maxItems", MOST_ITEMS if kinds & {dict, list} else MOST_NUMBERS)
             if len(value) > most:
-                raise _refused(pointer, f"has {len(value):,} items, expected at most {most:,}")
+                raise _refused(pointer, f"has {len(value):,} items, expected at most {most:,} {pointer.rpartition('/')[2]}")
             if kinds <= {int, float}:
                 _check_numbers(pointer, value)
             else:
-                rest += [(f"{pointer}/{index}", each) for index, each in enumerate(value) if not isinstance(each, str | float)]
+                items = own.get("items", {})
+                rest += [(f"{pointer}/{index}", each, items) for index, each in enumerate(value) if not isinstance(each, str | float)]
         elif isinstance(value, dict):
-            if len(value) > MOST_KEYS:
-                raise _refused(pointer, f"has {len(value):,} keys, expected at most {MOST_KEYS:,}")
-            rest += [(f"{pointer}/{_token(name)}", each) for name, each in value.items() if not isinstance(each, str | float)]
+            own = _resolved(described, schema, "object")
+            most = own.get("maxProperties", MOST_KEYS)
+            if len(value) > most:
+                raise _refused(pointer, f"has {len(value):,} keys, expected at most {most:,}")
+            fields, others = own.get("properties", {}), own.get("additionalProperties", {})
+            for name, each in value.items():
+                if not isinstance(each, str | float):
+                    rest.append((f"{pointer}/{_token(name)}", each, fields.get(name, others)))
         elif isinstance(value, int):
             _check_numbers(pointer, (value,))
+
+
+def _resolved(described: Any, schema: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """What a schema says of a value of this kind; nothing where it expects no such value."""
+    rest = [described]
+    while rest:
+        one = rest.pop()
+        if not isinstance(one, Mapping):  # true or false
+            continue
+        if one.get("type") == kind:
+            return one
+        if "$ref" in one:
+            rest.append(schema["$defs"][one["$ref"].rpartition("/")[2]])
+        rest += [each for name in ("anyOf", "oneOf", "allOf") for each in one.get(name, ())]
+    return {}
 
 
 def _check_numbers(pointer: str, values: Iterable[float]) -> None:

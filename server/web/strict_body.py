@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from server.errors import FieldProblem, InvalidError
-from server.web.limits import check_body
+from server.web.limits import MOST_COUNTED, check_body
 
 T = TypeVar("T")
 
@@ -39,7 +39,6 @@ def _exactly(sent: object, parse: Callable[[object], T]) -> T | _Unread:
     """Parse a body; InvalidError if parsing changed the kind of a value. The framework's own look passes the bytes on."""
     if isinstance(sent, _Unread):
         return sent
-    check_body(sent)
     parsed = parse(sent)
     _compare(sent, parsed, "")
     return parsed
@@ -76,19 +75,20 @@ def _reading(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     """The endpoint, given its body as the annotation says."""
 
     @cache
-    def adapters() -> dict[str, TypeAdapter[Any]]:
+    def kinds() -> dict[str, tuple[TypeAdapter[Any], dict[str, Any]]]:
         hints = get_type_hints(endpoint, include_extras=True)
-        return {name: TypeAdapter(hint) for name, hint in hints.items() if _EXACTLY in get_args(hint)[1:]}
+        adapters = {name: TypeAdapter(hint) for name, hint in hints.items() if _EXACTLY in get_args(hint)[1:]}
+        return {name: (adapter, adapter.json_schema()) for name, adapter in adapters.items()}
 
     @wraps(endpoint)
     def read(*args: Any, **values: Any) -> Any:
         unread = {name: value.content for name, value in values.items() if isinstance(value, _Unread)}
-        return endpoint(*args, **values | {name: _parsed(adapters()[name], content) for name, content in unread.items()})
+        return endpoint(*args, **values | {name: _parsed(*kinds()[name], content) for name, content in unread.items()})
 
     return read
 
 
-def _parsed(adapter: TypeAdapter[Any], content: bytes) -> Any:
+def _parsed(adapter: TypeAdapter[Any], schema: Mapping[str, Any], content: bytes) -> Any:
     try:
         sent = json.loads(content)
     except json.JSONDecodeError as error:
@@ -96,6 +96,7 @@ def _parsed(adapter: TypeAdapter[Any], content: bytes) -> Any:
         raise RequestValidationError([wrong]) from error
     except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, or thousands of brackets
         raise HTTPException(400, "There was an error parsing the body") from error
+    check_body(sent, schema)
     try:
         return adapter.validate_python(sent)
     except ValidationError as error:
@@ -103,7 +104,10 @@ def _parsed(adapter: TypeAdapter[Any], content: bytes) -> Any:
 
 
 def refused(error: ValidationError) -> RequestValidationError:
-    """A refused body as the error that becomes a problem document."""
+    """A refused body as the error that becomes a problem document. So many findings that listing them takes time are only counted."""
+    if error.error_count() > MOST_COUNTED:
+        many = {"type": "value_error", "loc": ("body",), "msg": f"the body has {error.error_count():,} errors, expected none", "input": {}}
+        return RequestValidationError([many])
     return RequestValidationError([{**finding, "loc": ("body", *finding["loc"])} for finding in error.errors(include_url=False)])
 
 
