@@ -137,12 +137,12 @@ def _check_columns(database: Database, shared: Flushes, run_id: str, kind: Kind,
         return
     with database.read() as session:
         recorded = set(store.names(session, run_id, kind))
-    if len(recorded | columns.keys()) > _MOST_COLUMNS and not columns.keys() <= recorded:
-        new = next(name for name in columns if name not in recorded)
+    count, new = len(recorded | columns.keys()), [name for name in columns if name not in recorded]
+    if new and count > _MOST_COLUMNS:
         raise _wrong(
-            f"columns/{new}",
-            f"would be one of {len(recorded | columns.keys()):,} columns of run {run_id}, expected at most {_MOST_COLUMNS:,} of all batches "
-            "together; log fewer names, and put no number such as the step into a name",
+            f"columns/{new[0]}",
+            f"would be one of {count:,} columns of run {run_id}, expected at most {_MOST_COLUMNS:,} over all of its batches; "
+            "log fewer names, and put no number such as the step into a name",
         )
     shared.checked.put(key, True)
 

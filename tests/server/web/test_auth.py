@@ -240,3 +240,12 @@ def test_a_full_disk_keeps_nobody_from_reading(closed, database, make_token, mon
     assert closed.get("/api/v1/jobs", headers=headers).status_code == 200
     with database.read() as session:
         assert session.scalars(select(Token.last_used_at)).one() is not None
+
+
+def test_who_has_no_token_cannot_wait_for_the_database_to_write(closed, database, make_token):
+    """On SQLite there is one writer at a time; strangers at the door must not queue for it."""
+    with database.write():
+        assert closed.post("/login", data={"token": "parity_x_y"}).status_code == 401
+    _, headers = make_token("view")
+    token = headers["Authorization"].partition(" ")[2]
+    assert closed.post("/login", data={"token": token}, follow_redirects=False).status_code == 303
