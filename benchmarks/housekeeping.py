@@ -221,8 +221,8 @@ def gate(_settings: Settings, database: Database, jobs: int, server: psutil.Proc
     return report("gate's look-up", processor_seconds(look_up, server), _PAGE_MARK)
 
 
-def judge(_settings: Settings, database: Database, _jobs: int, server: psutil.Process | None) -> list[str]:
-    """Print how long a job of many runs takes from its curves to its verdict, without the write of the verdict."""
+def large_job(database: Database) -> str:
+    """A job of many runs that have ended, with their curves and without a verdict; its id."""
     each = _RUNS // (1 + len(_CANDIDATES))
     candidates = tuple(ArmSpec(recipe=recipe, replicates=each) for recipe in _CANDIDATES)
     baseline = ArmSpec(recipe="bf16", replicates=each)
@@ -240,7 +240,12 @@ def judge(_settings: Settings, database: Database, _jobs: int, server: psutil.Pr
                 part = {name: values[first : first + store.SEALED_STEPS] for name, values in columns.items()}
                 store.append(session, run.id, "train", 1, np.arange(first, first + len(part["loss"])), part)
             run.state, run.epoch, run.steps_done, run.manifest = "finished", 1, _STEPS, {"device_class": "cpu"}
-        job_id = job.id
+        return job.id
+
+
+def judge(_settings: Settings, database: Database, _jobs: int, server: psutil.Process | None) -> list[str]:
+    """Print how long a job of many runs takes from its curves to its verdict, without the write of the verdict."""
+    job_id = large_job(database)
 
     def decide() -> None:
         with database.read() as session:

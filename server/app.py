@@ -44,7 +44,7 @@ from server.searching import Searcher
 from server.settings import Settings
 from server.web import auth, problems, rules
 from server.web.context import Context
-from server.web.limits import Limiter
+from server.web.limits import BODY_BYTES, Limiter
 from server.web.live import Broadcast
 from server.web.middleware import Guard
 
@@ -96,11 +96,12 @@ def create_app(settings: Settings) -> FastAPI:
     problems.install(app)
     about_runs = (runs, curves, gap, live, overlay)
     about_jobs = (jobs, gate, overviews, remarks, searches, why)
+    of_curves = (runs, evaluations, floors)
     for module in (*about_jobs, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens, webhooks):
         app.include_router(
             module.router,
             dependencies=[Depends(auth.authorize)],
-            max_body_size=settings.max_body_bytes,
+            max_body_size=settings.max_body_bytes if module in of_curves else min(BODY_BYTES, settings.max_body_bytes),
             responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503),
         )
     dashboard.install(app, settings)
@@ -115,5 +116,5 @@ def create_app(settings: Settings) -> FastAPI:
 def from_environment() -> FastAPI:
     """The application with settings from the environment, as `uvicorn --factory server.app:from_environment` serves it."""
     settings = Settings()
-    logs.configure(settings.log)
+    logs.configure(settings.log, aside=True)
     return create_app(settings)

@@ -12,7 +12,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from datetime import UTC, datetime
+from logging.handlers import QueueHandler, QueueListener
+from queue import SimpleQueue
 from types import MappingProxyType
 from typing import Literal
 
@@ -22,14 +25,15 @@ _BOUND: ContextVar[Mapping[str, object]] = ContextVar("parity_log_context", defa
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 # A token's secret after its id, the password of any URL (up to the last @), what follows Authorization, keys that are known by their form
 # (Hugging Face, GitHub, AWS, W&B, JWT, PEM), and values whose name marks them as secret.
-# The length of a name is limited: the time must grow with the line, not with its square, because the line may hold a stranger's path.
+# The time must grow with the line, not with its square, because the line may hold a stranger's path: so the length of a name is limited,
+# and no match may begin inside the characters that an earlier one has already tried (tests/server/test_logs.py times every pattern).
 _SECRETS = (
     (re.compile(r"(parity_[rt][0-9a-f]+-[0-9a-f]+(?:-\d+)?_)[\w-]+"), r"\1***"),
     (re.compile(r"(whsec_)[\w+/=-]+"), r"\1***"),
     (re.compile(r"(\w://[^\s:/@]*:)[^\s/]+@"), r"\1***@"),
     (re.compile(r"\b(hf_|gh[opsur]_|github_pat_|wandb_v1_)\w{16,}"), r"\1***"),
     (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b"), r"\1***"),
-    (re.compile(r"\b(eyJ)[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), r"\1***"),
+    (re.compile(r"(?<![\w-])(eyJ)[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), r"\1***"),
     # 40 digits alone may be a commit.
     (re.compile(r"((?i:wandb)[^\n]{0,80}?\b|\blocal-)[0-9a-f]{40}\b"), r"\1***"),
     (re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----).*?(-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL), r"\1***\2"),
@@ -49,13 +53,19 @@ def bound(**values: object) -> Iterator[None]:
         _BOUND.reset(token)
 
 
-def configure(style: Style) -> None:
-    """Send every log line of this process to standard error; `auto` writes text on a terminal and JSON elsewhere."""
-    handler = logging.StreamHandler(sys.stderr)
+def configure(style: Style, *, aside: bool = False) -> None:
+    """Send every log line of this process to standard error; `auto` writes text on a terminal and JSON elsewhere.
+
+    `aside` formats and writes the lines in a thread of their own, for a process whose event loop must not wait for them.
+    """
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
     as_json = style == "json" or (style == "auto" and not sys.stderr.isatty())
     handler.setFormatter(Lines() if as_json else Text("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    for old in root.handlers:
+        if isinstance(old, Aside):
+            old.close()
+    root.handlers[:] = [Aside(handler) if aside else handler]
     root.setLevel(logging.INFO)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logger = logging.getLogger(name)
@@ -85,13 +95,50 @@ class Lines(logging.Formatter):
 
 
 class Text(logging.Formatter):
-    """One line of plain text."""
+    """Text in which nobody can forge a line: only a record's first line begins at the margin, and control characters are escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record: the message, then its values."""
-        values = "".join(f" {name}={value}" for name, value in _values(record).items())
-        first, *more = super().format(record).split("\n", 1)
-        return without_secrets("\n".join([first + values, *more]))
+        """The line of a record: the message, then its values; further lines and a traceback follow, indented."""
+        record.message = record.getMessage()
+        record.asctime = self.formatTime(record, self.datefmt)
+        first, *more = without_secrets(self.formatMessage(record)).split("\n")
+        values = "".join(f" {name}={_escaped(without_secrets(str(value)))}" for name, value in _values(record).items())
+        if record.exc_info:
+            more += without_secrets(self.formatException(record.exc_info)).split("\n")
+        return "\n    ".join([_escaped(first) + without_secrets(values), *map(_escaped, more)])
+
+
+class Aside(QueueHandler):
+    """Hands records to another handler in a thread of its own, with what is bound where they were logged."""
+
+    def __init__(self, handler: logging.Handler) -> None:
+        super().__init__(SimpleQueue())
+        self._listener: QueueListener | None = QueueListener(self.queue, handler)
+        self._listener.start()
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """The record with its text, since what it was made from may change before it is written."""
+        own = copy(record)  # other handlers get the record too
+        own.msg, own.args = record.getMessage(), None
+        for name, value in _BOUND.get().items():
+            vars(own).setdefault(name, value)
+        return own
+
+    def close(self) -> None:
+        """Write what is left; `logging` calls it when the process exits."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.stop()
+        super().close()
+
+
+# Control characters, and what ends a line for some readers.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _escaped(text: str) -> str:
+    """The text with its control characters as escapes, so that it stays on its line and tells a terminal nothing."""
+    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def _values(record: logging.LogRecord) -> dict[str, object]:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, get_args
 
-from training.rules import RECIPES, Recipe, SpecError
+from training.rules import RECIPES, Recipe, SpecError, at_most
 from training.statistics import PROJECTIONS
 from training.switches import NO_SWITCHES, Switches, features, label
 
@@ -39,9 +39,9 @@ class Override:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    blocks: tuple[int | str, ...] = ()
-    projections: tuple[Projection, ...] = ()
-    gemms: tuple[Gemm, ...] = ()
+    blocks: tuple[int | str, ...] = field(default=(), metadata=at_most(1000))
+    projections: tuple[Projection, ...] = field(default=(), metadata=at_most(64))
+    gemms: tuple[Gemm, ...] = field(default=(), metadata=at_most(64))
     recipe: Recipe | None = None
     switches: Switches = NO_SWITCHES
     from_step: int | None = None

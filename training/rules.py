@@ -11,7 +11,7 @@ MaxText e591f30c (`layers/quantizations.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 Engine = Literal["emulated", "transformer_engine", "maxtext", "external"]
 Recipe = Literal[
@@ -56,6 +56,11 @@ CAPABILITY_IN_WORDS: Mapping[str, str] = {
 }
 
 _LARGEST = 2.0**53  # beyond it a whole number is no longer exact as a float
+
+
+def at_most(items: int) -> dict[str, Any]:
+    """The metadata of a list in a specification: whoever reads one from JSON counts its items before it looks at them."""
+    return {"max_length": items}
 
 
 class SpecError(ValueError):

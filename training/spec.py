@@ -24,6 +24,7 @@ from training.switches import NO_SWITCHES, Rounding, Switches, check_engine, fea
 Scope = Literal["all", "forward"]
 Precision = Literal["quantized", "bf16"]
 MOST_CANDIDATES = 64
+_MOST_OVERRIDES = 256
 
 
 def _of_the_preset(what: str) -> Any:
@@ -208,7 +209,7 @@ class Arm:
     replicates: int = 1
     name: str = ""
     switches: Switches = NO_SWITCHES
-    overrides: tuple[Override, ...] = ()
+    overrides: tuple[Override, ...] = field(default=(), metadata=rules.at_most(_MOST_OVERRIDES))
     bf16_from_step: int | None = None
     bf16_scope: Scope = "all"
 
@@ -324,7 +325,7 @@ class JobSpec:
 
     name: str
     baseline: Arm
-    candidates: tuple[Arm, ...]
+    candidates: tuple[Arm, ...] = field(metadata=rules.at_most(MOST_CANDIDATES))
     engine: Engine = "emulated"
     layer_policy: LayerPolicy = "all_linears"
     model: Model = Model()
@@ -340,7 +341,7 @@ class JobSpec:
     maxtext: MaxTextOptions = NO_OPTIONS
     noise: Noise | None = None
     family: str | None = None
-    keep_checkpoints: tuple[int, ...] = ()
+    keep_checkpoints: tuple[int, ...] = field(default=(), metadata=rules.at_most(rules.MOST_KEPT))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keep_checkpoints", tuple(self.keep_checkpoints))

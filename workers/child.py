@@ -1,9 +1,10 @@
 """The training process: reads one run from its input, trains it, and writes a line of JSON for each step.
 
-Every run gets a new process (never forked: jax's threads do not survive a fork) in its own process group, with its environment set
-before jax is imported. It ends when its input closes, so it can't outlive its supervisor. Under a launcher (`PARITY_LAUNCHER`) the
-request is its argument, and several of these processes may train one run together: the first reads, writes and ends as above, the
-others only train and end with the launcher. `workers.protocol` has the request and the messages.
+Every run gets a new process (never forked: jax's threads do not survive a fork) in its own process group, with its environment set before
+jax is imported. It ends when its input closes, so it can't outlive its supervisor. Under a launcher (`PARITY_LAUNCHER`) the request is
+its argument (or, where it is large, in the file that the argument names), and several of these processes may train one run together: the
+first reads, writes and ends as above, the others only train and end with the launcher. `workers.protocol` has the request and the
+messages.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ Send = Callable[[Message], None]
 
 
 def main() -> int:
-    """Train the run on standard input, or in the argument; exits 0 after its end or its error was sent."""
-    request: TrainRequest = json.loads(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.readline())
+    """Train the run on standard input, in the argument, or in the file that it names; exits 0 after its end or its error was sent."""
+    request: TrainRequest = json.loads(_argument(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin.readline())
     own = distributed.processes(os.environ) if len(sys.argv) > 1 else distributed.ALONE
     if own.is_first:
         threading.Thread(target=_end_with_supervisor, daemon=True).start()
@@ -51,6 +52,16 @@ def main() -> int:
         os.sched_setaffinity(0, {request["core"]})
     _train(_spec(request["spec"]), request, out, own)
     return 0
+
+
+def _argument(text: str) -> str:
+    """The request in an argument, or in the file that it names after an `@`."""
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except OSError as error:
+        raise SystemExit(f"{text[1:]}: {error.strerror}; every machine of the launcher must see the worker's PARITY_STATE_DIR") from error
 
 
 def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -> None:

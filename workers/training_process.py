@@ -21,7 +21,8 @@ from workers.leftovers import records
 from workers.protocol import Message, TrainRequest
 
 _log = logging.getLogger(__name__)
-_LOG_LINES = 50
+_LOG_LINES, _LOG_BYTES = 50, 65_536
+_LONGEST_ARGUMENT = 100_000  # bytes; Linux accepts 131,072
 _EXIT_SECONDS = 5.0
 _TERMINATE_SECONDS = 15.0  # between SIGTERM and SIGKILL, for a launcher that ends its processes on other machines
 _CLOSE_SECONDS = 2.0  # for a launcher whose first process ends as its input closes
@@ -79,8 +80,12 @@ class TrainingProcess:
             return None
 
     def _tail(self) -> str:
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
-        return "\n".join(lines) or "(empty)"
+        with self._log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LOG_BYTES))
+            text = file.read().decode(errors="replace")
+        whole = text.splitlines()[1 if size > _LOG_BYTES and "\n" in text else 0 :]  # the first line is cut
+        return "\n".join(whole[-_LOG_LINES:]) or "(empty)"
 
     def _pump(self) -> None:
         stdout = self._process.stdout
@@ -109,15 +114,17 @@ def started(settings: Settings, request: TrainRequest, environment: Mapping[str,
 
     If this worker dies first, a watcher ends the process; `log_path` names the run and its attempt.
 
-    Under a launcher the request is an argument, since not every launcher passes standard input to all of its processes; and the launcher
-    gets SIGTERM before it is killed, so that it can end the processes that it started on other machines.
+    Under a launcher the request is an argument, since not every launcher passes standard input to all of its processes, and a large one
+    (an analysis has all results in it) is a file next to the log, whose path is the argument; and the launcher gets SIGTERM before it is
+    killed, so that it can end the processes that it started on other machines.
     """
     line = json.dumps(request)
     launched = bool(settings.launcher)
     with ExitStack() as watch:
+        arguments = [watch.enter_context(_argument(line, log_path))] if launched else []
         log = watch.enter_context(log_path.open("w", encoding="utf-8"))
         process = subprocess.Popen(
-            command(settings, "workers.child", *([line] if launched else [])),
+            command(settings, "workers.child", *arguments),
             cwd=CHECKOUT,
             env=dict(environment),
             stdin=subprocess.PIPE,
@@ -145,6 +152,20 @@ def started(settings: Settings, request: TrainRequest, environment: Mapping[str,
             process.wait()
             with suppress(BrokenPipeError):
                 stdin.close()
+
+
+@contextmanager
+def _argument(line: str, log_path: Path) -> Iterator[str]:
+    """A request as an argument of a command: itself, or `@` and the path of a file that holds it until the end of the block."""
+    if len(line.encode()) <= _LONGEST_ARGUMENT:
+        yield line
+        return
+    file = log_path.with_suffix(".request.json")
+    try:
+        file.write_text(line, encoding="utf-8")
+        yield f"@{file.absolute()}"
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def terminate_seconds(settings: Settings) -> float:

@@ -10,6 +10,8 @@ from parity.comparing.stated import InputError
 from parity.judging.criteria import LOSS, NVFP4, Criteria, criteria_from_mapping
 from parity.readers.source import os_words
 
+_MOST_BYTES, _MOST_VALUES, _LONGEST_NUMBER = 262_144, 50_000, 1000
+
 
 def policy(
     stated: Mapping[str, Any],
@@ -48,9 +50,28 @@ def read_policy(path: str) -> Mapping[str, Any]:
 
 
 def read_yaml(path: str) -> object:
-    """The content of a YAML file; InputError names the file and what is wrong with it."""
+    """The content of a YAML file; InputError names the file and what is wrong with it.
+
+    In CI the file is a stranger's: a few lines of nested aliases can stand for more values than fit into memory, so what the file stands
+    for is counted before it is built.
+    """
     try:
-        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise InputError(f"{path}: has more than {_MOST_BYTES:,} bytes; expected a job file or a policy")
+        loader = yaml.SafeLoader(content.decode())
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            if _size(node, {}) > _MOST_VALUES:
+                raise InputError(f"{path}: its aliases (*name) stand for more than {_MOST_VALUES:,} values; write out what they stand for")
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except InputError:
+        raise
     except (OSError, UnicodeDecodeError) as error:
         words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
         raise InputError(f"{path}: cannot be read ({words}); expected a YAML file") from None
@@ -58,3 +79,19 @@ def read_yaml(path: str) -> object:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}" if mark else ""
         raise InputError(f"{path}{place}: not valid YAML; check brackets, quotes and indentation there") from None
+
+
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """The number of values that a part of a file stands for, each alias counted as what it names; ValueError for one inside itself."""
+    if id(node) in known:
+        return known[id(node)]
+    known[id(node)] = _MOST_VALUES + 1  # while it is counted: an alias of a part inside that part has no end
+    if isinstance(node, yaml.ScalarNode):
+        if not node.tag.endswith(":str") and len(node.value) > _LONGEST_NUMBER:
+            raise ValueError(f"a number or date of {len(node.value):,} characters")
+        size = 1
+    else:
+        parts = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+        size = 1 + sum(_size(part, known) for part in parts)
+    known[id(node)] = size
+    return size

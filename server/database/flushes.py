@@ -31,12 +31,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
+from server.cache import Cache
 from server.database import clock, store
 from server.database.group_commit import GroupCommit
 from server.database.sessions import Database
 from server.database.tables import Attempt, Chunk, Run, table_of
 
 KIND = "train"
+_RUNS_CHECKED = 10_000
 LARGEST = 4096
 """Values in a flush, at most: larger ones cost more than their transaction."""
 
@@ -69,10 +71,11 @@ class Written:
 
 
 class Flushes:
-    """The flushes of a process. Each extends its run's lease."""
+    """The flushes of a process. Each extends its run's lease. `checked`: what was found of earlier ones, so that nobody looks twice."""
 
     def __init__(self, database: Database, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
+        self.checked = Cache(_RUNS_CHECKED)
         self._group: GroupCommit[Flush, Written | None] = GroupCommit(database, self._write, key=lambda flush: flush.run_id)
 
     def write(self, flush: Flush) -> Written | None:

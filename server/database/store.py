@@ -246,6 +246,11 @@ def read_range(
     return steps, {name: _column(parts, name) for name in _names_of(parts, names)}
 
 
+def most_steps(session: Session, run_id: str, kind: str, first_step: int, last_step: float) -> int:
+    """The number of steps that a range of a curve has at most; a part of them may be replaced by a newer attempt."""
+    return sum(piece.count for piece in pieces(session, curve_of(session, run_id), kind, first_step, last_step))
+
+
 def curve_of(session: Session, run_id: str) -> str:
     """The run under whose id the steps of a run are stored: itself, or the run whose curve it reuses."""
     run = session.get(Run, run_id)  # mostly loaded already

@@ -46,7 +46,7 @@ class BaselineChoice:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     name: Annotated[str, Field(pattern=NAME)] | None = None
-    version: Annotated[int, Field(ge=1)] | None = None
+    version: Annotated[int, Field(ge=1, le=2**31)] | None = None
     reuse: bool = True
 
     def __post_init__(self) -> None:

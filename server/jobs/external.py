@@ -37,6 +37,9 @@ Outcome = Literal["finished", "failed", "broke_off"]
 JUDGED = "lm_loss"
 STALE = "STALE"
 _LARGEST_STEP = 2**53
+_MOST_COLUMNS = 1000  # of a run, over all of its batches
+_MOST_FACTS = 262_144  # characters of a run's manifest, over all of its attempts
+_FIRST_VALUES, _LAST_VALUES, _BETWEEN = 4, 4, "…"  # of a fact that differs between attempts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,6 +116,7 @@ def record(database: Database, shared: Flushes, settings: Settings, run_id: str,
 
     Most batches are a few steps after all recorded ones, and share a transaction with those of other runs. The others are appended alone.
     """
+    _check_columns(database, shared, run_id, kind, _named(kind, batch.columns))
     flush = _flush(run_id, epoch, batch) if kind == "train" else None
     written = shared.write(flush) if flush is not None else None
     if written is None:
@@ -124,6 +128,23 @@ def record(database: Database, shared: Flushes, settings: Settings, run_id: str,
             if session.scalar(held.with_for_update(skip_locked=True)) is not None:
                 store.seal(session, run_id, kind, epoch, written.seal)
     return len(batch.steps)
+
+
+def _check_columns(database: Database, shared: Flushes, run_id: str, kind: Kind, columns: Mapping[str, object]) -> None:
+    """InvalidError if a run would have more columns than its readers can show. Columns that were checked before are not looked up again."""
+    key = (run_id, kind, tuple(columns))
+    if shared.checked.get(key, bool):
+        return
+    with database.read() as session:
+        recorded = set(store.names(session, run_id, kind))
+    count, new = len(recorded | columns.keys()), [name for name in columns if name not in recorded]
+    if new and count > _MOST_COLUMNS:
+        raise _wrong(
+            f"columns/{new[0]}",
+            f"would be one of {count:,} columns of run {run_id}, expected at most {_MOST_COLUMNS:,} over all of its batches; "
+            "log fewer names, and put no number such as the step into a name",
+        )
+    shared.checked.put(key, True)
 
 
 def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: Kind, batch: Batch) -> int:
@@ -252,14 +273,30 @@ def _seal_at_times(session: Session, run_id: str, kind: Kind, epoch: int, new: i
 
 
 def _merged(old: Mapping[str, str] | None, new: Mapping[str, str], *, begun: bool) -> dict[str, str]:
-    """The manifest of a run with several attempts; where they differ and steps were recorded, it has both values."""
+    """The manifest of a run with several attempts; where they differ and steps were recorded, it has both values.
+
+    Of many values the first and the last ones stay: which arms agree does not depend on the others. ConflictError if it grows too large.
+    """
     if not old or not begun:
         return dict(new)
     merged = dict(old)
     for key, value in new.items():
         seen = old[key].split(", later ") if key in old else []
-        merged[key] = ", later ".join(seen if value in seen else [*seen, value])
+        merged[key] = ", later ".join(seen if value in seen else _some([*seen, value]))
+    size = sum(len(key) + len(value) for key, value in merged.items())
+    if size > _MOST_FACTS:
+        raise ConflictError(
+            f"the manifests of this run's attempts have {size:,} characters together, expected at most {_MOST_FACTS:,}; "
+            "state facts that hold for all attempts, under the same names"
+        )
     return merged
+
+
+def _some(values: list[str]) -> list[str]:
+    """The first and the last of the values of a fact, with a mark where others were."""
+    if len(values) <= _FIRST_VALUES + _LAST_VALUES:
+        return values
+    return [*values[:_FIRST_VALUES], _BETWEEN, *[value for value in values[_FIRST_VALUES:] if value != _BETWEEN][-_LAST_VALUES:]]
 
 
 def _wrong(field: str, problem: str) -> InvalidError:

@@ -64,7 +64,7 @@ class Wanted:
         if self.since:
             conditions.append(Job.id >= _first_id(_day("since", self.since)))
         if self.until:
-            conditions.append(Job.id < _first_id(_day("until", self.until) + timedelta(days=1)))
+            conditions.append(Job.id < _first_id(_day_after(_day("until", self.until))))
         # SQLite looks into other tables in this order; a tag leaves out the most jobs, a recipe the fewest.
         conditions += [exists().where(JobTag.job_id == Job.id, JobTag.tag == tag) for tag in self.tags]
         if self.verdict:
@@ -123,6 +123,11 @@ def _day(name: str, text: str) -> datetime:
         return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
         raise InvalidError(f"{name} is {text!r}; expected a day such as 2026-11-23") from None
+
+
+def _day_after(day: datetime) -> datetime:
+    """The day after, or the end of the calendar on its last day."""
+    return day + min(timedelta(days=1), datetime.max.replace(tzinfo=UTC) - day)
 
 
 def _name_contains(text: str) -> ColumnElement[bool]:

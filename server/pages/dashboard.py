@@ -40,6 +40,7 @@ from server.searches.record import searches_of, step_of
 from server.settings import Settings
 from server.web import auth
 from server.web.context import InContext
+from server.web.limits import BODY_BYTES
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 doors = APIRouter(include_in_schema=False)
@@ -55,13 +56,13 @@ def install(app: FastAPI, settings: Settings) -> None:
     app.mount("/static", StaticFiles(directory=HERE / "static", packages=[CHARTS]))
     app.include_router(router)
     app.include_router(job_lists.router)
-    app.include_router(remarks.router, max_body_size=settings.max_body_bytes)
+    app.include_router(remarks.router, max_body_size=min(BODY_BYTES, settings.max_body_bytes))
     app.include_router(baselines.router)
     app.include_router(floors.router)
     app.include_router(searches.router)
     app.include_router(why.router)
-    app.include_router(tokens.router, max_body_size=settings.max_body_bytes)
-    app.include_router(doors, max_body_size=settings.max_body_bytes)
+    app.include_router(tokens.router, max_body_size=min(BODY_BYTES, settings.max_body_bytes))
+    app.include_router(doors, max_body_size=min(BODY_BYTES, settings.max_body_bytes))
     refusals.install(app)
     app.add_exception_handler(LoginNeededError, _to_login)
 
@@ -155,9 +156,13 @@ def login_form(request: Request, following: Annotated[str, Query(alias="next")] 
 @doors.post("/login")
 def login(request: Request, context: InContext, token: Annotated[str, Form()], following: Annotated[str, Form()] = "/jobs") -> Response:
     """Exchange a token for a session that lasts twelve hours; the token itself is not stored."""
-    with context.database.write() as session:
-        row = auth.authenticate(session, token.strip())
-        cookie = auth.open_session(session, row) if row else None
+    with context.database.read() as session:  # nobody without a token may ask for SQLite's one lock
+        known = auth.authenticate(session, token.strip()) is not None
+    cookie = None
+    if known:
+        with context.database.write() as session:
+            row = auth.authenticate(session, token.strip())  # it may have been revoked in between
+            cookie = auth.open_session(session, row) if row else None
     if cookie is None:
         return templates.TemplateResponse(request, "login.html", {"following": following, "wrong": True}, status_code=401)
     # Only a path of this site; `//elsewhere` and `https://elsewhere` lead to other sites.

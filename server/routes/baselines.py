@@ -24,9 +24,9 @@ from server.jobs import baselines
 from server.web.auth import Principal, Sender
 from server.web.context import InContext
 from server.web.cursors import cursor_of, row_id_of
-from server.web.strict_body import StrictBody
+from server.web.strict_body import BodyRoute, StrictBody
 
-router = APIRouter(prefix="/api/v1", tags=["baselines"])
+router = APIRouter(prefix="/api/v1", tags=["baselines"], route_class=BodyRoute)
 
 _Name = Annotated[str, Path(max_length=64, description="name of the baseline")]
 _Version = Annotated[int, Path(ge=1, le=2**31, description="its version")]

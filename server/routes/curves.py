@@ -19,6 +19,7 @@ from server.database.store import Columns as Table
 from server.errors import InvalidError
 from server.web.context import Context, InContext
 from server.web.etags import entity_tag, not_modified, tagged
+from server.web.limits import MOST_VALUES, check_values, cut
 from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep
 from server.web.streams import Stream
 
@@ -27,7 +28,8 @@ router = APIRouter(prefix="/api/v1", tags=["curves"])
 Kind = Literal["train", "validation", "profile"]
 Format = Literal["json", "csv", "arrow"]
 _FORMS = {"csv": (formats.csv, formats.CSV), "arrow": (formats.arrow, formats.ARROW)}
-_STEPS_A_PAGE = 20_000
+_STEPS_A_PAGE, _NONFINITE_A_PAGE = 20_000, 100_000
+_Names = Annotated[str | None, Query(max_length=20_000, description="columns, comma-separated; default: all")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +86,13 @@ def steps(
     request: Request,
     context: InContext,
     response: Response,
-    names: Annotated[str | None, Query(max_length=5000, description="columns, comma-separated; default: all")] = None,
+    names: _Names = None,
     kind: Annotated[Kind, Query(description="which records")] = "train",
     first_step: FirstStep = 0,
     last_step: LastStep = None,
-    limit: Annotated[int, Query(ge=1, le=_STEPS_A_PAGE, description="steps per page of JSON")] = _STEPS_A_PAGE,
+    limit: Annotated[
+        int, Query(ge=1, le=_STEPS_A_PAGE, description="steps per page of JSON; fewer where they would be more than 2 million values")
+    ] = _STEPS_A_PAGE,
     form: Annotated[Format | None, Query(alias="format", description="default: the type in Accept, else json")] = None,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
     accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
@@ -103,10 +107,11 @@ def steps(
         headers = tagged(tag) | {"Vary": "Accept, Accept-Encoding"}
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=headers)
-        wanted = list(dict.fromkeys(_wanted(store.names(session, run_id, kind), names)))
+        wanted = _wanted(store.names(session, run_id, kind), names)
         if chosen == "json":
             response.headers.update(headers)
-            return _page(run_id, kind, wanted, store.tables(session, run_id, kind, first_step, last, wanted), limit)
+            most = max(1, min(limit, MOST_VALUES // max(1, len(wanted))))
+            return _page(run_id, kind, wanted, store.tables(session, run_id, kind, first_step, last, wanted), most)
         outline = store.outline(session, run_id, kind, first_step, last)
     content, media_type = _FORMS[chosen]
     parts = content(_parts(context, run_id, kind, outline, wanted), wanted)
@@ -121,14 +126,17 @@ def metrics(
     run_id: str,
     context: InContext,
     response: Response,
-    names: Annotated[str, Query(description="columns, comma-separated")] = "lm_loss",
+    names: Annotated[str, Query(max_length=20_000, description="columns, comma-separated")] = "lm_loss",
     kind: Annotated[str, Query(pattern="^(train|validation)$", description="which records")] = "train",
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     points: Annotated[int, Query(ge=1, le=100_000, description="largest number of buckets")] = 2000,
     if_none_match: IfNoneMatch = "",
 ) -> Response | MetricsDocument:
-    """Metrics of a run as min, mean and max of buckets; every step if they fit into `points`."""
+    """Metrics of a run as min, mean and max of buckets; every step if they fit into `points`.
+
+    422 for more than 2 million buckets of all columns together.
+    """
     with context.database.read() as session:
         run = find_run(session, run_id)
         tag = entity_tag(run, "metrics", names, kind, first_step, last_step, points)
@@ -136,9 +144,16 @@ def metrics(
             return Response(status_code=304, headers=tagged(tag))
         wanted = _wanted(store.names(session, run_id, kind), names)
         last = math.inf if last_step is None else last_step
-        steps, columns = store.read_range(session, run_id, kind, first_step, last, wanted)
+        most = store.most_steps(session, run_id, kind, first_step, last)
+        check_values(len(wanted), min(points, most))
+        reduced = []
+        at_once = max(1, MOST_VALUES // max(1, most))  # a curve may be longer than an answer
+        for first in range(0, len(wanted), at_once):
+            some = wanted[first : first + at_once]
+            steps, columns = store.read_range(session, run_id, kind, first_step, last, some)
+            reduced += [series(name, steps, columns[name], points) for name in some]
     response.headers.update(tagged(tag))
-    return MetricsDocument(run=run_id, kind=kind, series=[series(name, steps, columns[name], points) for name in wanted])
+    return MetricsDocument(run=run_id, kind=kind, series=reduced)
 
 
 @router.get("/runs/{run_id}/layers", response_model=LayersDocument, responses=UNCHANGED)
@@ -210,6 +225,9 @@ def _page(run_id: str, kind: Kind, names: Sequence[str], parts: Iterator[Table],
             break
     table = store.join(read, names)
     at = table.pop("step").astype(np.int64)
+    # Each of them is listed by itself, which takes more than a number does.
+    nonfinite = np.cumsum(sum((~np.isfinite(column[:limit]) for column in table.values()), np.zeros(min(limit, len(at)), np.int64)))
+    limit = max(1, min(limit, int(np.searchsorted(nonfinite, _NONFINITE_A_PAGE, side="right")))) if len(nonfinite) else limit
     return StepsDocument(
         run=run_id,
         kind=kind,
@@ -230,9 +248,10 @@ def _accepted(accept: str) -> Format:
 
 
 def _wanted(there: Sequence[str], names: str | None) -> list[str]:
-    """The columns in a comma-separated list (default: all); InvalidError for one that is not recorded (not in `there`)."""
-    wanted = list(there) if names is None else names.split(",")
-    unknown = [name for name in wanted if name not in there]
-    if there and unknown:
-        raise InvalidError(f"names has {unknown[0]!r:.80}, expected some of {', '.join(there)}")
+    """The columns in a comma-separated list (default: all), each once; InvalidError for one that is not recorded (not in `there`)."""
+    wanted = list(there) if names is None else list(dict.fromkeys(names.split(",")))
+    known = set(there)
+    unknown = next((name for name in wanted if name not in known), None)
+    if there and unknown is not None:
+        raise InvalidError(f"names has {unknown!r:.80}, expected some of {cut(', '.join(there))}")
     return wanted

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from fastapi import APIRouter
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, FailFast, Field
 
 from parity import Criteria, Curve, criteria_from_mapping, curve_from_arrays
 from parity.judging.criteria import CriteriaError
@@ -21,9 +21,13 @@ from server.database.lookup import find_job
 from server.errors import FieldProblem, InvalidError
 from server.jobs.conclude import case_of
 from server.web.context import InContext
-from server.web.strict_body import StrictBody
+from server.web.limits import LARGEST, MOST_ITEMS, MOST_KEYS, MOST_NUMBERS
+from server.web.strict_body import BodyRoute, StrictBody
 
-router = APIRouter(prefix="/api/v1", tags=["evaluations"])
+router = APIRouter(prefix="/api/v1", tags=["evaluations"], route_class=BodyRoute)
+# Judging reads each value, so one wrong value is enough to refuse a column.
+_Column = Annotated[list[Number], Field(max_length=MOST_NUMBERS), FailFast()]
+_Whole = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +43,16 @@ class RunBody:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    steps: list[int]
-    loss: list[Number]
-    columns: dict[str, list[Number]] = field(default_factory=dict)
+    steps: Annotated[list[int], Field(max_length=MOST_NUMBERS), FailFast()]
+    loss: _Column
+    columns: Annotated[dict[str, _Column], Field(max_length=MOST_KEYS)] = field(default_factory=dict)
     label: str | None = None
-    seed: int = 0
-    replicate: int | None = None
+    seed: _Whole = 0
+    replicate: _Whole | None = None
     recipe: str | None = None
     rounding: Rounding | None = None
-    context: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    context: Annotated[dict[str, str], Field(max_length=MOST_KEYS)] = field(default_factory=dict)
+    notes: Annotated[list[str], Field(max_length=MOST_ITEMS), FailFast()] = field(default_factory=list)
 
 
 def _refuse_file(sent: object) -> object:
@@ -58,7 +62,7 @@ def _refuse_file(sent: object) -> object:
     return sent
 
 
-_Run = Annotated[RunBody, BeforeValidator(_refuse_file)]
+_Runs = Annotated[list[Annotated[RunBody, BeforeValidator(_refuse_file)]], Field(max_length=MOST_ITEMS), FailFast()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +71,10 @@ class EvaluationRequest:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    baseline: list[_Run]
-    candidates: dict[str, list[_Run]]
+    baseline: _Runs
+    candidates: Annotated[dict[str, _Runs], Field(max_length=MOST_KEYS)]
     criteria: Mapping[str, Any]
-    controls: list[_Run] = field(default_factory=list)
+    controls: _Runs = field(default_factory=list)
     planned_steps: Annotated[int, Field(ge=1, le=MAX_STEP)] | None = None
     baseline_name: str | None = None
     layer_policy: str | None = None
@@ -164,9 +168,6 @@ def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
             context=run.context,
             notes=run.notes,
         )
-    except OverflowError:
-        detail = f"a step is out of range; expected whole numbers from 0 to {MAX_STEP}"
-        raise InvalidError(f"{pointer}: {detail}", [FieldProblem(pointer=pointer, detail=detail)]) from None
     except (CurveError, RecipeError) as error:
         raise InvalidError(f"{pointer}: {error}", [FieldProblem(pointer=pointer, detail=str(error))]) from error
 

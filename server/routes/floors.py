@@ -13,9 +13,9 @@ from server.jobs.floors import floors_on_record
 from server.jobs.imported_floors import Import, import_floors, imported_floors
 from server.web.auth import Sender
 from server.web.context import InContext
-from server.web.strict_body import StrictBody
+from server.web.strict_body import BodyRoute, StrictBody
 
-router = APIRouter(prefix="/api/v1", tags=["floors"])
+router = APIRouter(prefix="/api/v1", tags=["floors"], route_class=BodyRoute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,9 +20,9 @@ from server.routes.evaluations import criteria_of
 from server.routes.jobs import JobRequest, labels_of, order_of, ring
 from server.web.auth import Sender
 from server.web.context import InContext
-from server.web.strict_body import StrictBody
+from server.web.strict_body import BodyRoute, StrictBody
 
-router = APIRouter(prefix="/api/v1", tags=["jobs"])
+router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 _DAY = 86_400.0
 
 

@@ -34,10 +34,10 @@ from server.routes.evaluations import criteria_of
 from server.turns import Turns
 from server.web.auth import Principal, Sender
 from server.web.context import Context, InContext
-from server.web.strict_body import StrictBody
+from server.web.strict_body import BodyRoute, StrictBody
 from training.spec import JobSpec
 
-router = APIRouter(prefix="/api/v1", tags=["jobs"])
+router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 _packing = Turns("packing evidence")
 
 

@@ -19,6 +19,7 @@ from server.database.lookup import find_job
 from server.database.tables import Run
 from server.web.context import Context, InContext
 from server.web.etags import entity_tag, not_modified, tagged
+from server.web.limits import LARGEST
 from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing, json_response
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
@@ -88,8 +89,8 @@ def overlaid(
     name: Annotated[str, Query(max_length=200, description="column")] = "lm_loss",
     arms: Annotated[str, Query(max_length=5000, description="arms, comma-separated; default: all")] = "",
     kind: Annotated[Kind, Query(description="which records")] = "train",
-    seed: Annotated[int | None, Query(description="default: that of the baseline's first run")] = None,
-    replicate: Annotated[int | None, Query(description="default: that of the baseline's first run")] = None,
+    seed: Annotated[int | None, Query(ge=0, le=LARGEST, description="default: that of the baseline's first run")] = None,
+    replicate: Annotated[int | None, Query(ge=0, le=LARGEST, description="default: that of the baseline's first run")] = None,
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     points: Annotated[int, Query(ge=1, le=20_000, description="largest number of buckets")] = 2000,

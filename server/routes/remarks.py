@@ -14,9 +14,9 @@ from server.remarks import notes, sign_offs, tags
 from server.remarks.tags import MOST_TAGS
 from server.web.auth import Sender
 from server.web.context import InContext
-from server.web.strict_body import StrictBody
+from server.web.strict_body import BodyRoute, StrictBody
 
-router = APIRouter(prefix="/api/v1", tags=["jobs"])
+router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import FileResponse
 from numpy.typing import NDArray
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import FailFast, Field, TypeAdapter, ValidationError
 
 from parity.judging.curve import Rounding
 from server.curves.buckets import Number
@@ -28,15 +27,17 @@ from server.jobs import external
 from server.jobs.external import Batch, Kind, Outcome
 from server.web.auth import Sender, check_attempt
 from server.web.context import InContext
-from server.web.strict_body import StrictBody
+from server.web.limits import LARGEST
+from server.web.strict_body import BodyRoute, StrictBody, refused
 
-router = APIRouter(prefix="/api/v1", tags=["runs"])
+router = APIRouter(prefix="/api/v1", tags=["runs"], route_class=BodyRoute)
 
 _BINARY = "application/octet-stream"
 _MAX_STEPS, _MAX_COLUMNS = 100_000, 64
 _NAME = r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,63}$"
 _Name = Annotated[str, Field(pattern=_NAME)]
 _Text = Annotated[str, Field(max_length=1000)]
+_Column = Annotated[list[float], Field(max_length=_MAX_STEPS), FailFast()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class AttachRequest:
 
     manifest: Annotated[Mapping[_Name, _Text], Field(max_length=100)]
     recipe: _Text | None = None
-    after: Annotated[int, Field(ge=0)] | None = None
+    after: Annotated[int, Field(ge=0, le=LARGEST)] | None = None
     rounding: Rounding | None = None
 
 
@@ -65,16 +66,16 @@ class StepsRequest:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    steps: Annotated[list[Annotated[int, Field(ge=0, le=2**53)]], Field(min_length=1, max_length=_MAX_STEPS)]
-    columns: Annotated[dict[_Name, Annotated[list[float], Field(max_length=_MAX_STEPS)]], Field(min_length=1, max_length=_MAX_COLUMNS)]
+    steps: Annotated[list[Annotated[int, Field(ge=0, le=LARGEST)]], Field(min_length=1, max_length=_MAX_STEPS), FailFast()]
+    columns: Annotated[dict[_Name, _Column], Field(min_length=1, max_length=_MAX_COLUMNS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsSchema:
     """The JSON form of a batch; see `StepsRequest`."""
 
-    steps: list[int]
-    columns: dict[str, list[Number]]
+    steps: Annotated[list[Annotated[int, Field(ge=0, le=LARGEST)]], Field(min_length=1, max_length=_MAX_STEPS)]
+    columns: Annotated[dict[str, Annotated[list[Number], Field(max_length=_MAX_STEPS)]], Field(min_length=1, max_length=_MAX_COLUMNS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +84,14 @@ class FinishRequest:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    epoch: Annotated[int, Field(ge=1, le=2**53)]
+    epoch: Annotated[int, Field(ge=1, le=LARGEST)]
     outcome: Outcome
     message: Annotated[str, Field(max_length=4000)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
-    """A run and its progress. `epoch` is that of the newest attempt; `new_steps` counts the steps that this request added.
+class RunProgress:
+    """A run's progress, the answer to a batch. `epoch` is that of the newest attempt; `new_steps` counts the steps that this request added.
 
     `covered` lists the training steps that have arrived; a gap is larger than the most common distance between logged steps.
     """
@@ -106,9 +107,15 @@ class RunRecord:
     message: str | None
     epoch: int
     planned_steps: int
-    manifest: Mapping[str, str] | None
     covered: Coverage
     new_steps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord(RunProgress):
+    """A run, its progress, and what its trainer said about itself: the facts of all attempts."""
+
+    manifest: Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +168,7 @@ def attach(
             rounding=request.rounding,
         )
         token = run_tokens.issue(session, run.id, run.epoch)
-        return AttachedRun(token=token, **_values(run, external.covered(session, run)))
+        return AttachedRun(token=token, manifest=run.manifest, **_progress(run, external.covered(session, run)))
 
 
 async def _body(request: Request) -> bytes:
@@ -192,10 +199,10 @@ def append(
     context: InContext,
     sender: Sender,
     body: Annotated[bytes, Depends(_body)],
-    epoch: Annotated[int, Query(ge=1, le=2**53, description="the attempt's number, as returned by attach")],
+    epoch: Annotated[int, Query(ge=1, le=LARGEST, description="the attempt's number, as returned by attach")],
     kind: Annotated[Kind, Query(description="kind of the records")] = "train",
     names: Annotated[str | None, Query(max_length=5000, description="columns of an octet-stream, comma-separated, `step` first")] = None,
-) -> RunRecord:
+) -> RunProgress:
     """Record a batch. Batches may arrive in any order and more than once; the response lists the missing steps.
 
     409 only if the attempt has ended, or if a step is already recorded with other numbers.
@@ -206,7 +213,7 @@ def append(
     new = external.record(context.database, context.flushes, context.settings, run_id, epoch, kind, batch)
     with context.database.read() as session:
         run = find_run(session, run_id)
-        return _record(run, external.covered(session, run), new)
+        return RunProgress(**_progress(run, external.covered(session, run)), new_steps=new)
 
 
 @router.post("/runs/{run_id}:finish")
@@ -235,7 +242,7 @@ def log(
 
 
 @router.get("/runs/{run_id}/artifacts/{attempt}/{name:path}", response_class=FileResponse)
-def run_artifact(run_id: str, attempt: int, name: str, context: InContext) -> FileResponse:
+def run_artifact(run_id: str, attempt: Annotated[int, Path(ge=0, le=LARGEST)], name: str, context: InContext) -> FileResponse:
     """A file of an attempt, usually a trace, if the server shares its worker's state folder."""
     with context.database.read() as session:
         find_run(session, run_id)
@@ -250,9 +257,7 @@ def _from_json(body: bytes) -> Batch:
     try:
         request = _STEPS.validate_json(body)
     except ValidationError as error:
-        raise RequestValidationError(
-            [{**finding, "loc": ("body", *finding["loc"])} for finding in error.errors(include_url=False)]
-        ) from error
+        raise refused(error) from error
     return Batch(
         steps=np.array(request.steps, np.int64),
         columns={name: np.array(values, np.float64) for name, values in request.columns.items()},
@@ -278,12 +283,12 @@ def _from_bytes(body: bytes, names: str | None) -> Batch:
     return Batch(steps=steps.astype(np.int64), columns=dict(zip(columns[1:], table[1:], strict=True)))
 
 
-def _record(run: Run, covered: Coverage, new_steps: int = 0) -> RunRecord:
-    return RunRecord(**_values(run, covered), new_steps=new_steps)
+def _record(run: Run, covered: Coverage) -> RunRecord:
+    return RunRecord(manifest=run.manifest, **_progress(run, covered))
 
 
-def _values(run: Run, covered: Coverage) -> dict[str, Any]:
-    """The fields of a record."""
+def _progress(run: Run, covered: Coverage) -> dict[str, Any]:
+    """The fields of a run's progress."""
     return {
         "id": run.id,
         "job": run.job_id,
@@ -296,6 +301,5 @@ def _values(run: Run, covered: Coverage) -> dict[str, Any]:
         "message": run.message,
         "epoch": run.epoch,
         "planned_steps": run.planned_steps,
-        "manifest": run.manifest,
         "covered": covered,
     }

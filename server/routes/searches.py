@@ -15,9 +15,9 @@ from server.searches.plan import MODELLED, MOST_PAIRS, Speed, SwitchWish, Wish, 
 from server.searches.record import cancel_search, find_search, resume_search, submit_search
 from server.web.auth import Sender
 from server.web.context import Context, InContext
-from server.web.strict_body import StrictBody
+from server.web.strict_body import BodyRoute, StrictBody
 
-router = APIRouter(prefix="/api/v1", tags=["searches"])
+router = APIRouter(prefix="/api/v1", tags=["searches"], route_class=BodyRoute)
 _MOST_STEPS = 1e12
 
 

@@ -13,10 +13,10 @@ from server.database.clock import time_text
 from server.database.tables import Token
 from server.web import auth
 from server.web.context import InContext
-from server.web.rules import Scope
-from server.web.strict_body import StrictBody
+from server.web.rules import SCOPES, Scope
+from server.web.strict_body import BodyRoute, StrictBody
 
-router = APIRouter(prefix="/api/v1", tags=["tokens"])
+router = APIRouter(prefix="/api/v1", tags=["tokens"], route_class=BodyRoute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,9 @@ class TokenRequest:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
-    scopes: Annotated[list[Scope], Field(min_length=1)]
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(SCOPES))]
     days: Annotated[float | None, Field(gt=0, le=3650)] = None
-    max_running: int | None = None
+    max_running: Annotated[int, Field(ge=1, le=10_000)] | None = None
     principal: Annotated[str, Field(max_length=100)] | None = None
 
 

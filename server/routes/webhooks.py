@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_args
 
 from fastapi import APIRouter, Response
 from pydantic import Field
@@ -14,9 +14,9 @@ from server.database.sealed import box_of
 from server.database.tables import DeliveryKind, DeliveryState, Webhook, WebhookDelivery, WebhookEvent
 from server.jobs import webhooks
 from server.web.context import InContext
-from server.web.strict_body import StrictBody
+from server.web.strict_body import BodyRoute, StrictBody
 
-router = APIRouter(prefix="/api/v1", tags=["webhooks"])
+router = APIRouter(prefix="/api/v1", tags=["webhooks"], route_class=BodyRoute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class WebhookRequest:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     url: Annotated[str, Field(min_length=1, max_length=2000)]
-    events: Annotated[list[WebhookEvent], Field(min_length=1)]
+    events: Annotated[list[WebhookEvent], Field(min_length=1, max_length=len(get_args(WebhookEvent)))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

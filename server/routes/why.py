@@ -17,9 +17,9 @@ from server.jobs.limits import check_queue
 from server.routes.jobs import ring
 from server.web.auth import Sender
 from server.web.context import InContext
-from server.web.strict_body import StrictBody
+from server.web.strict_body import BodyRoute, StrictBody
 
-router = APIRouter(prefix="/api/v1", tags=["jobs"])
+router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 _MOST_STEPS = 1e9
 
 

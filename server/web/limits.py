@@ -1,14 +1,32 @@
-"""The rate limit: requests per minute for each token."""
+"""What one request may cost: the sizes of bodies, lists, numbers, answers and log lines; and requests per minute for each token.
+
+`server.web.strict_body` checks each body against these sizes, and the description of the API states them.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import redis
 
+from server.errors import FieldProblem, InvalidError
 from server.readiness import redis_client
+
+BODY_BYTES = 2**20
+"""The largest body of a request without curves or tables; those have the setting `max_body_bytes`."""
+LARGEST = 2**53
+"""The largest whole number of a request: up to it, numbers are exact in JSON, and the database can store them."""
+MOST_ITEMS, MOST_NUMBERS, MOST_KEYS = 1000, 10_000_000, 1000
+"""The longest list of objects or lists, the longest other list, and the most keys of an object, where no field has its own limit."""
+MOST_VALUES = 2_000_000
+"""The most values of columns in one answer; a file (CSV, Arrow) is sent in parts and has no limit."""
+MOST_FINDINGS, MOST_COUNTED = 100, 10_000
+"""The most errors that a problem document lists, and the most of which it can list some: making more of them takes seconds."""
+_SHOWN = 300  # characters of a path in a log line or an error
 
 _log = logging.getLogger(__name__)
 _MINUTE = 60
@@ -55,3 +73,114 @@ class Limiter:
             self._away_until = time.monotonic() + _AWAY_SECONDS
             return None
         return Allowance(limit=self._per_minute, left=self._per_minute - made, seconds=_MINUTE - second)
+
+
+def cut(text: object) -> str:
+    """A path, or a part of one, for a log line or an error: what is longer than 300 characters ends in an ellipsis."""
+    whole = str(text)
+    return whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]}…"
+
+
+def check_values(columns: int, values: int) -> None:
+    """InvalidError where the columns of an answer have too many values; `values` is the most that one of them can have."""
+    if columns * values > MOST_VALUES:
+        raise InvalidError(
+            f"the answer would have {columns:,} columns of {values:,} values, expected at most {MOST_VALUES:,} values in all; "
+            "ask for fewer columns (`names`) or fewer values of each (`points` or `limit`), or for the steps as format csv or arrow"
+        )
+
+
+def check_body(body: object, schema: Mapping[str, Any]) -> None:
+    """InvalidError for a number or a part of a body, as JSON has it, that is larger than a request may contain.
+
+    A list is counted before anybody looks at its items: its limit is that of the body's JSON `schema`, or a general one.
+    """
+    rest = [("", body, schema)]
+    while rest:
+        pointer, value, described = rest.pop()
+        if isinstance(value, list):
+            own = _resolved(described, schema, "array")
+            kinds = set(map(type, value))
+            most = own.get("maxItems", MOST_ITEMS if kinds & {dict, list} else MOST_NUMBERS)
+            if len(value) > most:
+                raise _refused(pointer, f"has {len(value):,} items, expected at most {most:,} {pointer.rpartition('/')[2]}")
+            if kinds <= {int, float}:
+                _check_numbers(pointer, value)
+            else:
+                items = own.get("items", {})
+                rest += [(f"{pointer}/{index}", each, items) for index, each in enumerate(value) if not isinstance(each, str | float)]
+        elif isinstance(value, dict):
+            own = _resolved(described, schema, "object")
+            most = own.get("maxProperties", MOST_KEYS)
+            if len(value) > most:
+                raise _refused(pointer, f"has {len(value):,} keys, expected at most {most:,}")
+            fields, others = own.get("properties", {}), own.get("additionalProperties", {})
+            for name, each in value.items():
+                if not isinstance(each, str | float):
+                    rest.append((f"{pointer}/{_token(name)}", each, fields.get(name, others)))
+        elif isinstance(value, int):
+            _check_numbers(pointer, (value,))
+
+
+def _resolved(described: Any, schema: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """What a schema says of a value of this kind; nothing where it expects no such value."""
+    rest = [described]
+    while rest:
+        one = rest.pop()
+        if not isinstance(one, Mapping):  # true or false
+            continue
+        if one.get("type") == kind:
+            return one
+        if "$ref" in one:
+            rest.append(schema["$defs"][one["$ref"].rpartition("/")[2]])
+        rest += [each for name in ("anyOf", "oneOf", "allOf") for each in one.get(name, ())]
+    return {}
+
+
+def _check_numbers(pointer: str, values: Iterable[float]) -> None:
+    for number in (min(values, default=0), max(values, default=0)):
+        if isinstance(number, int) and not -LARGEST <= number <= LARGEST:
+            raise _refused(pointer, f"has a whole number out of range, {_digits(number)}; expected -{LARGEST} to {LARGEST}")
+
+
+def _digits(number: int) -> str:
+    return str(number) if abs(number) < 10**40 else f"one of {number.bit_length()} bits"
+
+
+def _refused(pointer: str, problem: str) -> InvalidError:
+    where = cut(pointer)
+    return InvalidError(f"{where or 'the body'} {problem}", [FieldProblem(pointer=where, detail=problem)])
+
+
+def _token(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def describe_limits(openapi: dict[str, Any]) -> dict[str, Any]:
+    """The OpenAPI document with the limits that `check_body` sets, at each number, list and object of a request without its own."""
+    schemas: Mapping[str, Any] = openapi["components"]["schemas"]
+    rest = [
+        content["schema"]
+        for methods in openapi["paths"].values()
+        for operation in methods.values()
+        for content in operation.get("requestBody", {}).get("content", {}).values()
+    ]
+    seen: set[int] = set()
+    while rest:
+        schema = rest.pop()
+        if id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        if "$ref" in schema:
+            rest.append(schemas[schema["$ref"].rpartition("/")[2]])
+        if schema.get("type") == "integer" and not {"maximum", "exclusiveMaximum", "const", "enum"} & schema.keys():
+            schema["maximum"] = LARGEST
+        if schema.get("type") == "array":
+            items = schema.get("items", {})
+            schema.setdefault("maxItems", MOST_ITEMS if {"$ref", "items"} & items.keys() else MOST_NUMBERS)
+            rest += [items, *schema.get("prefixItems", ())]
+        if schema.get("type") == "object" and isinstance(schema.get("additionalProperties", False), dict):
+            schema.setdefault("maxProperties", MOST_KEYS)
+            rest.append(schema["additionalProperties"])
+        rest += [*schema.get("properties", {}).values(), *schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
+    return openapi

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.middleware.body_limit import MAX_BODY_SIZE_SCOPE_KEY
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,6 +20,7 @@ from server.errors import BadRequestError, ForbiddenError, InvalidError, Service
 from server.settings import Settings
 from server.web import problems
 from server.web.auth import is_loopback, tokens_required
+from server.web.limits import cut
 from server.web.texts import clean_address
 
 BODY_SECONDS = 30.0
@@ -128,7 +130,7 @@ class _Answer:
         await self._send(message)
 
     async def _too_large(self) -> None:
-        limit = self._settings.max_body_bytes
+        limit = self._request.scope.get(MAX_BODY_SIZE_SCOPE_KEY, self._settings.max_body_bytes)
         response = problems.respond(
             self._request, TooLargeError(f"the body is larger than {limit:,} bytes; split the data into smaller requests")
         )
@@ -177,8 +179,9 @@ def _request_id(request: Request) -> str:
 
 def _log_request(request: Request, status: int | None, seconds: float) -> None:
     """One log line per request, without its query, headers or body."""
-    ids = {name.removesuffix("_id"): value for name, value in request.scope.get("path_params", {}).items() if name in ("job_id", "run_id")}
-    values = {"method": request.method, "path": request.url.path, "status": status, "milliseconds": round(1000 * seconds, 1), **ids}
+    given = request.scope.get("path_params", {})
+    ids = {name.removesuffix("_id"): cut(value) for name, value in given.items() if name in ("job_id", "run_id")}
+    values = {"method": request.method, "path": cut(request.url.path), "status": status, "milliseconds": round(1000 * seconds, 1), **ids}
     level = logging.DEBUG if request.url.path in _QUIET and status == 200 else logging.INFO
     _log.log(level, "request", extra=values)
 

@@ -18,12 +18,14 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from server.errors import ConflictError, FieldProblem, InvalidError, ServiceError
+from server.web.limits import MOST_FINDINGS, cut, describe_limits
 from training.rules import SpecError
 
 _log = logging.getLogger(__name__)
 _TYPE = "urn:parity:problem:"
 _HELP = '</docs/troubleshooting/#refused-requests>; rel="help"'
 MEDIA_TYPE = "application/problem+json"
+_LONGEST_WORD = 100
 _MEANINGS = {
     400: "The body cannot be parsed",
     401: "A valid token is required",
@@ -57,7 +59,10 @@ _EXPECTED = {  # by pydantic's type of an error; its own words speak of Python
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """An error (RFC 9457). `type` never changes its meaning, `detail` is a sentence for people."""
+    """An error (RFC 9457). `type` never changes its meaning, `detail` is a sentence for people.
+
+    `errors` has at most 100 problems of the body; `more_errors` counts the rest.
+    """
 
     type: Annotated[str, Field(description=f"One of {', '.join(_types())}.")]
     title: str
@@ -66,6 +71,7 @@ class Problem:
     instance: str
     request_id: str | None
     errors: list[FieldProblem] | None = None
+    more_errors: int | None = None
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -89,7 +95,7 @@ def describe(openapi: dict[str, Any]) -> dict[str, Any]:
             for parameter in operation.get("parameters", ()):
                 kinds = [kind for kind in parameter["schema"].pop("anyOf", ()) if kind != {"type": "null"}]
                 parameter["schema"] |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
-    return openapi
+    return describe_limits(openapi)
 
 
 def install(app: FastAPI) -> None:
@@ -104,7 +110,7 @@ def install(app: FastAPI) -> None:
 
 def respond(request: Request, error: ServiceError) -> JSONResponse:
     """The response for an error."""
-    return _problem(request, error.status, error.kind, error.title, error.detail, error.errors)
+    return _problem(request, error.status, error.kind, error.title, error.detail, error.errors[:MOST_FINDINGS], len(error.errors))
 
 
 def _problem(
@@ -114,6 +120,7 @@ def _problem(
     title: str,
     detail: str,
     errors: Sequence[FieldProblem] = (),
+    found: int = 0,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     body: dict[str, Any] = {
@@ -121,11 +128,13 @@ def _problem(
         "title": title,
         "status": status,
         "detail": detail,
-        "instance": request.url.path,
+        "instance": cut(request.url.path),
         "request_id": getattr(request.state, "request_id", None),
     }
     if errors:
         body["errors"] = [{"pointer": error.pointer, "detail": error.detail} for error in errors]
+        if found > len(errors):
+            body["more_errors"] = found - len(errors)
     allowance = getattr(request.state, "allowance", None)
     seconds = 60 if allowance is None else allowance.seconds
     own = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": str(seconds)}, 503: {"Retry-After": "2"}}.get(status, {})
@@ -139,10 +148,12 @@ async def _service(request: Request, error: Exception) -> JSONResponse:
 
 async def _validation(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101
-    problems = [_field_problem(finding) for finding in error.errors()]
+    findings = error.errors()
+    problems = [_field_problem(finding) for finding in findings[:MOST_FINDINGS]]
     detail = "; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems[:3])
-    more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
-    return respond(request, InvalidError(detail + more, problems))
+    more = f"; and {len(findings) - 3} more" if len(findings) > 3 else ""
+    invalid = InvalidError
+    return _problem(request, invalid.status, invalid.kind, invalid.title, detail + more, problems, len(findings))
 
 
 def _is_arm(place: list[str]) -> bool:
@@ -168,6 +179,10 @@ def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
         return FieldProblem(pointer=_pointer(place), detail=f"{place[-1] if place else 'the body'} is missing")
     if place and (expected := _EXPECTED.get(finding["type"])):
         return FieldProblem(pointer=_pointer(place), detail=f"{place[-1]} is {finding['input']!r:.80}; expected {expected}")
+    if finding["type"] == "too_long" and place:
+        return FieldProblem(
+            pointer=_pointer(place), detail=f"{place[-1]} is too long; expected at most {finding['ctx']['max_length']} {place[-1]}"
+        )
     if finding["type"] == "literal_error":
         return FieldProblem(pointer=_pointer(place), detail=_not_one_of(place, finding))
     given = f", not {finding['input']!r:.80}" if not isinstance(finding.get("input"), dict | list) else ""
@@ -178,7 +193,8 @@ def _not_one_of(place: Sequence[str], finding: Mapping[str, Any]) -> str:
     """The error for a word that is not one of the allowed ones, with the nearest of them."""
     field = next((part for part in reversed(place) if not part.isdecimal()), "it")
     known = [each.strip("'") for each in finding["ctx"]["expected"].replace(" or ", ", ").split(", ")]
-    close = get_close_matches(str(finding["input"]), known, n=1)
+    # Comparing takes time with the product of the lengths, and a word that is longer than any known one is no slip of the pen.
+    close = get_close_matches(str(finding["input"])[:_LONGEST_WORD], known, n=1)
     return f"{field} is {finding['input']!r:.80}; expected one of {', '.join(known)}" + (f"; did you mean {close[0]}?" if close else "")
 
 
@@ -188,7 +204,7 @@ def _pointer(place: Sequence[str]) -> str:
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101
-    detail = f"{request.method} {request.url.path}: {error.detail}"
+    detail = f"{request.method} {cut(request.url.path)}: {error.detail}"
     headers = dict(error.headers or {})
     methods = _methods(request) if error.status_code == 405 else []
     if methods:

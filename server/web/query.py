@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 from fastapi import Header, Query, Response
 from pydantic import TypeAdapter
 
-MAX_STEP = 2**53
-FirstStep = Annotated[int, Query(alias="from", ge=0, le=MAX_STEP, description="first step")]
-LastStep = Annotated[int | None, Query(alias="to", ge=0, le=MAX_STEP, description="last step")]
+from server.web.limits import LARGEST
+
+FirstStep = Annotated[int, Query(alias="from", ge=0, le=LARGEST, description="first step")]
+LastStep = Annotated[int | None, Query(alias="to", ge=0, le=LARGEST, description="last step")]
 Spacing = Annotated[Literal["linear", "log"], Query(description="buckets of equal length in steps, or in the logarithm of the step")]
 IfNoneMatch = Annotated[str, Header(description="the ETag of an earlier response")]
 UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "The response named by If-None-Match is still current"}}

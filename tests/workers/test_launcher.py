@@ -2,6 +2,7 @@
 
 import json
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 from server.database import store
 from server.database.tables import Attempt, Run
 from server.jobs.cancel import cancel_job
+from server.settings import CHECKOUT
 from training.spec import Arm, Data, Model, Schedule
 from workers import lease, runtime, supervisor
 from workers.slots import Slot, environment, slots
@@ -67,6 +69,29 @@ def test_two_processes_train_one_run_and_the_first_tells_it(settings, database, 
     assert not _processes()
     (log,) = (settings.state_dir / "logs" / "runs").glob(f"{run.id}-*.log")
     assert log.read_text().splitlines()[-1] == "srun: step COMPLETED"
+
+
+def test_a_request_that_is_too_long_for_an_argument_reaches_all_processes(settings, database, submit, train, monkeypatch):
+    """As that of an analysis, which has all of its results in it; Linux accepts arguments of 128 KiB."""
+    started, seen = supervisor.training_process.started, []
+
+    def with_more(settings, request, *others):
+        seen.append(settings.state_dir)
+        return started(settings, request | {"results": "x" * 300_000}, *others)
+
+    monkeypatch.setattr(supervisor.training_process, "started", with_more)
+    submit(devices=2, schedule=Schedule(steps=12, warmup_steps=2), **SMALL)
+    run = _run(database, train())
+    assert (run.state, run.code, run.steps_done, run.manifest["processes"]) == ("finished", None, 12, "2")
+    assert seen == [settings.state_dir]
+    assert [file.suffix for file in (settings.state_dir / "logs" / "runs").iterdir()] == [".log"]  # the request is gone
+
+
+def test_a_request_that_a_machine_cannot_see_says_so(settings, tmp_path):
+    asked = [sys.executable, "-m", "workers.child", f"@{tmp_path}/none.request.json"]
+    done = subprocess.run(asked, capture_output=True, text=True, cwd=CHECKOUT, check=False)
+    assert done.returncode == 1
+    assert "none.request.json: No such file or directory; every machine of the launcher must see" in done.stderr
 
 
 def test_a_cancelled_run_takes_all_of_its_processes_with_it(database, submit, train):

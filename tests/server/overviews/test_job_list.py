@@ -138,3 +138,13 @@ def test_tags_and_branch_are_set_at_submission(api, request_body):
     assert (gate["tags"], gate["branch"]) == (["gate"], "main")
     assert api.post("/api/v1/jobs", json=request_body | {"tags": ["two words"]}).status_code == 422
     assert api.post("/api/v1/jobs", json=request_body | {"branch": "a\nb"}).status_code == 422
+
+
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/jobs", "/api/v1/trend?gate=x", "/trend?gate=x"])
+@pytest.mark.parametrize("day", ["0001-01-01", "9999-12-31"])
+@pytest.mark.parametrize("name", ["since", "until"])
+def test_the_calendar_has_a_first_and_a_last_day(api, jobs, path, name, day):
+    answer = api.get(f"{path}{'&' if '?' in path else '?'}{name}={day}")
+    assert answer.status_code in (200, 404)  # a trend of nothing is not found
+    if path == "/api/v1/jobs":
+        assert len(answer.json()["items"]) == (4 if (name, day) in (("until", "9999-12-31"), ("since", "0001-01-01")) else 0)

@@ -141,3 +141,58 @@ def test_unknown_run_and_column(api, recorded):
     answer = api.get(f"/api/v1/runs/{run}/metrics", params={"names": "speed"})
     assert answer.status_code == 422
     assert "lm_loss" in answer.json()["detail"]
+
+
+@pytest.fixture
+def wide(database, recorded):
+    """A finished run with 30 chunks of 4,000 steps, and 300 columns in the first."""
+    job = recorded({"nvfp4": 0.0}, done=0)
+    with database.write() as session:
+        run = session.scalars(select(Run).where(Run.job_id == job).order_by(Run.position)).first().id
+        for first in range(0, 120_000, 4000):
+            others = {} if first else {f"layer/{index:03}/amax": np.full(4000, float(index)) for index in range(300)}
+            store.append(session, run, "train", 1, np.arange(first, first + 4000), {"lm_loss": np.full(4000, 2.0), **others})
+    return run
+
+
+def test_a_repeated_column_is_sent_once(api, wide):
+    whole = api.get(f"/api/v1/runs/{wide}/metrics", params={"names": ",".join(["lm_loss"] * 2000), "points": 100_000})
+    assert whole.status_code == 200
+    assert [one["name"] for one in whole.json()["series"]] == ["lm_loss"]
+    names = ",".join(["lm_loss", "layer/001/amax", "lm_loss"])
+    assert [one["name"] for one in api.get(f"/api/v1/runs/{wide}/metrics?names={names}").json()["series"]] == ["lm_loss", "layer/001/amax"]
+
+
+def test_an_answer_has_at_most_two_million_values(api, wide):
+    names = ",".join(f"layer/{index:03}/amax" for index in range(300))
+    refused = api.get(f"/api/v1/runs/{wide}/metrics", params={"names": names, "points": 100_000})
+    assert refused.status_code == 422
+    assert all(part in refused.json()["detail"] for part in ("300 columns", "100,000 values", "2,000,000", "points"))
+    for more in ({"points": 2000}, {"points": 100_000, "to": 3999}):
+        answer = api.get(f"/api/v1/runs/{wide}/metrics", params={"names": names} | more)
+        assert answer.status_code == 200
+        assert [one["mean"][1] for one in answer.json()["series"]] == [float(index) for index in range(300)]
+
+
+def test_a_page_of_many_columns_has_fewer_steps_and_none_is_lost(api, wide):
+    steps, following = [], 0
+    while following is not None and following < 8000:
+        page = api.get(f"/api/v1/runs/{wide}/steps", params={"from": following, "to": 7999}).json()
+        assert len(page["steps"]) * len(page["columns"]) <= 2_000_000
+        steps += page["steps"]
+        following = page["next_from"]
+    assert steps == list(range(8000))
+    assert len(page["columns"]) == 301
+
+
+def test_a_page_of_values_that_are_not_finite_has_fewer_steps_and_none_is_lost(api, database, wide):
+    with database.write() as session:
+        lost = {f"n{index}": np.full(4000, np.nan) for index in range(60)}
+        store.append(session, wide, "validation", 1, np.arange(4000), {"loss": np.full(4000, 2.0), **lost})
+    steps, following = [], 0
+    while following is not None:
+        page = api.get(f"/api/v1/runs/{wide}/steps", params={"from": following, "kind": "validation"}).json()
+        assert len(page["nonfinite"]) <= 100_000
+        steps += page["steps"]
+        following = page["next_from"]
+    assert steps == list(range(4000))

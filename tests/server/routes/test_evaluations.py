@@ -136,4 +136,4 @@ def test_a_step_out_of_range_is_refused(api, step):
     request["baseline"][0]["steps"][-1] = step
     answer = api.post("/api/v1/evaluations", json=request)
     assert answer.status_code == 422
-    assert "out of range" in answer.json()["detail"]
+    assert answer.json()["errors"][0]["pointer"].startswith("/baseline/0")

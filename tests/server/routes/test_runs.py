@@ -318,3 +318,64 @@ def test_a_trainer_states_how_it_rounds_unless_its_recipe_says_otherwise(api, da
     assert refused.status_code == 422
     assert "rounds stochastically" in refused.json()["detail"]
     assert _attach(api, candidate, rounding="neerest").status_code == 422
+
+
+def test_a_run_has_at_most_a_thousand_columns_over_all_of_its_batches(api, run):
+    epoch = _attach(api, run).json()["epoch"]
+    names = [f"layer/{number:04}" for number in range(1100)]
+    refused = None
+    for step, first in enumerate(range(0, len(names), 60)):
+        answer = _append(api, run, epoch, [step], [1.0], **{name: [1.0] for name in names[first : first + 60]})
+        refused = refused or (answer if answer.status_code != 200 else None)
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/columns/layer/0960")
+    assert all(part in refused.json()["detail"] for part in (run, "1,000"))
+    # What it has may go on, and be read: 16 batches of 60, and the loss.
+    assert _append(api, run, epoch, [90], [1.0], **{name: [1.0] for name in names[:60]}).status_code == 200
+    series = api.get(f"/api/v1/runs/{run}/metrics", params={"names": ",".join(names[:900])}).json()["series"]
+    assert len(series) == 900
+
+
+def test_columns_of_several_hundred_names_are_an_honest_run(api, run):
+    epoch = _attach(api, run).json()["epoch"]
+    for first in range(0, 300, 60):
+        more = {f"layer/{number}": [1.0, 2.0] for number in range(first, first + 60)}
+        assert _append(api, run, epoch, [first, first + 1], [1.0, 1.0], **more).status_code == 200
+    assert len(api.get(f"/api/v1/runs/{run}/steps").json()["columns"]) == 301
+
+
+def test_the_manifest_of_a_run_that_is_attached_again_and_again_stays_small(api, run):
+    """A trainer that names its machine, and is preempted often."""
+    _append(api, run, _attach(api, run).json()["epoch"], [0], [1.0])
+    for number in range(30):
+        answer = _attach(api, run, manifest=MANIFEST | {"node": f"n{number}"})
+    assert answer.status_code == 200
+    assert answer.json()["manifest"]["node"].split(", later ") == ["n0", "n1", "n2", "n3", "…", "n26", "n27", "n28", "n29"]
+
+
+def test_a_manifest_that_grows_without_end_is_refused(api, run):
+    _append(api, run, _attach(api, run).json()["epoch"], [0], [1.0])
+    statuses = []
+    for number in range(6):
+        manifest = {f"fact{number}-{index}": "x" * 990 for index in range(90)}
+        answer = _attach(api, run, manifest=manifest)
+        statuses.append(answer.status_code)
+        assert len(answer.content) < 300_000
+    assert statuses == [200, 200, 409, 409, 409, 409]
+    assert "262,144" in answer.json()["detail"]
+
+
+def test_the_answer_to_a_batch_is_as_short_as_the_batch(api, run):
+    epoch = _attach(api, run, manifest={f"fact{index}": "x" * 1000 for index in range(100)}).json()["epoch"]
+    answer = _append(api, run, epoch, [0], [1.0])
+    assert len(answer.content) < 1000
+    assert answer.json()["new_steps"] == 1
+    assert len(api.get(f"/api/v1/runs/{run}").json()["manifest"]) == 101
+
+
+@pytest.mark.parametrize("columns", [{"loss": [None] * 5000}, {"loss": [1.0], **{f"n{index}": ["x"] * 5000 for index in range(60)}}])
+def test_a_batch_of_wrong_values_is_refused_with_a_few_findings(api, run, columns):
+    epoch = _attach(api, run).json()["epoch"]
+    answer = api.post(f"/api/v1/runs/{run}/steps", params={"epoch": epoch}, json={"steps": ["x"] * 5000, "columns": columns})
+    assert answer.status_code == 422
+    assert len(answer.json()["errors"]) <= 100
+    assert len(answer.content) < 20_000

@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 
 from server.app import create_app
 from server.database.sessions import Database
-from server.database.tables import BrowserSession, Token
+from server.database.tables import BrowserSession, Token, new_id
 from server.web import auth
 
 pytestmark = pytest.mark.both_databases
@@ -240,3 +240,14 @@ def test_a_full_disk_keeps_nobody_from_reading(closed, database, make_token, mon
     assert closed.get("/api/v1/jobs", headers=headers).status_code == 200
     with database.read() as session:
         assert session.scalars(select(Token.last_used_at)).one() is not None
+
+
+def test_who_has_no_token_cannot_wait_for_the_database_to_write(closed, database, make_token):
+    """On SQLite there is one writer at a time; strangers at the door must not queue for it."""
+    with database.write() as session:
+        auth.create_token(session, "another", ["view"], None)
+        session.flush()
+        assert closed.post("/login", data={"token": f"parity_{new_id('t')}_x"}).status_code == 401
+    _, headers = make_token("view")
+    token = headers["Authorization"].partition(" ")[2]
+    assert closed.post("/login", data={"token": token}, follow_redirects=False).status_code == 303

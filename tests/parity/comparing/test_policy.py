@@ -1,0 +1,57 @@
+"""Reading YAML that a stranger wrote, as CI does for a pull request."""
+
+import pytest
+
+from parity.comparing.policy import read_policy, read_yaml
+from parity.comparing.stated import InputError
+
+NESTED = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
+MERGED = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 10))
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text):
+        path = tmp_path / "parity.yaml"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize("text", [NESTED, MERGED, "a: &a [*a]\n", "a: &a {b: *a}\n"], ids=["lists", "merges", "itself", "its-own-value"])
+def test_aliases_that_stand_for_more_than_fits_are_refused(written, text):
+    with pytest.raises(InputError, match=r"parity\.yaml: its aliases .* 50,000 values"):
+        read_yaml(written(text + "criteria: {margin: 1%, may_differ: *a9}\n" if "a9" in text else text))
+
+
+def test_a_few_aliases_are_an_honest_file(written):
+    text = """
+x-late: &late {recipe: bf16, blocks: [last 2], from_step: 900}
+job:
+  baseline: {recipe: fp8_current, overrides: [*late]}
+  candidates:
+    - {recipe: nvfp4, overrides: [*late, {<<: *late, blocks: [0]}]}
+criteria: {margin: 1%}
+"""
+    late = {"recipe": "bf16", "blocks": ["last 2"], "from_step": 900}
+    content = read_yaml(written(text))
+    assert content["job"]["baseline"]["overrides"] == [late]
+    assert content["job"]["candidates"][0]["overrides"] == [late, late | {"blocks": [0]}]
+    assert read_policy(written(text)) == {"margin": "1%"}
+
+
+@pytest.mark.parametrize("text", ["a: 1" + ":1" * 1000, "a: " + "9" * 5000, "[" * 5000, "a: *b", "a: [", "a: \x00"])
+def test_what_takes_long_to_read_is_not_read(written, text):
+    with pytest.raises(InputError, match="not valid YAML"):
+        read_yaml(written(text))
+
+
+def test_a_file_that_is_no_job_file_is_not_read_to_its_end(written):
+    with pytest.raises(InputError, match="262,144 bytes"):
+        read_yaml(written("a: b\n" * 60_000))
+
+
+@pytest.mark.parametrize(("text", "content"), [("", None), ("# nothing\n", None), ("a: 1\n", {"a": 1}), ("\ufeffa: 1\r\n", {"a": 1})])
+def test_small_files_are_read_as_they_are(written, text, content):
+    assert read_yaml(written(text)) == content
