@@ -13,6 +13,7 @@ from server import logs
 from server.database.flushes import Flushes
 from server.database.sessions import Database
 from server.deliveries import Deliverer
+from server.jobs.listening import Listener
 from server.pages import dashboard
 from server.queue import Doorbell, broker
 from server.readiness import Readiness
@@ -68,9 +69,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     deliverer = Deliverer(context.settings, context.database)
     context.broadcast.start()
     searcher = Searcher(context.settings, context.database, lambda capability: context.doorbell.ring(capability, times=1))
+    listener = Listener(context.database, context.settings.external_stale_seconds)
     deliverer.start()
     searcher.start()
+    listener.start()
     yield
+    listener.close()
     searcher.close()
     deliverer.close()
     context.broadcast.close()

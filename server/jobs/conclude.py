@@ -61,7 +61,9 @@ def conclude(database: Database, job_id: str) -> None:
             _log.exception("job %s could not be judged", job_id)
             outcome = Outcome(verdicts=(), code="JUDGE_FAILED", message=f"judging failed, but the curves are kept: {error!r}")
     with database.write() as session:
-        write_outcome(session, job_id, outcome)
+        session.get_one(Job, job_id, with_for_update=True)
+        if ready_to_conclude(session, job_id):  # the trainer of a silent run may have come back meanwhile
+            write_outcome(session, job_id, outcome)
 
 
 def _look_at_the_end(database: Database, job_id: str) -> None:
