@@ -14,6 +14,7 @@ from server.database.flushes import Flushes
 from server.database.sessions import Database
 from server.deliveries import Deliverer
 from server.jobs.judge import Judge
+from server.jobs.listening import Listener
 from server.pages import dashboard
 from server.queue import Doorbell, broker
 from server.readiness import Readiness
@@ -70,10 +71,13 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     deliverer = Deliverer(context.settings, context.database)
     context.broadcast.start()
     searcher = Searcher(context.settings, context.database, lambda capability: context.doorbell.ring(capability, times=1))
+    listener = Listener(context.database, context.settings.external_stale_seconds)
     deliverer.start()
     searcher.start()
     context.judge.start()
+    listener.start()
     yield
+    listener.close()
     context.judge.close()
     searcher.close()
     deliverer.close()

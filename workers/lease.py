@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import ColumnElement, exists, func, select, update
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from parity.search.evaluations import evaluations_from
@@ -30,6 +31,7 @@ from workers.queue_order import next_run, token_allows
 
 BASELINE_DIFFERS = "BASELINE_DIFFERS"
 _FORGIVEN = 20
+_MOST_FAILED = 100  # runs that one claim fails, so that its transaction stays short
 
 
 class LeaseLostError(Exception):
@@ -80,21 +82,32 @@ class Claim:
 def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | None:
     """Take the next run that this worker can train: by priority, then age, then place in its job. None if no run fits.
 
-    The first claim of a job binds it to the worker's device class and thread count, because other machines compute other bits.
+    The first claim of a job binds it to the worker's device class and thread count, because other machines compute other bits. Runs that
+    nobody could train fail with the reason, and the next one is taken: none of them blocks the queue.
     """
-    run = next_run(session, worker)
-    if run is None:
-        return None
+    for _ in range(_MOST_FAILED):
+        run = next_run(session, worker)
+        if run is None:
+            return None
+        claimed = _claim(session, worker, run, lease_seconds)
+        if claimed is not None or run.state != "failed":
+            return claimed
+    return None
+
+
+def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float) -> Claim | None:
+    """Take a run; None if this worker cannot take it now, or if it failed instead."""
     # A second claim for the same job waits here for the first, so that both see the same binding.
     job = session.get_one(Job, run.job_id, with_for_update=True, populate_existing=True)
     if not _fits(job, worker) or not token_allows(session, job):
         return None
     try:
         spec, fork, analysis = run_spec(run), fork_of(run), _analysis(session, run)
-    except ValidationError as error:
-        # A row that this version cannot read must not block the queue.
-        message = f"this version cannot read the stored specification: {error.errors()[0]['msg']}"
-        lifecycle.fail(session, run, code="SPEC_UNREADABLE", message=message)
+    except DBAPIError:
+        raise  # of the database: it says nothing about the run
+    except Exception as error:  # noqa: BLE001 (whatever is wrong with one stored run must not block the queue)
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else repr(error)
+        lifecycle.fail(session, run, code="SPEC_UNREADABLE", message=f"this version cannot read the stored run: {reason}")
         return None
     # The queue knows an arm's own recipe; those of its overrides are checked here.
     refused = refused_recipe(worker, spec.engine, spec.recipes)

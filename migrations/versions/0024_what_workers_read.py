@@ -1,4 +1,5 @@
-"""What workers read at a path, whose groups of reruns a job has, who owns a baseline, and who is judging a job.
+"""What workers read at a path, whose groups of reruns a job has, who owns a baseline, who is judging a job, and until when the service
+has listened.
 
 Revision ID: 0024
 Revises: 0023
@@ -36,6 +37,7 @@ def upgrade() -> None:
         connection.execute(jobs.update().where(jobs.c.id == job_id).values(reruns_family=family))
     op.add_column("jobs", sa.Column("judging_by", sa.String(length=255), nullable=True))
     op.add_column("jobs", sa.Column("judging_until", sa.Float(precision=53), nullable=True))
+    op.execute("insert into duties (name, holder, expires_at) values ('listening', '', 0.0)")
     op.add_column("baselines", sa.Column("owner", sa.String(length=255), nullable=True))
     # Events name the token that promoted; the owner is whose token it was.
     op.execute(
@@ -45,6 +47,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.execute("delete from duties where name = 'listening'")
     with op.batch_alter_table("baselines") as baselines:
         baselines.drop_column("owner")
     op.drop_index("jobs_by_family", table_name="jobs")

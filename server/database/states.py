@@ -29,30 +29,32 @@ JOB_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
     "cancelled": frozenset(),
 }
 # run: `running -> queued` is for a dead worker's run, which another worker takes; `queued -> failed` for a run that cannot be read.
-# A run of engine external is never queued: it awaits its trainer, and waits again if the trainer stops early.
+# A run of engine external is never queued: it awaits its trainer, and waits again if the trainer stops early. `failed -> running` is for
+# such a run that failed only because its trainer was silent: it goes on if the trainer comes back before the job has ended.
 RUN_MOVES: dict[RunState, frozenset[RunState]] = {
     "awaiting_data": frozenset({"running", "failed", "cancelled"}),
     "queued": frozenset({"running", "failed", "cancelled"}),
     "running": frozenset({"finished", "failed", "cancelled", "queued", "awaiting_data"}),
     "finished": frozenset(),
-    "failed": frozenset(),
+    "failed": frozenset({"running"}),
     "cancelled": frozenset(),
 }
 # attempt: one claim of a run. `crashed` ended by itself, `lost` was silent until its lease ended (a later claim fences it), `released`
-# was returned by a stopped worker; after these three the run is queued again or failed.
+# was returned by a stopped worker; after these three the run is queued again or failed. `lost -> running` goes with `failed -> running`.
 ATTEMPT_MOVES: dict[AttemptState, frozenset[AttemptState]] = {
     "running": frozenset({"finished", "failed", "cancelled", "crashed", "lost", "released"}),
     "finished": frozenset(),
     "failed": frozenset(),
     "cancelled": frozenset(),
     "crashed": frozenset(),
-    "lost": frozenset(),
+    "lost": frozenset({"running"}),
     "released": frozenset(),
 }
 JOB_ENDED = frozenset(state for state, following in JOB_MOVES.items() if not following)
-RUN_ENDED = frozenset(state for state, following in RUN_MOVES.items() if not following)
+RUN_ENDED: frozenset[RunState] = frozenset({"finished", "failed", "cancelled"})
 JOB_OPEN, RUN_OPEN = frozenset(JOB_MOVES) - JOB_ENDED, frozenset(RUN_MOVES) - RUN_ENDED
 EARLY_STOP = "EARLY_STOP"  # the code of a run that the live rules ended
+SILENT = "SILENT"  # of a run that its own trainer sent no data for too long
 
 
 def move_job(session: Session, job_id: str, start: Iterable[JobStatus], end: JobStatus, **values: Any) -> bool:
@@ -81,6 +83,13 @@ def end_attempt(session: Session, run_id: str, epoch: int, end: AttemptState, co
     statement = update(_attempts).where(_attempts.c.run_id == run_id, _attempts.c.epoch == epoch, _attempts.c.state.in_(starts))
     noted = {} if message is None else {"message": message}  # keep a note from earlier in the attempt
     return _changed(session, statement.values(state=end, code=code, ended_at=time.time(), **noted))
+
+
+def resume_attempt(session: Session, run_id: str, epoch: int) -> bool:
+    """Let an attempt that was given up for lost go on; False if it ended otherwise. Call it in the transaction that moves the run."""
+    starts = _checked(ATTEMPT_MOVES, ("lost",), "running")
+    statement = update(_attempts).where(_attempts.c.run_id == run_id, _attempts.c.epoch == epoch, _attempts.c.state.in_(starts))
+    return _changed(session, statement.values(state="running", code=None, message=None, ended_at=None))
 
 
 def _checked(moves: Mapping[State, frozenset[State]], start: Iterable[State], end: State) -> list[State]:

@@ -567,13 +567,14 @@ class Worker(Base):
     heartbeat_at: Mapped[float]
 
 
-READINESS, HOUSEKEEPING = "readiness", "housekeeping"
+READINESS, HOUSEKEEPING, LISTENING = "readiness", "housekeeping", "listening"
 
 
 class Duty(Base):
     """What one process at a time does for all: who does it, until when (unix seconds).
 
-    The row `readiness` is nobody's: readiness checks write it to see whether the database can be written.
+    Two rows are nobody's. Readiness checks write `readiness` to see whether the database can be written, and `expires_at` of `listening` is
+    until when an API process has listened to trainers (`server.jobs.listening`).
     """
 
     __tablename__ = "duties"

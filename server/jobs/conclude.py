@@ -127,7 +127,7 @@ def _judge(database: Database, job_id: str) -> None:
             outcome = Outcome(verdicts=(), code="JUDGE_FAILED", message=f"judging failed, but the curves are kept: {error!r}")
     with database.write() as session:
         session.get(Job, job_id, with_for_update=True)
-        if ready_to_conclude(session, job_id):  # what was judged is still all there is
+        if ready_to_conclude(session, job_id):  # the trainer of a silent run may have come back meanwhile
             write_outcome(session, job_id, outcome)
 
 

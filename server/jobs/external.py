@@ -2,7 +2,7 @@
 
 A trainer attaches to its run and gets an epoch, the number of its attempt, which it sends with every request. Attaching again
 fences the earlier trainer. A run does not fail because its trainer stopped early: it awaits the next attach, until it has been
-silent for too long.
+silent for too long. Even then a trainer that comes back goes on, if the job has not ended meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from server.database.coverage import Coverage, coverage
 from server.database.flushes import Flush, Flushes
 from server.database.lookup import find_run
 from server.database.sessions import Database
-from server.database.states import RUN_ENDED
+from server.database.states import JOB_ENDED, RUN_ENDED, SILENT
 from server.database.tables import Attempt, Chunk, Run, RunState
 from server.errors import ConflictError, FieldProblem, InvalidError, StaleAttemptError
 from server.jobs import lifecycle
@@ -93,8 +93,10 @@ def attach(
         raise InvalidError(
             f"rounding is nearest, but recipe {run.arm.recipe} of arm {run.arm.name} rounds stochastically; expected stochastic"
         )
-    if run.state in RUN_ENDED:
-        raise StaleAttemptError(f"run {run_id} has ended ({run.state}) and accepts no further attempt; submit a new job")
+    if is_repeated:
+        lifecycle.go_on(session, run, settings.external_stale_seconds)
+    if run.state in RUN_ENDED and not lifecycle.may_go_on(session, run):
+        raise StaleAttemptError(f"run {run_id} has ended ({run.state}){_why(run)} and accepts no further attempt; submit a new job")
     if is_repeated and run.state == "running":
         return run
     if after is not None and after != run.epoch and not is_repeated:
@@ -153,7 +155,7 @@ def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: 
     Batches may arrive in any order and more than once. ConflictError if a step is already recorded with other numbers.
     """
     columns = _named(kind, batch.columns)
-    run = _held(session, run_id, epoch)
+    run = _held(session, settings, run_id, epoch)
     try:
         new = batches.merge(session, run_id, kind, epoch, batch.steps, columns)
     except DifferentError as error:
@@ -190,7 +192,7 @@ def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcom
     end: RunState = "awaiting_data" if outcome == "broke_off" else outcome
     if run.epoch == epoch and run.state == end and epoch:
         return run
-    _held(session, run_id, epoch)
+    _held(session, settings, run_id, epoch)
     if outcome == "finished" and not covered(session, run).recorded:
         raise InvalidError(f"run {run_id} has no recorded step, so it cannot be finished; finish it as failed, with a message")
     for kind in ("train", "validation"):
@@ -208,17 +210,19 @@ def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcom
     return run
 
 
-def _held(session: Session, run_id: str, epoch: int) -> Run:
-    """The run, locked, if this epoch is its running attempt; else ConflictError or StaleAttemptError."""
+def _held(session: Session, settings: Settings, run_id: str, epoch: int) -> Run:
+    """The run, locked, if this epoch is its running attempt, or its last one before it failed for its silence, which then goes on.
+
+    Else ConflictError or StaleAttemptError.
+    """
     run = find_run(session, run_id, lock=True)
     _check_external(run)
     if epoch > run.epoch:
         raise InvalidError(
             f"epoch is {epoch}, but run {run_id} has had {run.epoch} attempts; attach first, and use the epoch in the response"
         )
-    if run.state in RUN_ENDED:
-        why = f": {run.message}" if run.message else ""
-        raise StaleAttemptError(f"run {run_id} has ended ({run.state}){why}; no further steps are recorded")
+    if run.state in RUN_ENDED and not (epoch == run.epoch and lifecycle.go_on(session, run, settings.external_stale_seconds)):
+        raise StaleAttemptError(f"run {run_id} has ended ({run.state}){_why(run)}; no further steps are recorded")
     if epoch < run.epoch:
         raise StaleAttemptError(
             f"attempt {epoch} of run {run_id} has ended: attempt {run.epoch} has taken over; let only one process of a run log"
@@ -226,6 +230,12 @@ def _held(session: Session, run_id: str, epoch: int) -> Run:
     if run.state != "running":
         raise StaleAttemptError(f"attempt {epoch} of run {run_id} has ended; attach again to continue")
     return run
+
+
+def _why(run: Run) -> str:
+    """Why a run has ended, for an error; of a silent one also that its job is over."""
+    over = f"; job {run.job_id} is {run.job.status} already" if run.code == SILENT and run.job.status in JOB_ENDED else ""
+    return f": {run.message}{over}" if run.message else ""
 
 
 def _check_external(run: Run) -> None:

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from sqlalchemy.orm import Session
 
 from server.database import clock, events
-from server.database.states import JOB_ENDED, JOB_MOVES, RUN_MOVES, begin_attempt, end_attempt, move_job, move_run
-from server.database.tables import AttemptState, JobStatus, Run, RunState, Worker
+from server.database.states import JOB_ENDED, JOB_MOVES, RUN_MOVES, SILENT, begin_attempt, end_attempt, move_job, move_run, resume_attempt
+from server.database.tables import Attempt, AttemptState, Job, JobStatus, Run, RunState, Worker
 from server.jobs.webhooks import announce
 from server.logs import without_secrets
 
@@ -39,12 +39,34 @@ def claim(session: Session, run: Run, worker: Worker, lease_seconds: float) -> i
 def attach(session: Session, run: Run, manifest: Mapping[str, str], fingerprint: str, key: str | None, lease_seconds: float) -> int | None:
     """awaiting_data -> running: begin an attempt of the user's own trainer; returns the attempt's number.
 
-    `key` is the trainer's name for the attempt. The first run of a job starts the job.
+    `key` is the trainer's name for the attempt. The first run of a job starts the job. A run that failed for its silence may begin another
+    attempt, too, while its job is open.
     """
-    if run.state != "awaiting_data":
+    if run.state != "awaiting_data" and not may_go_on(session, run):
         return None
-    columns = {"manifest": dict(manifest), "fingerprint": fingerprint}
+    columns = {"manifest": dict(manifest), "fingerprint": fingerprint, "finished_at": None}
     return _begin(session, run, lease_seconds, worker_id=None, key=key, columns=columns, binding={})
+
+
+def go_on(session: Session, run: Run, lease_seconds: float) -> bool:
+    """failed -> running: the attempt of a run that failed for its silence goes on, while its job is open."""
+    attempt = session.get(Attempt, (run.id, run.epoch))
+    if attempt is None or attempt.state != "lost" or not may_go_on(session, run):
+        return False
+    lease = {"lease_expires_at": clock.now(session) + lease_seconds}
+    if not _move(session, run, "running", {**lease, "code": None, "message": None, "finished_at": None}):
+        return False
+    resume_attempt(session, run.id, run.epoch)
+    session.expire(attempt)
+    _emit_run(session, run, "running", None, None, attempt=run.epoch)
+    return True
+
+
+def may_go_on(session: Session, run: Run) -> bool:
+    """Whether a run has failed for its silence alone, and its job is open; the job stays locked, so that nobody ends it meanwhile."""
+    if run.state != "failed" or run.code != SILENT:
+        return False
+    return session.get_one(Job, run.job_id, with_for_update=True, populate_existing=True).status not in JOB_ENDED
 
 
 def finish(

@@ -1,6 +1,7 @@
 """Runs of a user's own trainer that stopped sending: marked as stale, and failed after `external_silence_seconds`.
 
-A stale run has not crashed: a trainer that cannot reach the server continues and sends everything later, so the limit is long.
+A stale run has not crashed: a trainer that cannot reach the server continues and sends everything later, so the limit is long. Silence
+counts only while the service listened (`server.jobs.listening`).
 """
 
 from __future__ import annotations
@@ -13,21 +14,30 @@ from sqlalchemy.orm import Session
 
 from server.database import clock
 from server.database.sessions import Database
+from server.database.states import SILENT
 from server.database.tables import Run
 from server.jobs import lifecycle
 from server.jobs.external import STALE
+from server.jobs.listening import listens
 from server.settings import Settings
 
 _log = logging.getLogger(__name__)
 
 
 def mark_or_fail_stale(settings: Settings, database: Database) -> list[str]:
-    """Mark attached runs without new data as stale and fail those that were silent for too long; returns the ids of the failed runs."""
+    """Mark attached runs without new data as stale and fail those that were silent for too long; returns the ids of the failed runs.
+
+    Does nothing while no API process listens.
+    """
     with database.read() as session:
+        if not listens(session):
+            return []
         stale = [run.id for run in session.scalars(_stale_runs(session))]
-    failed = []
+    failed: list[str] = []
     for run_id in stale:
         with database.write() as session:
+            if not listens(session):  # this machine was suspended in between
+                return failed
             run = session.scalars(_stale_runs(session).where(Run.id == run_id).with_for_update(skip_locked=True)).first()
             if run and _mark_or_fail(session, settings, run):
                 _log.warning("run %s has failed: it was silent for %g s", run_id, settings.external_silence_seconds)
@@ -51,7 +61,7 @@ def _mark_or_fail(session: Session, settings: Settings, run: Run) -> bool:
         return False
     before = f"; before: {run.code}: {run.message}" if run.code not in (None, STALE) else ""
     message = f"no data arrived for {_duration(settings.external_silence_seconds)} after the trainer attached{before}"
-    return lifecycle.fail(session, run, code="SILENT", message=message, attempt="lost")
+    return lifecycle.fail(session, run, code=SILENT, message=message, attempt="lost")
 
 
 def _duration(seconds: float) -> str:

@@ -7,9 +7,12 @@ A judged job that counts as a look at its question (`server.jobs.ledger`) keeps 
 sign-offs, without curves: if looks could be forgotten, a question could be judged again until it passes.
 
 Kept: open jobs, jobs of a search, which are its record, jobs with a run that belongs to a named baseline, whose curve a run of another
-job reuses or from which one is forked,
-and jobs with a delivery that is still to be sent. What belongs to a job is read from the foreign keys of the tables, so a new table needs
-no line here.
+job reuses or from which one is forked, jobs that an analysis explains or a search starts from, and jobs with a delivery that is still to be
+sent. An analysis starts from runs of the job that it explains, or from those whose curves that job reuses, so all of them stay.
+
+What belongs to a job is read from the foreign keys of the tables, so a new table needs no line here: a row whose `job_id` or `run_id` names
+it goes with it, and any other key to a job is a reference of something else, which keeps it. What still refers to a deleted row makes the
+database refuse the deletion.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from sqlalchemy.orm import Session, aliased
 
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
-from server.database.tables import Base, BaselineRun, Chunk, ChunkColumn, Job, Run, Search, SearchStep, WebhookDelivery
+from server.database.tables import Base, BaselineRun, Chunk, ChunkColumn, Job, Run, SearchStep, WebhookDelivery
 from server.retention import curves
 from server.retention.batch import Batch
 
@@ -72,9 +75,8 @@ def _unneeded(cutoff: float) -> Select[str]:
     uses = or_(user.reused_from == Run.id, user.forked_from == Run.id)
     reused = own.where(select(user.id).where(uses, user.job_id != Job.id).exists())
     to_send = select(WebhookDelivery.id).where(WebhookDelivery.job_id == Job.id, WebhookDelivery.state == "pending")
-    of_search = or_(
-        select(SearchStep.job_id).where(SearchStep.job_id == Job.id).exists(), select(Search.id).where(Search.base_id == Job.id).exists()
-    )
+    of_search = select(SearchStep.job_id).where(SearchStep.job_id == Job.id).exists()
+    needed = [select(column).where(column == Job.id).exists() for column in _references_of_others()]
     has_curves = own.where(or_(Run.reused_from.is_not(None), select(Chunk.run_id).where(Chunk.run_id == Run.id).exists()))
     return select(Job.id).where(
         or_(~_IS_A_LOOK, has_curves.exists()),
@@ -84,6 +86,7 @@ def _unneeded(cutoff: float) -> Select[str]:
         ~reused.exists(),
         ~to_send.exists(),
         ~of_search,
+        *(~each for each in needed),
     )
 
 
@@ -122,7 +125,7 @@ def _drop(job_id: str, cutoff: float, session: Session) -> int:
         elif table is Job.__table__:
             belonging = [table.c.id == job_id]
         else:
-            belonging = [*_references(table, "runs.id", runs), *_references(table, "jobs.id", [job_id])]
+            belonging = [*_owned_by(table, "run_id", runs), *_owned_by(table, "job_id", [job_id])]
         if belonging:
             rows += curves.count(session.execute(delete(table).where(or_(*belonging)).execution_options(synchronize_session=False)))
     return rows
@@ -135,8 +138,13 @@ def _mark(runs: Sequence[Run]) -> None:
             run.message = f"{run.message}; {_MARK}" if run.message else _MARK
 
 
-def _references(table: Table, key: str, values: list[str]) -> Iterator[ColumnElement[bool]]:
-    """For each foreign key of a table to `key` (table.column): that it has one of these values."""
-    for column in table.columns:
-        if any(foreign.target_fullname == key for foreign in column.foreign_keys):
-            yield column.in_(values)
+def _owned_by(table: Table, name: str, values: list[str]) -> Iterator[ColumnElement[bool]]:
+    """That the foreign key of this name, which says whose a row is, has one of these values; nothing if the table has no such key."""
+    if name in table.columns and table.columns[name].foreign_keys:
+        yield table.columns[name].in_(values)
+
+
+def _references_of_others() -> list[ColumnElement[str]]:
+    """Every foreign key to a job that does not say whose its row is."""
+    columns = (column for table in Base.metadata.sorted_tables for column in table.columns if column.name != "job_id")
+    return [column for column in columns if any(foreign.target_fullname == "jobs.id" for foreign in column.foreign_keys)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from typing import Annotated
 from urllib.parse import parse_qsl, urlencode
 
@@ -73,7 +74,7 @@ def clean_body(body: object) -> object:
 def _clean_keys(mapping: dict[str, object], pointer: str) -> None:
     keys = [cleaned(key, f"{pointer}/{_escaped(key)}") for key in mapping]
     if len(set(keys)) < len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice = Counter(keys).most_common(1)[0][0]
         detail = f"{twice!r:.80} is there twice, in two spellings of the same characters; leave one out"
         raise InvalidError(detail, [FieldProblem(pointer=f"{pointer}/{_escaped(twice)}", detail=detail)])
     if keys != [*mapping]:

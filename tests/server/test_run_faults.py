@@ -15,7 +15,12 @@ from parity.client import recorder, spool
 from parity.client.delivery import Delivery
 from parity.client.rest import Client, ClientError
 from server.database import store
+from server.database.tables import LISTENING, Duty
 from server.database.tables import Run as RunRow
+from server.jobs import lifecycle
+from server.jobs.conclude import conclude
+from server.jobs.listening import listens, renew
+from server.jobs.stale import mark_or_fail_stale
 from server.jobs.submit import submit_job
 from training.spec import Arm
 
@@ -127,6 +132,73 @@ def test_a_last_word_that_no_database_holds_arrives_all_the_same(served, databas
     logger.log(step=0, loss=1.0)
     logger.finish("broke_off", "FileNotFoundError: /data/\udcff\0")
     assert _state(database, run) == ("awaiting_data", 1, "FileNotFoundError: /data/??")
+
+
+@pytest.mark.both_databases
+def test_a_weekend_without_the_service_ends_no_run(server, settings, database, run, tmp_path):
+    """Two days pass while the service is stopped; whoever looks first after them fails nothing, and the trainer goes on."""
+    logger = parity.Run(run, server=server.address, folder=tmp_path, strict=True, **FAST)
+    logger.log(step=0, loss=1.0)
+    while not len(_read(database, run)[0]):
+        time.sleep(0.02)
+    server.stop()
+    logger.log(step=1, loss=1.0)
+    with database.write() as session:
+        session.get_one(Duty, LISTENING).expires_at -= 2 * 86_400
+        session.get_one(RunRow, run).lease_expires_at -= 2 * 86_400
+    assert mark_or_fail_stale(settings, database) == [], "the housekeeper looks before the service is back"
+    server.start()
+    while not _listens(database):
+        time.sleep(0.02)
+    assert mark_or_fail_stale(settings, database) == [], "the housekeeper looks before the trainer's next try"
+    for step in range(2, 100):
+        logger.log(step=step, loss=1.0)
+    logger.finish()
+    assert _read(database, run)[0].tolist() == list(range(100))
+    assert _state(database, run)[:2] == ("finished", 1)
+
+
+def _listens(database):
+    with database.read() as session:
+        return listens(session)
+
+
+@pytest.mark.both_databases
+def test_a_spool_of_a_run_that_was_given_up_is_taken_while_its_job_is_open(served, settings, database, run, tmp_path):
+    path = _left(tmp_path, run, served, {"step": 0, "loss": 1.0}, {"step": 1, "loss": 1.0})
+    with Client(served) as client:
+        Delivery(path, client).attach()
+    with database.write() as session:
+        renew(session, settings.external_stale_seconds)
+        session.get_one(RunRow, run).lease_expires_at -= settings.external_silence_seconds
+    assert mark_or_fail_stale(settings, database) == [run]
+    with Client(served) as client:
+        Delivery(path, client).send_rest()
+    assert _read(database, run)[0].tolist() == [0, 1]
+    assert (_state(database, run)[:2], path.exists()) == (("awaiting_data", 1), False)
+
+
+@pytest.mark.both_databases
+def test_a_spool_of_a_run_whose_job_is_over_is_kept_and_the_trainer_told(served, settings, database, run, tmp_path, caplog):
+    logger = parity.Run(run, server=served, folder=tmp_path, **FAST)
+    logger.log(step=0, loss=1.0)
+    while not len(_read(database, run)[0]):
+        time.sleep(0.02)
+    with database.write() as session:
+        renew(session, settings.external_stale_seconds)
+        row = session.get_one(RunRow, run)
+        row.lease_expires_at -= settings.external_silence_seconds
+        others = [other.id for other in row.job.runs if other.id != run]
+        for other in others:
+            lifecycle.cancel(session, session.get_one(RunRow, other))
+        job_id = row.job_id
+    assert mark_or_fail_stale(settings, database) == [run]
+    conclude(database, job_id)
+    logger.log(step=1, loss=2.0)
+    logger.finish()
+    assert f"job {job_id} is failed already" in caplog.text
+    (kept,) = (tmp_path / run).glob(f"*{spool.REFUSED}")
+    assert [row["step"] for row in spool.read_part(kept, 0, 10).rows] == [0, 1]
 
 
 def test_what_an_earlier_process_left_broken_holds_up_nobody(served, database, run, tmp_path, caplog):

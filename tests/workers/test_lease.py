@@ -6,13 +6,16 @@ import time
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 
 from parity import criteria_from_mapping
 from server.database import events
 from server.database.tables import Attempt, Job, Run, Token
+from server.jobs.analyses import Question, submit_analysis
 from server.jobs.cancel import cancel_job
 from server.jobs.submit import Order, submit_job
 from server.jobs.workers import can_take
+from tests.server.analyses import make_explained
 from training.overrides import Override
 from training.spec import Arm
 from workers import lease
@@ -138,6 +141,43 @@ def test_a_specification_that_can_not_be_read_fails_its_run_and_holds_up_nobody(
     assert [held.job_id for held in claims if held] == [new, new]
     with database.read() as session:
         assert {(run.state, run.code) for run in session.get_one(Job, old).runs} == {("failed", "SPEC_UNREADABLE")}
+
+
+def test_a_run_that_lacks_what_it_starts_from_fails_alone_and_at_once(database, owner_database, submit, make_worker):
+    job_id = make_explained(owner_database)
+    with owner_database.write() as session:
+        lost = submit_analysis(session, job_id, Question(anyway=True)).id
+        analysis = session.get_one(Job, lost).analysis
+        analysis.setup = {**analysis.setup, "parents": ["r000000000000-0000000000"]}
+        session.get_one(Job, lost).runs[0].priority = 100
+    held = _claim(database, make_worker())
+    assert held is None, "nothing else waits"
+    with database.read() as session:
+        (run,) = session.get_one(Job, lost).runs
+        assert (run.state, run.code) == ("failed", "SPEC_UNREADABLE")
+    other = submit()
+    assert _claim(database, make_worker("two")).job_id == other
+
+
+def test_one_claim_passes_over_every_run_that_cannot_be_read(database, owner_database, submit, make_worker):
+    broken, whole = [submit() for _ in range(3)], submit()
+    with owner_database.write() as session:
+        for job_id in broken:
+            session.get_one(Job, job_id).spec = {}
+    assert _claim(database, make_worker()).job_id == whole
+
+
+def test_a_database_that_fails_is_no_fault_of_the_run(database, submit, make_worker, monkeypatch):
+    job_id, worker = submit(), make_worker()
+
+    def away(_run):
+        raise OperationalError("select", {}, Exception("the connection was lost"))
+
+    monkeypatch.setattr(lease, "run_spec", away)
+    with pytest.raises(OperationalError):
+        _claim(database, worker)
+    with database.read() as session:
+        assert {run.state for run in session.get_one(Job, job_id).runs} == {"queued"}
 
 
 def test_a_run_whose_override_the_worker_cannot_train_fails_with_the_reason(database, submit, make_worker):

@@ -1,17 +1,22 @@
 """A whole job goes with everything that belongs to it, and nothing that another one needs."""
 
 import time
+from contextlib import suppress
 
 import pytest
+from sqlalchemy import delete as sql_delete
 from sqlalchemy import func, select, text
+from sqlalchemy.exc import IntegrityError
 
 from server.database import events, store
 from server.database.tables import (
+    Analysis,
     Arm,
     Attempt,
     Base,
     Baseline,
     BaselineRun,
+    Chunk,
     IdempotencyKey,
     Job,
     JobNote,
@@ -22,10 +27,12 @@ from server.database.tables import (
     WebhookDelivery,
 )
 from server.jobs import ledger
+from server.jobs.analyses import Question, submit_analysis
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import unsound
 from server.retention import curves, jobs
 from server.retention.work import delete, plan
+from tests.server.analyses import make_explained
 
 pytestmark = pytest.mark.both_databases
 
@@ -38,7 +45,7 @@ def keeper_database(owner_database):
 
 # Tables whose rows belong to no job, or (chunk_columns) go with a row that does.
 KEPT = {"baseline_events", "baseline_runs", "baselines", "browser_sessions", "duties", "imported_groups", "search_steps", "searches"}
-KEPT |= {"tokens", "webhooks", "workers"}
+KEPT |= {"data_reads", "tokens", "webhooks", "workers"}
 BELONGING = {"arms", "attempts", "chunk_columns", "chunks", "events", "idempotency_keys", "jobs", "runs", "verdicts", "webhook_deliveries"}
 BELONGING |= {"gap_charts", "analyses", "analysis_results", "job_notes", "job_tags", "sign_offs"}
 
@@ -127,6 +134,56 @@ def test_a_job_that_something_needs_stays(database, kept, judged, recorded, dele
         with database.write() as session:
             session.get_one(Job, other).runs[0].reused_from = runs[0]
     assert [of for what, of, _ in deleted(kept) if what == "job"] == []
+
+
+@pytest.fixture
+def analysis(database, age):
+    """An analysis of a job whose baseline has the curves of another one, both judged 40 days ago: the ids of job, other and analysis."""
+    other, job_id = make_explained(database), make_explained(database, name="planted2")
+    with database.write() as session:  # as a worker writes it
+        sources = {run.replicate: run for run in session.get_one(Job, other).arms[0].runs}
+        for run in session.get_one(Job, job_id).arms[0].runs:
+            session.execute(sql_delete(Chunk).where(Chunk.run_id == run.id))
+            run.reused_from, run.kept_checkpoints = sources[run.replicate].id, None
+    with database.write() as session:
+        made = submit_analysis(session, job_id, Question(anyway=True)).id
+        assert set(session.get_one(Job, made).analysis.setup["parents"]) <= {run.id for run in sources.values()}
+    for each in (other, job_id):
+        age(each)
+    return job_id, other, made
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_what_an_analysis_explains_and_starts_from_stays(database, kept, analysis, deleted, has_ended):
+    if has_ended:
+        with database.write() as session:
+            job = session.get_one(Job, analysis[2])
+            job.status, job.runs[0].state, job.finished_at = "concluded", "finished", time.time()
+    assert [of for what, of, _ in deleted(kept) if what == "job"] == []
+    with database.read() as session:
+        assert session.get(Analysis, analysis[2]) is not None
+
+
+def test_jobs_go_in_turn_once_their_analysis_is_old(database, kept, analysis, age, deleted):
+    job_id, other, made = analysis
+    with database.write() as session:
+        job = session.get_one(Job, made)
+        job.status, job.runs[0].state, job.finished_at = "concluded", "finished", time.time()
+    age(made)
+    gone = [[of for what, of, rows in deleted(kept) if what == "job" and rows] for _ in range(3)]
+    assert gone == [[made], [job_id], [other]]
+    assert _rows(database) == {}
+
+
+def test_a_row_of_another_job_is_never_deleted_with_a_job(database, kept, analysis, monkeypatch):
+    """Even if the job is taken for one that nothing needs: the database refuses."""
+    monkeypatch.setattr(jobs, "_references_of_others", list)
+    before = _rows(database)
+    for batch in plan(kept, database):
+        with suppress(IntegrityError):
+            delete(database, batch)
+    after = _rows(database)
+    assert {name: after[name] for name in ("jobs", "runs", "analyses")} == {name: before[name] for name in ("jobs", "runs", "analyses")}
 
 
 def test_a_job_and_the_one_that_reuses_it_go_together(database, kept, judged, deleted):
