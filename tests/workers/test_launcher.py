@@ -16,7 +16,7 @@ from server.database.tables import Attempt, Run
 from server.jobs.cancel import cancel_job
 from server.settings import CHECKOUT
 from training.spec import Arm, Data, Model, Schedule
-from workers import lease, runtime, supervisor
+from workers import lease, runtime, supervisor, training_process
 from workers.slots import Slot, environment, slots
 from workers.training_process import command
 
@@ -73,13 +73,13 @@ def test_two_processes_train_one_run_and_the_first_tells_it(settings, database, 
 
 def test_a_request_that_is_too_long_for_an_argument_reaches_all_processes(settings, database, submit, train, monkeypatch):
     """As that of an analysis, which has all of its results in it; Linux accepts arguments of 128 KiB."""
-    started, seen = supervisor.training_process.started, []
+    started, seen = training_process.started, []
 
     def with_more(settings, request, *others):
         seen.append(settings.state_dir)
         return started(settings, request | {"results": "x" * 300_000}, *others)
 
-    monkeypatch.setattr(supervisor.training_process, "started", with_more)
+    monkeypatch.setattr(training_process, "started", with_more)
     submit(devices=2, schedule=Schedule(steps=12, warmup_steps=2), **SMALL)
     run = _run(database, train())
     assert (run.state, run.code, run.steps_done, run.manifest["processes"]) == ("finished", None, 12, "2")
