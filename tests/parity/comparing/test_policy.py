@@ -1,6 +1,6 @@
 """Reading YAML that a stranger wrote, as CI does for a pull request."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -37,7 +37,7 @@ job:
 criteria: {margin: 1%}
 """
     late = {"recipe": "bf16", "blocks": ["last 2"], "from_step": 900}
-    content: Any = read_yaml(written(text))
+    content = cast("dict[str, Any]", read_yaml(written(text)))
     assert content["job"]["baseline"]["overrides"] == [late]
     assert content["job"]["candidates"][0]["overrides"] == [late, late | {"blocks": [0]}]
     assert read_policy(written(text)) == {"margin": "1%"}
