@@ -2,7 +2,8 @@
 
 A run's fingerprint is the SHA-256 of its specification (with seed and replicate) and of the manifest that its worker recorded: code,
 libraries, environment, device class, threads, the digest of the data. Runs with equal fingerprints produce the same curve, so one
-curve serves both. It is not copied: it stays under the run that was trained (`Run.reused_from`).
+curve serves both. It is not copied: it stays under the run that was trained (`Run.reused_from`). Data that are known by name
+only may have changed under it, so no curve on them is reused unasked; a job may still name a baseline that was trained on them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short
 from training.forks import Fork
 from training.overrides import phrase
+from training.rules import NAMED_DATA
 from training.spec import JobSpec, RunSpec
 
 _JOB_SPEC = TypeAdapter(JobSpec)
@@ -99,8 +101,15 @@ def equal_run(session: Session, fingerprint: str, question: str | None = None, k
         .order_by(Run.finished_at.desc().nulls_last(), Run.id.desc())
         .limit(_LOOKED_AT)
     )
-    kept = (run for run in session.scalars(there) if set(keep) <= set(run.kept_checkpoints or ()))
-    return next((run for run in kept if unsound(session, run) is None), None)
+    usable = (
+        run for run in session.scalars(there) if set(keep) <= set(run.kept_checkpoints or ()) and not knows_data_by_name(run.manifest)
+    )
+    return next((run for run in usable if unsound(session, run) is None), None)
+
+
+def knows_data_by_name(manifest: Mapping[str, Any] | None) -> bool:
+    """Whether the digest of the data was made from names alone, so that equal digests do not prove equal data."""
+    return str((manifest or {}).get("data_digest", "")).startswith(NAMED_DATA)
 
 
 def unsound(session: Session, run: Run) -> str | None:

@@ -25,6 +25,7 @@ from server.database.tables import Job, Worker
 from server.errors import LookError
 from server.jobs import askers, data_reads
 from server.jobs.baselines import BaselineChoice, NamedBaseline, controls_now, resolve
+from server.jobs.fingerprint import knows_data_by_name
 from server.jobs.floors import family_of, lent_floors
 from server.jobs.imported_floors import named_floors
 from server.jobs.submit import NO_LABELS, Labels, Order, config_hash, family_floors, submit_job_once, submit_registered
@@ -35,6 +36,7 @@ RENEWED_AFTER_DAYS = 0.5  # a gate that asks for a newer verdict than this asks 
 _DAY = 86_400.0
 _JOBS_LOOKED_AT = 20
 _UNCHANGED = "its specification and policy are the same, and no change of trainer, data or reruns is known"
+_BY_NAME = "its data are known by name only, so that other data under the same name would not be seen"
 _NO_JOB = "no earlier job has this specification, policy and revision, with the same controls of its baseline and groups of its family"
 
 
@@ -75,7 +77,7 @@ def look_up(session: Session, question: Question, lease_seconds: float) -> Answe
     for job, trained_otherwise, judged_otherwise in _same_question(session, question, named, lease_seconds):
         outdated = trained_otherwise or judged_otherwise
         if outdated is None and job.status == "concluded":
-            return Answer(job=job, found="concluded", reason=_UNCHANGED)
+            return Answer(job=job, found="concluded", reason=_unchanged(job))
         reason = reason or (
             f"job {job.id} is {job.status} and has no verdict yet" if outdated is None else f"job {job.id} cannot be reused: {outdated}"
         )
@@ -124,7 +126,7 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
     for job, trained_otherwise, judged_otherwise in _same_question(session, question, named, lease_seconds):
         why = trained_otherwise or judged_otherwise
         if why is None:
-            return Answer(job=job, found=_progress(job), reason=_UNCHANGED)
+            return Answer(job=job, found=_progress(job), reason=_unchanged(job))
         if why == judged_otherwise and not _passed(job) and (job.look or 0) >= criteria.looks:
             return Answer(job=job, found=_progress(job), reason=f"{why}; it did not pass, and judging it again is no registered look")
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {why}"
@@ -150,6 +152,11 @@ def _same_question(
         if trained_otherwise is None and arrived is None:
             arrived = _judged_with_other_reruns(session, job)
         yield job, trained_otherwise, arrived if job.status == "concluded" else None
+
+
+def _unchanged(job: Job) -> str:
+    """Why a job answers the gate, with what nobody can know."""
+    return f"{_UNCHANGED}; {_BY_NAME}" if any(map(knows_data_by_name, _manifests(job))) else _UNCHANGED
 
 
 def _progress(job: Job) -> Progress:

@@ -40,6 +40,7 @@ from training.environment.maxtext_errors import (
     steps_in_words,
 )
 from training.environment.maxtext_installed import Installed, installed
+from training.rules import NAMED_DATA
 from training.spec import RunSpec
 from training.statistics import StepStats
 
@@ -139,27 +140,32 @@ def train(
 def data_digest(spec: RunSpec) -> str:
     """Returns the sha256 of the data's options and local files: of their contents up to 1 GiB, of their names and sizes beyond that.
 
-    Raises DataMissingError for a local file or folder that does not exist.
+    It begins with `named:` if data are known by name only: large ones, or those on a hub or in a bucket. Two such digests may be equal
+    though the data have changed, so no curve is reused for them. Raises DataMissingError for a local file or folder that does not exist.
     """
     options = spec.maxtext
     digest = hashlib.sha256(repr((spec.data, options.tokenizer_path)).encode())
     names = {"data.path": spec.data.path or "", "maxtext.eval_path": options.eval_path}
     names |= {f"maxtext.{name}": getattr(options, name) for name in ("tokenizer_path", "hf_train_files")}
+    known_by_name = False
     for field, text in names.items():
+        is_data = bool(text) and field != "maxtext.tokenizer_path"
         if not text.startswith("/"):
             if spec.data.source == "grain" and field in ("data.path", "maxtext.eval_path") and text and "://" not in text:
                 raise DataMissingError(f"{field} is {text!r}, expected an absolute path, or a bucket's address such as gs://…")
+            known_by_name = known_by_name or is_data
             continue  # a name on a hub, a bucket, or a file of MaxText's own
         files = sorted(each for name in glob.glob(text) for each in _files(Path(name)))  # noqa: PTH207 (folders may be patterns)
         if not files:
             raise DataMissingError(f"{field} is {text!r}, expected a file, a folder or a pattern of files on this worker; there is none")
         small = sum(file.stat().st_size for file in files) <= _HASHED_BYTES
+        known_by_name = known_by_name or not small
         for file in files:
             digest.update(f"{file.name} {file.stat().st_size}\n".encode())
             if small:
                 with file.open("rb") as content:
                     digest.update(hashlib.file_digest(content, "sha256").digest())
-    return digest.hexdigest()
+    return (NAMED_DATA if known_by_name else "") + digest.hexdigest()
 
 
 def _take_part(spec: RunSpec, place: Place, maxtext: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str]) -> None:

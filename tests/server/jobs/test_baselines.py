@@ -13,7 +13,7 @@ from server.app import create_app
 from server.database import store
 from server.database.tables import Baseline, BaselineEvent, Chunk, Job, Run
 from server.jobs.conclude import conclude
-from server.jobs.fingerprint import equal_run
+from server.jobs.fingerprint import equal_run, named_baseline_mismatch
 from server.retention.work import delete, plan
 from server.web import auth
 
@@ -159,6 +159,33 @@ def test_the_newest_sound_run_of_a_baseline_arm_serves(database, recorded):
         session.get_one(Run, ids[old]).code = "METRICS_GAP"
         session.flush()
         assert equal_run(session, "f") is None
+
+
+def test_no_curve_on_data_that_are_known_by_name_alone_serves_unasked(database, recorded):
+    job_id = recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        run = session.get_one(Job, job_id).runs[0]
+        run.fingerprint = "f"
+        run.manifest = {**(run.manifest or {}), "data_digest": "0" * 64}
+        session.flush()
+        assert equal_run(session, "f") is run
+        run.manifest = {**run.manifest, "data_digest": f"named:{'0' * 64}"}
+        session.flush()
+        assert equal_run(session, "f") is None
+
+
+def test_a_job_may_name_a_baseline_on_such_data(api, promoted, database, register):
+    register()
+    first, request, _ = promoted()
+    with database.write() as session:
+        for run in session.get_one(Job, first).runs:
+            run.manifest = {**run.manifest, "data_digest": "named:d"}
+    request["job"]["name"] = "later"
+    job = _submitted(api, request)
+    assert {run["reused"]["job"] for run in job["arms"][0]["runs"]} == {first}
+    with database.read() as session:
+        mine = session.get_one(Job, job["id"])
+        assert named_baseline_mismatch(mine, mine.runs[0].manifest) is None
 
 
 @both

@@ -146,6 +146,17 @@ def test_data_that_changed_under_its_path_shows_in_what_a_worker_read_last(api, 
     assert _gate(api, request)["job"]["id"] == again["job"]["id"], "a worker has read d1 again"
 
 
+def test_a_verdict_on_data_that_are_known_by_name_says_so(api, database, trained, register):
+    register()
+    job_id, request = trained
+    assert "by name" not in _lookup(api, request)["reason"]
+    with database.write() as session:
+        for run in session.get_one(Job, job_id).runs:
+            run.manifest = {**run.manifest, "data_digest": "named:hub"}
+    answer = _lookup(api, request)
+    assert (answer["job"]["id"], "by name" in answer["reason"]) == (job_id, True)
+
+
 @both
 def test_a_path_that_postgresql_cannot_hold_spoils_no_other_gate(api, database, trained, register):
     register()

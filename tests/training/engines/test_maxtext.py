@@ -232,6 +232,14 @@ def test_other_data_has_another_digest(spec, tmp_path):
     assert maxtext.data_digest(spec) != before
 
 
+def test_a_digest_says_whether_it_was_made_from_names_alone(spec, monkeypatch):
+    assert re.fullmatch("[0-9a-f]{64}", maxtext.data_digest(spec))
+    bucket = replace(spec, data=replace(spec.data, path="gs://bucket/c4/*.array_record"))
+    assert re.fullmatch("named:[0-9a-f]{64}", maxtext.data_digest(bucket))
+    monkeypatch.setattr(maxtext, "_HASHED_BYTES", 0)
+    assert re.fullmatch("named:[0-9a-f]{64}", maxtext.data_digest(spec))
+
+
 @pytest.mark.parametrize(
     ("environment", "code", "message"),
     [
