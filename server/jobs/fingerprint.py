@@ -101,10 +101,8 @@ def equal_run(session: Session, fingerprint: str, question: str | None = None, k
         .order_by(Run.finished_at.desc().nulls_last(), Run.id.desc())
         .limit(_LOOKED_AT)
     )
-    usable = (
-        run for run in session.scalars(there) if set(keep) <= set(run.kept_checkpoints or ()) and not knows_data_by_name(run.manifest)
-    )
-    return next((run for run in usable if unsound(session, run) is None), None)
+    kept = (run for run in session.scalars(there) if set(keep) <= set(run.kept_checkpoints or ()))
+    return next((run for run in kept if not knows_data_by_name(run.manifest) and unsound(session, run) is None), None)
 
 
 def knows_data_by_name(manifest: Mapping[str, Any] | None) -> bool:
