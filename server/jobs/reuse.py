@@ -40,7 +40,7 @@ _BY_NAME = "its data are known by name only, so that other data under the same n
 _NO_JOB = "no earlier job has this specification, policy and revision, with the same controls of its baseline and groups of its family"
 
 
-Progress = Literal["concluded", "running", "failed", "cancelled"]
+Progress = Literal["running", "concluded", "failed", "cancelled"]  # `running` includes queued
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
