@@ -30,9 +30,7 @@ _DAY = 86_400.0
 _JOBS_LOOKED_AT = 20
 _UNCHANGED = "its specification and policy are the same, and no change of trainer or data is known"
 _NO_JOB = "no earlier job has this specification and policy"
-
-
-Progress = Literal["concluded", "running", "failed", "cancelled"]
+Progress = Literal["running", "concluded", "failed", "cancelled"]  # `running` includes queued
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
