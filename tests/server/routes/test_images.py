@@ -8,6 +8,8 @@ from itertools import islice
 import pytest
 
 from parity.cli import main as cli
+from parity.judging.evidence import bundle_bytes
+from parity.report.figures import draw_figure
 from server.database.tables import Job
 from server.documents import images
 from server.routes import jobs
@@ -105,8 +107,8 @@ def test_drawing_and_packing_hold_no_connection(api, job, monkeypatch):
 
         return wait
 
-    monkeypatch.setattr(images, "draw_figure", held(images.draw_figure))
-    monkeypatch.setattr(jobs, "bundle_bytes", held(jobs.bundle_bytes))
+    monkeypatch.setattr(images, "draw_figure", held(draw_figure))
+    monkeypatch.setattr(jobs, "bundle_bytes", held(bundle_bytes))
     with ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(api.get, f"/api/v1/jobs/{job}/{name}") for name in ("verdict.svg", "verdict.png", *["evidence.zip"] * 2)]
         try:
