@@ -38,8 +38,6 @@ _JOBS_LOOKED_AT = 20
 _UNCHANGED = "its specification and policy are the same, and no change of trainer, data or reruns is known"
 _BY_NAME = "its data are known by name only, so that other data under the same name would not be seen"
 _NO_JOB = "no earlier job has this specification, policy and revision, with the same controls of its baseline and groups of its family"
-
-
 Progress = Literal["running", "concluded", "failed", "cancelled"]  # `running` includes queued
 
 

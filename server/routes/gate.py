@@ -15,7 +15,7 @@ from server.documents.job import JobDocument, job_document
 from server.errors import InvalidError
 from server.jobs.askers import asked_for
 from server.jobs.limits import check_queue, check_size
-from server.jobs.reuse import Answer, Progress, Question, answer, look_up, note_lookup
+from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
 from server.routes.evaluations import criteria_of
 from server.routes.jobs import JobRequest, labels_of, order_of, ring
 from server.web.auth import Sender
@@ -52,7 +52,7 @@ class GateDocument:
     job, and why.
     """
 
-    found: Literal["new", "none"] | Progress
+    found: Literal["concluded", "running", "failed", "cancelled", "new", "none"]
     reason: str
     age_seconds: float | None
     expires_at: str | None
