@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 _TYPE = "urn:parity:problem:"
 _HELP = '</docs/troubleshooting/#refused-requests>; rel="help"'
 MEDIA_TYPE = "application/problem+json"
-_LONGEST_WORD = 100
+_LONGEST_WORD, _SHOWN = 100, 80
 _MEANINGS = {
     400: "The body cannot be parsed",
     401: "A valid token is required",
@@ -179,14 +180,14 @@ def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
     if finding["type"] in ("missing", "missing_argument"):
         return FieldProblem(pointer=_pointer(place), detail=f"{place[-1] if place else 'the body'} is missing")
     if place and (expected := _EXPECTED.get(finding["type"])):
-        return FieldProblem(pointer=_pointer(place), detail=f"{place[-1]} is {finding['input']!r:.80}; expected {expected}")
+        return FieldProblem(pointer=_pointer(place), detail=f"{place[-1]} is {_shown(finding['input'])}; expected {expected}")
     if finding["type"] == "too_long" and place:
         return FieldProblem(
             pointer=_pointer(place), detail=f"{place[-1]} is too long; expected at most {finding['ctx']['max_length']} {place[-1]}"
         )
     if finding["type"] == "literal_error":
         return FieldProblem(pointer=_pointer(place), detail=_not_one_of(place, finding))
-    given = f", not {finding['input']!r:.80}" if not isinstance(finding.get("input"), dict | list) else ""
+    given = f", not {_shown(finding['input'])}" if not isinstance(finding.get("input"), dict | list) else ""
     return FieldProblem(pointer=_pointer(place), detail=finding["msg"].removeprefix("Value error, ") + given)
 
 
@@ -195,8 +196,15 @@ def _not_one_of(place: Sequence[str], finding: Mapping[str, Any]) -> str:
     field = next((part for part in reversed(place) if not part.isdecimal()), "it")
     known = [each.strip("'") for each in finding["ctx"]["expected"].replace(" or ", ", ").split(", ")]
     # Comparing takes time with the product of the lengths, and a word that is longer than any known one is no slip of the pen.
-    close = get_close_matches(str(finding["input"])[:_LONGEST_WORD], known, n=1)
-    return f"{field} is {finding['input']!r:.80}; expected one of {', '.join(known)}" + (f"; did you mean {close[0]}?" if close else "")
+    word = finding["input"]
+    close = get_close_matches(word[:_LONGEST_WORD], known, n=1) if isinstance(word, str) else []
+    return f"{field} is {_shown(finding['input'])}; expected one of {', '.join(known)}" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def _shown(value: object) -> str:
+    """The beginning of a value; `repr` alone would write a list of millions of numbers to its end first."""
+    text = repr(value[:_LONGEST_WORD]) if isinstance(value, str) else reprlib.repr(value)
+    return text[:_SHOWN]
 
 
 def _pointer(place: Sequence[str]) -> str:

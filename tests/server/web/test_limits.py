@@ -9,7 +9,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from server.errors import InvalidError
-from server.web import limits
+from server.web import limits, problems
 from server.web.limits import LARGEST, MOST_FINDINGS, MOST_ITEMS, MOST_KEYS, check_body, cut
 from server.web.rules import operations
 from server.web.strict_body import BodyRoute
@@ -140,6 +140,14 @@ def test_a_word_of_any_length_is_refused_with_a_short_answer(api, request_body):
     assert (answer.status_code, len(answer.content) < 2000) == (422, True)
     request_body["job"]["engine"] = "emulatet"
     assert "did you mean emulated?" in api.post("/api/v1/jobs", json=request_body).json()["detail"]
+
+
+@pytest.mark.parametrize("kind", ["int_type", "literal_error", "string_type"])
+def test_a_value_of_any_size_is_shown_by_its_beginning(kind):
+    """Written out, this one has three thousand million characters."""
+    huge = [[1] * 1_000_000] * 1000
+    finding = {"type": kind, "loc": ("body", "steps"), "input": huge, "msg": "wrong", "ctx": {"expected": "'a' or 'b'"}}
+    assert len(problems._field_problem(finding).detail) < 200
 
 
 def test_a_long_address_is_cut_in_the_answer_and_in_the_log(api, caplog):
