@@ -28,7 +28,7 @@ _TAB = "\t"  # no group has one
 def asked_for(job: Job) -> set[str]:
     """The principals that submitted a job, or asked for it in a gate."""
     parts = (line.partition(_TAB) for line in _lines(job.gate_groups, job.submitted_by))
-    return {first or second for first, _, second in parts}
+    return {job.submitted_by or LOCAL_ID, *(first or second for first, _, second in parts)}
 
 
 def note(job: Job, principal: str, group: str, *, is_new: bool) -> None:

@@ -27,8 +27,8 @@ def named(database, recorded):
                 run.manifest = run.manifest | {"version.jax": "0.11" if job_id == newer else "0.10.2"}
         made = baselines.promote(session, "llama3-fp8", first, None, "the recipe of release 1", "local", 90)
         session.flush()
-        baselines.attach_controls(session, made, reruns, "an A/A pair of the same week", "local")
-        baselines.promote(session, "llama3-fp8", newer, None, "jax 0.11", "local", None)
+        baselines.attach_controls(session, made, reruns, "an A/A pair of the same week", "local", overrules=True)
+        baselines.promote(session, "llama3-fp8", newer, None, "jax 0.11", "local", None, overrules=True)
         row = session.get_one(Job, first)
         spec = _spec(row)
         named = baselines.resolve(session, BaselineChoice(name="llama3-fp8", version=1), spec, 5.0)
