@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, make
 from sqlalchemy.engine import ExceptionContext, ExecutionContext
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from server.database import patience
 
@@ -42,6 +43,8 @@ class Database:
         sqlite = make_url(url).get_backend_name() == "sqlite"
         self.engine = _sqlite(url, pool) if sqlite else _postgresql(url, pool, statement_seconds)
         self._writer = self.engine.execution_options(parity_write=True)
+        self._is_closed = False
+        event.listen(self.engine, "checkin", self._let_go)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -56,8 +59,13 @@ class Database:
             yield session
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; one that a thread still uses is closed when the thread gives it back."""
+        self._is_closed = True
         self.engine.dispose()
+
+    def _let_go(self, connection: Any, record: ConnectionPoolEntry) -> None:
+        if self._is_closed and connection is not None:
+            record.invalidate()
 
 
 def _postgresql(url: str, pool: dict[str, Any], statement_seconds: float) -> Engine:

@@ -1,11 +1,14 @@
 """Write transactions take their lock at the start, so a reader-turned-writer never fails as busy."""
 
+import sqlite3
 import threading
 
+import psycopg
 import pytest
 from sqlalchemy import text
 
 from server.database import events
+from server.database.sessions import Database
 from server.database.tables import Event
 
 pytestmark = pytest.mark.both_databases
@@ -68,3 +71,13 @@ def test_events_of_one_call_are_numbered_in_their_order(database, recorded):
         assert events.emit_all(session, job_id, [("metric", {"at": 1}), ("status", {"at": 2})]) == 3
     with database.read() as session:
         assert [(event.sequence, event.kind) for event in events.after(session, job_id, 1)] == [(2, "metric"), (3, "status")]
+
+
+def test_a_connection_that_is_in_use_while_the_database_is_closed_is_closed_after_use(settings, database):
+    own = Database(settings.database)
+    with own.read() as session:
+        used = session.connection().connection.dbapi_connection
+        own.close()
+        assert session.scalar(text("select 1")) == 1
+    with pytest.raises((psycopg.OperationalError, sqlite3.ProgrammingError), match="closed"):
+        used.cursor().execute("select 1")
