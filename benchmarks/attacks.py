@@ -3,12 +3,12 @@
     python benchmarks/attacks.py [--only columns] [--checkout ANOTHER]
 
 Starts a server that requires tokens, and asks /healthz 20 times without an attack and 20 times while each of these runs, all of them by
-processes of their own that begin again as soon as they are answered:
+processes of their own, which begin again as soon as they are answered but for the last:
 
 - paths: three clients without a token ask for a path of 60,000 characters that a pattern of the log's redaction read again and again.
 - columns: one client with a token of scope view asks for the same column of 50,000 steps 150 times.
 - findings: one such client sends a job of 700,000 wrong candidates, 11 MiB.
-- figures: eighteen such clients ask for the figures of a job of 200 runs.
+- figures: eighteen such clients ask once for the figures of a job of 200 runs, which nobody has drawn yet.
 
 Mark: a median of 100 ms. `--checkout` measures the server of another checkout, with this one's database. Exit code 1 where the mark is
 missed. Each attack takes seconds; those that succeed, minutes. The job of `figures` takes one to make.
@@ -57,12 +57,13 @@ _STEPS, _COLUMNS, _CANDIDATES, _FIGURES = 50_000, 150, 700_000, 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What an attacker sends again and again."""
+    """What an attacker sends, again and again or `once`."""
 
     path: str
     method: str = "GET"
     body: str | None = None
     token: str | None = None
+    once: bool = False
 
 
 def paths(_database: Database, _token: str) -> list[Request]:
@@ -90,13 +91,14 @@ def findings(_database: Database, token: str) -> list[Request]:
 
 
 def figures(database: Database, token: str) -> list[Request]:
-    """The same few figures by many clients; the service draws one at a time, and stores what it drew."""
+    """Figures that nobody has drawn yet, by many clients; the service draws one at a time, and stores what it drew."""
     job_id = large_job(database)
     conclude(database, job_id)
     with database.read() as session:
         names = [verdict.candidate for verdict in session.get_one(Job, job_id).verdicts]
     return [
-        Request(path=f"/api/v1/jobs/{job_id}/verdict.png?candidate={names[number % len(names)]}", token=token) for number in range(_FIGURES)
+        Request(path=f"/api/v1/jobs/{job_id}/verdict.png?candidate={names[number % len(names)]}", token=token, once=True)
+        for number in range(_FIGURES)
     ]
 
 
@@ -164,7 +166,7 @@ def peak_megabytes(process: int) -> float:
 
 
 def attack(port: int, request: Request) -> None:
-    """Send a request again and again, whatever the answer is, until this process is ended."""
+    """Send a request, and again if it is not sent once, whatever the answer is, until this process is ended."""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {request.token}"} if request.token else {})
     while True:
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -172,6 +174,8 @@ def attack(port: int, request: Request) -> None:
             client.request(request.method, request.path, request.body, headers)
             client.getresponse().read()
             client.close()
+        if request.once:
+            return
 
 
 def waits(port: int, requests: list[Request]) -> list[float]:
@@ -179,10 +183,13 @@ def waits(port: int, requests: list[Request]) -> list[float]:
     attackers = [multiprocessing.Process(target=attack, args=(port, request), daemon=True) for request in requests]
     for attacker in attackers:
         attacker.start()
-    if attackers:
+    if any(not request.once for request in requests):
         time.sleep(_WARM_SECONDS)
     try:
-        return [healthy(port) for _ in range(_ASKED)]
+        answers = [healthy(port) for _ in range(_ASKED)]
+        if requests and not any(attacker.is_alive() for attacker in attackers):
+            raise RuntimeError("the attack was over before /healthz was asked; expected one that takes longer")
+        return answers
     finally:
         for attacker in attackers:
             attacker.kill()
