@@ -110,15 +110,17 @@ def test_a_busy_database_is_503(settings, database, monkeypatch):
 @pytest.mark.both_databases
 def test_a_standby_is_503_and_not_ready(settings, database, database_kind, request_body):
     app = create_app(settings)
-    engine = app.state.context.database.engine
     with client_of(app) as client:
         if database_kind == "postgresql":
             name, server = make_url(settings.database).database, make_url(settings.database).set(drivername="postgresql")
             with psycopg.connect(server.render_as_string(hide_password=False), autocommit=True) as connection:
                 connection.execute(f"alter database {name} set default_transaction_read_only = on")
-            engine.dispose()
+                # As a failover does; the threads of the application have connections of their own.
+                connection.execute(
+                    "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()", [name]
+                )
         else:
-            with engine.connect() as connection:
+            with app.state.context.database.engine.connect() as connection:
                 connection.exec_driver_sql("pragma query_only = on")
         answer = client.post("/api/v1/jobs", json=request_body)
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:parity:problem:database-away")
