@@ -204,7 +204,7 @@ def gate(_settings: Settings, database: Database, jobs: int, server: psutil.Proc
             job.status, job.finished_at, job.device_class, job.threads = "concluded", time.time(), "cpu", 1
             for run in job.runs:
                 run.state, run.manifest = "finished", trainer | {"data_digest": "then"}
-        session.add(DataRead(place=place_of(spec), digest="now", run_id="r", read_at=time.time()))
+        session.add(DataRead(place=place_of(spec), digest="now", run_id="r"))
         row = worker("cpu")
         row.device, row.heartbeat_at = {**row.device, "trainer": trainer}, time.time()
         session.add(row)
@@ -213,9 +213,9 @@ def gate(_settings: Settings, database: Database, jobs: int, server: psutil.Proc
 
     def look_up() -> None:
         with database.read() as session:
-            found = reuse.look_up(session, question, 1e6)
-            if not isinstance(found, str) or "changed" not in found:
-                raise RuntimeError(f"the gate found {found}; expected that the data changed")
+            reason = reuse.look_up(session, question, 1e6)
+            if not isinstance(reason, str) or "changed" not in reason:
+                raise RuntimeError(f"the gate's look-up returned {reason}, expected that the data changed")
 
     look_up()
     return report("gate's look-up", processor_seconds(look_up, server), _PAGE_MARK)

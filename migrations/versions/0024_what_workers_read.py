@@ -23,7 +23,6 @@ def upgrade() -> None:
         sa.Column("place", sa.String(length=64), nullable=False),
         sa.Column("digest", sa.String(length=255), nullable=False),
         sa.Column("run_id", sa.String(length=255), nullable=False),
-        sa.Column("read_at", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("place"),
     )
     op.add_column("jobs", sa.Column("data_place", sa.String(length=64), nullable=True))

@@ -113,7 +113,7 @@ class Job(Base):
     reruns: Mapped[str | None] = mapped_column(Text)
     reruns_family: Mapped[str | None]
     event_sequence: Mapped[int] = mapped_column(default=0)
-    # Who asked for it in a gate, and which groups, such as pull requests, wait for it (`server.jobs.askers`).
+    # Who asked for it in a gate, and which groups, such as pull requests, wait for it (`server.jobs.requesters`).
     gate_groups: Mapped[list[str] | None]
     # The process that judges the job, until when (unix seconds); nobody else judges it meanwhile.
     judging_by: Mapped[str | None]
@@ -550,7 +550,6 @@ class DataRead(Base):
     place: Mapped[str] = mapped_column(String(64), primary_key=True)
     digest: Mapped[str]
     run_id: Mapped[str]
-    read_at: Mapped[float]
 
 
 class Worker(Base):

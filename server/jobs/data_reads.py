@@ -16,7 +16,6 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from server.database import clock
 from server.database.locks import hold_lock
 from server.database.tables import DataRead, Job, Run
 from server.jobs.workers import short
@@ -41,7 +40,7 @@ def record(session: Session, spec: RunSpec, run_id: str, manifest: Mapping[str, 
         return
     hold_lock(session, f"data {place}")  # two workers may be the first to read a place
     row = session.get(DataRead, place) or DataRead(place=place)
-    row.digest, row.run_id, row.read_at = digest, run_id, clock.now(session)
+    row.digest, row.run_id = digest, run_id
     session.add(row)
 
 

@@ -23,7 +23,7 @@ from server.database.locks import hold_lock
 from server.database.lookup import find_job
 from server.database.tables import Job, Worker
 from server.errors import LookError
-from server.jobs import askers, data_reads
+from server.jobs import data_reads, requesters
 from server.jobs.baselines import BaselineChoice, NamedBaseline, controls_now, resolve
 from server.jobs.fingerprint import knows_data_by_name
 from server.jobs.floors import family_of, lent_floors
@@ -86,16 +86,16 @@ def answer(session: Session, question: Question, principal: str, key: str | None
     """The job for a gate's request: an earlier one if possible, else a new one, queued. `key` makes a repeated fresh call safe."""
     hold_lock(session, "gates")  # two callers with the same request at the same time get one job, and groups change one at a time
     reply = _answer(session, question, principal, key, order, lease_seconds)
-    askers.note(reply.job, principal, question.group, is_new=reply.found == "new")
+    requesters.note(reply.job, principal, question.group, is_new=reply.found == "new")
     if question.group:
-        askers.cancel_superseded(session, reply.job, principal, question.group)
+        requesters.cancel_superseded(session, reply.job, principal, question.group)
     return reply
 
 
 def note_lookup(session: Session, job_id: str, principal: str) -> None:
     """Remember who was given the verdict of a job by a lookup."""
     hold_lock(session, "gates")
-    askers.note(find_job(session, job_id), principal, "", is_new=False)
+    requesters.note(find_job(session, job_id), principal, "", is_new=False)
 
 
 def _answer(session: Session, question: Question, principal: str, key: str | None, order: Order, lease_seconds: float) -> Answer:

@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from server.database.clock import time_text
 from server.documents.job import JobDocument, job_document
 from server.errors import InvalidError
-from server.jobs.askers import asked_for
 from server.jobs.limits import check_queue, check_size
+from server.jobs.requesters import requesters_of
 from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
 from server.routes.evaluations import criteria_of
 from server.routes.jobs import JobRequest, labels_of, order_of, ring
@@ -90,8 +90,9 @@ def gate(
             recorded = look_up(session, question, lease_seconds)
             if isinstance(recorded, str):
                 return GateDocument(found="none", reason=recorded, age_seconds=None, expires_at=None, job=None)
-            document, asked = _document(session, recorded, request, response, lease_seconds), asked_for(recorded.job)
-        if submitter.id not in asked:
+            document = _document(session, recorded, request, response, lease_seconds)
+            is_known = submitter.id in requesters_of(recorded.job)
+        if not is_known:
             with context.database.write() as session:
                 note_lookup(session, recorded.job.id, submitter.id)
         return document

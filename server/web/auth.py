@@ -25,7 +25,7 @@ from server.database.lookup import find_job, find_run
 from server.database.run_tokens import RunToken
 from server.database.tables import BrowserSession, Token
 from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyError, UnauthorizedError
-from server.jobs.askers import asked_for
+from server.jobs.requesters import requesters_of
 from server.searches.record import find_search
 from server.settings import Settings
 from server.web.context import Context, InContext
@@ -263,7 +263,7 @@ def _check_another(context: Context, sender: Principal, path: Mapping[str, Any])
     """ForbiddenError if the sender's principal submitted the job in the path, or asked for it in a gate."""
     with context.database.read() as session:
         job = find_job(session, path["job_id"])
-        if sender.id in asked_for(job):
+        if sender.id in requesters_of(job):
             did = "submitted that job" if job.submitted_by == sender.id else "asked for that job in a gate"
             raise ForbiddenError(f"token {sender.name!r} may not sign off job {job.id}, because its principal {did}; ask another person")
 

@@ -26,11 +26,11 @@ _Container = dict[str, object] | list[object]
 
 def cleaned(text: str, pointer: str) -> str:
     """A text in its one spelling; InvalidError with the pointer of the field if it cannot be stored."""
-    found = _REFUSED.search(text)
-    if found is not None:
-        character = "NUL" if found[0] == "\0" else f"half of a surrogate pair, U+{ord(found[0]):04X},"
+    match = _REFUSED.search(text)
+    if match is not None:
+        character = "NUL" if match[0] == "\0" else f"half of a surrogate pair, U+{ord(match[0]):04X},"
         name = pointer.rpartition("/")[2] or "the text"
-        detail = f"{name} has {character} as character {found.start() + 1}, which no text can hold; remove it"
+        detail = f"{name} has {character} as character {match.start() + 1}, which no text can hold; remove it"
         raise InvalidError(detail, [FieldProblem(pointer=pointer, detail=detail)])
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 

@@ -68,7 +68,7 @@ def record(database, recorded):
         session.add(Attempt(run_id=first.id, epoch=1, state="finished", worker_id="w1", started_at=now))
         session.add(IdempotencyKey(principal=token.id, key="k", body_digest="0" * 64, job_id=new, created_at=now))
         session.add(ImportedGroup(family="f", name="g", cells={"family": "f"}, imported_by=token.id, imported_at=now))
-        session.add(DataRead(place="0" * 64, digest="d", run_id=first.id, read_at=now))
+        session.add(DataRead(place="0" * 64, digest="d", run_id=first.id))
         session.add(JobTag(job_id=old, tag="nightly"))
         session.add(StoredGapChart(job_id=old, made_from="0" * 64, steps=600, content=b"1"))
         session.add(JobNote(id="n1", job_id=old, who=token.id, text="odd", created_at=now))

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -280,8 +281,19 @@ class Held:
             assert self.go.wait(60)
         return self._forecast(*arguments)
 
+    @contextmanager
+    def during(self, look, database, job_id):
+        """The block runs while another thread looks at the job and waits; gives the future of what that look returns."""
+        with ThreadPoolExecutor(1) as pool:
+            looking = pool.submit(look, database, job_id)
+            try:
+                assert self.entered.wait(60)
+                yield looking
+            finally:
+                self.go.set()
 
-def _told(database, job_id):
+
+def _emitted(database, job_id):
     with database.read() as session:
         return [(event.payload["arm"], event.payload["state"]) for event in events.after(session, job_id, 0) if "state" in event.payload]
 
@@ -291,55 +303,38 @@ def test_while_a_long_forecast_is_computed_others_write(database, live, monkeypa
     job_id, held = live(), Held(monkeypatch)
     _record(database, job_id, 0, 600, {"nvfp4": 0.3})
     look = forecast.catch_up if at_the_end else forecast.watch
-    with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(look, database, job_id)
-        assert held.entered.wait(60)
-        try:
-            with database.write() as session:
-                job = session.get_one(Job, job_id, with_for_update=True)
-                session.scalars(select(Run).where(Run.job_id == job_id).with_for_update()).all()
-                job.branch = "written meanwhile"
-        finally:
-            held.go.set()
-        assert looking.result(60) == (None if at_the_end else ["nvfp4"])
+    with held.during(look, database, job_id) as looking, database.write() as session:
+        job = session.get_one(Job, job_id, with_for_update=True)
+        session.scalars(select(Run).where(Run.job_id == job_id).with_for_update()).all()
+        job.branch = "written meanwhile"
+    assert looking.result(60) == (None if at_the_end else ["nvfp4"])
     with database.read() as session:
         job = session.get_one(Job, job_id)
         assert (job.branch, forecast.latest(job, "nvfp4").state) == ("written meanwhile", "harmful")
 
 
-def test_two_that_look_at_once_tell_it_once(database, live, monkeypatch):
+def test_two_looks_at_once_emit_each_change_once(database, live, monkeypatch):
     job_id, held = live(early_stop="stop"), Held(monkeypatch)
     _record(database, job_id, 0, 600, {"nvfp4": 0.3})
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(forecast.watch, database, job_id)
-        assert held.entered.wait(60)
-        try:
-            assert forecast.watch(database, job_id) == ["nvfp4"]
-            told = _told(database, job_id)
-        finally:
-            held.go.set()
-        assert first.result(60) == []
-    assert _told(database, job_id) == told
-    assert told.count(("nvfp4", "harmful")) == 1
+    with held.during(forecast.watch, database, job_id) as first:
+        assert forecast.watch(database, job_id) == ["nvfp4"]
+        emitted = _emitted(database, job_id)
+    assert first.result(60) == []
+    assert _emitted(database, job_id) == emitted
+    assert emitted.count(("nvfp4", "harmful")) == 1
     assert _states(database, job_id)["nvfp4"] == ("finished", "EARLY_STOP")
 
 
 def test_a_forecast_from_steps_that_a_newer_attempt_replaces_is_made_again(database, live, monkeypatch):
     job_id, held = live(early_stop="stop"), Held(monkeypatch)
     _record(database, job_id, 0, 600, {"nvfp4": 0.3})
-    with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(forecast.watch, database, job_id)
-        assert held.entered.wait(60)
-        try:
-            with database.write() as session:
-                run = next(run for run in session.get_one(Job, job_id).runs if run.arm.name == "nvfp4")
-                begin_attempt(session, run.id, 2, None)
-                run.epoch = 2
-                store.append(session, run.id, "train", 2, np.arange(50), {"lm_loss": np.full(50, 2.0)})
-        finally:
-            held.go.set()
-        assert looking.result(60) == []
-    assert ("nvfp4", "harmful") not in _told(database, job_id)
+    with held.during(forecast.watch, database, job_id) as looking, database.write() as session:
+        run = next(run for run in session.get_one(Job, job_id).runs if run.arm.name == "nvfp4")
+        begin_attempt(session, run.id, 2, None)
+        run.epoch = 2
+        store.append(session, run.id, "train", 2, np.arange(50), {"lm_loss": np.full(50, 2.0)})
+    assert looking.result(60) == []
+    assert ("nvfp4", "harmful") not in _emitted(database, job_id)
     assert _states(database, job_id)["nvfp4"] == ("running", None)
     with database.read() as session:
         assert session.get_one(Job, job_id).early_stop["pairs"][run.id]["next_step"] == 50
@@ -348,15 +343,10 @@ def test_a_forecast_from_steps_that_a_newer_attempt_replaces_is_made_again(datab
 def test_a_job_that_ends_while_it_is_looked_at_stays_as_it_is(database, live, monkeypatch):
     job_id, held = live(early_stop="stop"), Held(monkeypatch)
     _record(database, job_id, 0, 600, {"nvfp4": 0.3})
-    with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(forecast.watch, database, job_id)
-        assert held.entered.wait(60)
-        try:
-            with database.write() as session:
-                cancel_job(session, job_id)
-            told = _told(database, job_id)
-        finally:
-            held.go.set()
-        assert looking.result(60) == []
-    assert _told(database, job_id) == told
+    with held.during(forecast.watch, database, job_id) as looking:
+        with database.write() as session:
+            cancel_job(session, job_id)
+        emitted = _emitted(database, job_id)
+    assert looking.result(60) == []
+    assert _emitted(database, job_id) == emitted
     assert {state for state, _ in _states(database, job_id).values()} == {"cancelled"}

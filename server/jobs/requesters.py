@@ -25,7 +25,7 @@ from server.jobs.cancel import cancel_job
 _TAB = "\t"  # no group has one
 
 
-def asked_for(job: Job) -> set[str]:
+def requesters_of(job: Job) -> set[str]:
     """The principals that submitted a job, or asked for it in a gate."""
     parts = (line.partition(_TAB) for line in _lines(job.gate_groups, job.submitted_by))
     return {job.submitted_by or LOCAL_ID, *(first or second for first, _, second in parts)}
@@ -36,7 +36,7 @@ def note(job: Job, principal: str, group: str, *, is_new: bool) -> None:
     before = set() if is_new else _lines(job.gate_groups, job.submitted_by)
     if job.status in JOB_OPEN:
         job.gate_groups = sorted({*before, f"{principal}{_TAB}{group}"})
-    elif principal not in asked_for(job):
+    elif principal not in requesters_of(job):
         job.gate_groups = sorted({*before, f"{_TAB}{principal}"})
 
 
