@@ -17,7 +17,6 @@ import json
 import logging
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,11 +33,11 @@ from server.database.tables import Job, WebhookDelivery
 from server.documents.job import live_state
 from server.documents.verdicts import verdict_summary
 from server.jobs import webhooks
+from server.repeating import Repeating
 from server.settings import Settings
 
 _log = logging.getLogger(__name__)
 _TIMEOUT_SECONDS = 10.0
-_CLOSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,32 +50,21 @@ class Parcel:
     body: bytes = dataclasses.field(repr=False)
 
 
-class Deliverer:
-    """The thread of an API process that sends what is due, once every `reconcile_seconds`."""
+class Deliverer(Repeating):
+    """The thread of an API process that sends what is due, once every `reconcile_seconds`.
+
+    If a delivery takes long when the process ends, another process or the next one sends it again.
+    """
 
     def __init__(self, settings: Settings, database: Database) -> None:
+        super().__init__("webhooks", self._deliver, settings.reconcile_seconds, "webhooks could not be sent")
         self._settings = settings
         self._database = database
-        self._stopping = threading.Event()
         self._encrypted = False
-        self._thread = threading.Thread(target=self._keep_delivering, name="webhooks", daemon=True)
 
-    def start(self) -> None:
-        """Start to deliver; the first look is after one period."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop after the delivery that is being sent. If that takes long, another process or the next one sends it again."""
-        self._stopping.set()
-        self._thread.join(_CLOSE_SECONDS)
-
-    def _keep_delivering(self) -> None:
-        while not self._stopping.wait(self._settings.reconcile_seconds):
-            try:
-                self._encrypt()
-                deliver_due(self._settings, self._database, self._stopping.is_set)
-            except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
-                _log.exception("webhooks could not be sent; retrying")
+    def _deliver(self) -> None:
+        self._encrypt()
+        deliver_due(self._settings, self._database, lambda: self.is_stopping)
 
     def _encrypt(self) -> None:
         """Once: encrypt with the newest key what an earlier version or an earlier key has left."""

@@ -6,7 +6,6 @@ It runs here and not in the workers, which run strangers' job files and may queu
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 
 from sqlalchemy.orm import Session
@@ -14,39 +13,26 @@ from sqlalchemy.orm import Session
 from server.database.sessions import Database
 from server.errors import TooManyError
 from server.jobs.limits import check_queue
+from server.repeating import Repeating
 from server.searches.record import advance, waiting
 from server.settings import Settings
 
 _log = logging.getLogger(__name__)
-_CLOSE_SECONDS = 2.0
 Ring = Callable[[str], None]
 
 
-class Searcher:
-    """Looks once every second at searches that run, or every `reconcile_seconds` if that is less."""
+class Searcher(Repeating):
+    """The thread of an API process that looks once every second at searches that run, or every `reconcile_seconds` if that is less."""
 
     def __init__(self, settings: Settings, database: Database, ring: Ring) -> None:
+        seconds = min(1.0, settings.reconcile_seconds)
+        super().__init__("searches", self._look, seconds, "searches could not be looked at")
         self._settings = settings
         self._database = database
         self._ring = ring
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._keep_looking, name="searches", daemon=True)
 
-    def start(self) -> None:
-        """Start to look; the first look is after one period."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop after the search that is looked at."""
-        self._stopping.set()
-        self._thread.join(_CLOSE_SECONDS)
-
-    def _keep_looking(self) -> None:
-        while not self._stopping.wait(min(1.0, self._settings.reconcile_seconds)):
-            try:
-                advance_all(self._settings, self._database, self._ring)
-            except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
-                _log.exception("searches could not be looked at; retrying")
+    def _look(self) -> None:
+        advance_all(self._settings, self._database, self._ring)
 
 
 def advance_all(settings: Settings, database: Database, ring: Ring) -> None:

@@ -7,7 +7,6 @@ suspended, the database was away) moves the leases of external runs by the gap f
 from __future__ import annotations
 
 import logging
-import threading
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -15,12 +14,12 @@ from sqlalchemy.orm import Session
 from server.database import clock
 from server.database.sessions import Database
 from server.database.tables import LISTENING, Duty, Run
+from server.repeating import Repeating
 
 PERIOD_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 3 * PERIOD_SECONDS  # between two renewals, if somebody listened in between
 # A trainer that found nobody tries again after at most 60 s, give or take a half (`parity.client.recorder`).
 _NEXT_TRY_SECONDS = 90.0
-_CLOSE_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -45,31 +44,16 @@ def renew(session: Session, stale_seconds: float) -> float:
     return gap
 
 
-class Listener:
-    """The thread of an API process that renews the row."""
+class Listener(Repeating):
+    """The thread of an API process that renews the row, at once and then every few seconds."""
 
     def __init__(self, database: Database, stale_seconds: float) -> None:
+        super().__init__("listening", self._renew, PERIOD_SECONDS, "it could not be noted that this process listens", at_once=True)
         self._database = database
         self._stale_seconds = stale_seconds
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._keep_renewing, name="listening", daemon=True)
 
-    def start(self) -> None:
-        """Start to renew, at once."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop."""
-        self._stopping.set()
-        self._thread.join(_CLOSE_SECONDS)
-
-    def _keep_renewing(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                with self._database.write() as session:
-                    gap = renew(session, self._stale_seconds)
-                if gap:
-                    _log.warning("nobody listened to trainers for %.0f s; the silence of their runs in that time does not count", gap)
-            except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
-                _log.exception("it could not be noted that this process listens; retrying")
-            self._stopping.wait(PERIOD_SECONDS)
+    def _renew(self) -> None:
+        with self._database.write() as session:
+            gap = renew(session, self._stale_seconds)
+        if gap:
+            _log.warning("nobody listened to trainers for %.0f s; the silence of their runs in that time does not count", gap)

@@ -1,0 +1,42 @@
+"""A thread that repeats an action: it survives failures, begins at once where asked, and ends."""
+
+import threading
+
+import pytest
+
+from server.repeating import Repeating
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_failure_is_logged_and_the_next_call_comes(caplog, at_once):
+    calls, enough = [], threading.Event()
+
+    def act():
+        calls.append(repeating.is_stopping)
+        if len(calls) == 1:
+            raise ValueError("once")
+        enough.set()
+
+    repeating = Repeating("test", act, 0.01, "it could not be done", at_once=at_once)
+    repeating.start()
+    assert enough.wait(60)
+    repeating.close()
+    made = len(calls)
+    assert not any(calls)
+    assert repeating.is_stopping
+    assert [record.message for record in caplog.records] == ["it could not be done; retrying"]
+    assert not any(thread.name == "test" for thread in threading.enumerate())
+    assert len(calls) == made
+
+
+def test_without_at_once_the_first_call_comes_after_one_period():
+    calls = []
+    repeating = Repeating("test", lambda: calls.append(1), 3600.0, "it could not be done")
+    repeating.start()
+    repeating.close()
+    assert calls == []
+    begun = threading.Event()
+    repeating = Repeating("test", begun.set, 3600.0, "it could not be done", at_once=True)
+    repeating.start()
+    assert begun.wait(60)
+    repeating.close()
