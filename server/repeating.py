@@ -10,7 +10,7 @@ _CLOSE_SECONDS = 2.0
 
 
 class Repeating:
-    """Calls `act` every `seconds` in a daemon thread, with `at_once` also at its start. An exception is logged after the words `failure`."""
+    """Calls `act` every `seconds` in a daemon thread, with `at_once` also at its start. An exception is logged, after `failure`."""
 
     def __init__(self, name: str, act: Callable[[], object], seconds: float, failure: str, *, at_once: bool = False) -> None:
         self._act, self._seconds, self._failure, self._at_once = act, seconds, failure, at_once

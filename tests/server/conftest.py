@@ -6,7 +6,7 @@ import copy
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,14 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from server.app import context_of, create_app
+from server.database.sessions import Database
 from server.database.tables import Job, Worker, new_id
 from server.jobs.conclude import conclude
+from server.jobs.floors import family_of, keep_reruns, reruns_of
 from server.settings import Settings
+from server.web import auth
 from server.web.connection import Connection
+from server.web.rules import Scope
 
 TRAINER = {"code_sha256": "a" * 64, "trainer_version": "0.1.0", "version.jax": "0.10.2", "env.JAX_PLATFORMS": "cpu"}
 
@@ -128,6 +132,31 @@ def ended() -> Callable[..., dict[str, Any]]:
         return client.get(f"/api/v1/jobs/{job_id}", headers=headers).json()
 
     return follow
+
+
+def people_of(database: Database, scopes: Mapping[str, Sequence[Scope]]) -> dict[str, Any]:
+    """Headers with a token of these scopes, by name, and the principal of each under `NAME id`."""
+    with database.write() as session:
+        made = {name: auth.create_token(session, name, list(each), None) for name, each in scopes.items()}
+        headers = {name: {"Authorization": f"Bearer {text}"} for name, (_, text) in made.items()}
+        return headers | {f"{name} id": token.id for name, (token, _) in made.items()}
+
+
+@pytest.fixture
+def lending(database, recorded) -> Callable[..., str]:
+    """A function that records a concluded job whose reruns lend; the name of its family. Another `rerun` has the same batches."""
+
+    def lend(rerun: int, **more: Any) -> str:
+        job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, rerun=rerun, **more)
+        with database.write() as session:
+            job = session.get_one(Job, job_id)
+            for run in job.runs:
+                run.rounding = "stochastic" if run.arm.name == "nvfp4" else "nearest"
+            job.status = "concluded"
+            keep_reruns(job, reruns_of(session, job))
+            return family_of(job)
+
+    return lend
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from server.database.tables import Job
-from server.web import auth
+from tests.server.conftest import people_of
 
 pytestmark = pytest.mark.both_databases
 OPEN = {"mxfp8": 0.013}
@@ -18,11 +18,7 @@ def settings(settings):
 @pytest.fixture
 def people(database):
     """Headers of people who submit and approve, by name; and their principals."""
-    with database.write() as session:
-        made = {name: auth.create_token(session, name, ["submit", "approve"], None) for name in ("alice", "bob", "carol")}
-        return {name: {"Authorization": f"Bearer {text}"} for name, (_, text) in made.items()} | {
-            f"{name} id": token.id for name, (token, _) in made.items()
-        }
+    return people_of(database, {name: ("submit", "approve") for name in ("alice", "bob", "carol")})
 
 
 @pytest.fixture

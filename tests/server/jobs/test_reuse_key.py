@@ -12,7 +12,6 @@ from parity.judging.verdict import judge
 from server.database.tables import Job, Worker, new_id
 from server.jobs import ledger
 from server.jobs.conclude import case_of, conclude
-from server.jobs.floors import keep_reruns, reruns_of
 from tests.server.conftest import TRAINER
 
 both = pytest.mark.both_databases
@@ -224,22 +223,6 @@ def test_another_machine_with_the_same_trainer_beside_the_jobs_own_changes_nothi
     assert _found(api, request) is None, "it could train a new job, with another trainer"
 
 
-@pytest.fixture
-def lending(database, recorded):
-    """A function that puts five reruns an arm of the usual family on record."""
-
-    def lend(rerun):
-        job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, rerun=rerun, replicates=5)
-        with database.write() as session:
-            job = session.get_one(Job, job_id)
-            for run in job.runs:
-                run.rounding = "stochastic" if run.arm.name == "nvfp4" else "nearest"
-            job.status = "concluded"
-            keep_reruns(job, reruns_of(session, job))
-
-    return lend
-
-
 @both
 @pytest.mark.parametrize("gap", [0.0, 0.2])
 def test_reruns_that_arrive_later_make_a_pass_stale_and_leave_a_fail(api, database, judged, register, lending, gap):
@@ -251,10 +234,10 @@ def test_reruns_that_arrive_later_make_a_pass_stale_and_leave_a_fail(api, databa
         ledger.register(session, job)
         assert [verdict.outcome for verdict in job.verdicts] == ["fail" if gap else "pass"]
         assert job.floors is None
-    lending(11)
+    lending(11, replicates=5)
     assert _found(api, request) == job_id, "one group lends nothing"
     for rerun in range(12, 16):
-        lending(rerun)
+        lending(rerun, replicates=5)
     assert _found(api, request) is None
     answer = api.post("/api/v1/jobs:gate", json=request).json()
     if gap:

@@ -4,26 +4,16 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from parity.judging.floors.groups import COLUMNS, read_floors
-from server.database.tables import Job
-from server.jobs.floors import family_of, keep_reruns, reruns_of
 from server.jobs.imported_floors import import_floors
 
 LOOKS = ["light"]
 
 
 @pytest.fixture
-def family(database, recorded) -> str:
+def family(lending) -> str:
     """The family of two concluded jobs with reruns."""
-    for rerun in (1, 2):
-        job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, rerun=rerun, steps=300, replicates=3)
-        with database.write() as session:
-            job = session.get_one(Job, job_id)
-            for run in job.runs:
-                run.rounding = "stochastic" if run.arm.name == "nvfp4" else "nearest"
-            job.status = "concluded"
-            keep_reruns(job, reruns_of(session, job))
-            name = family_of(job)
-    return name
+    lending(1, steps=300, replicates=3)
+    return lending(2, steps=300, replicates=3)
 
 
 def test_from_the_list_of_families_to_the_groups_of_one(page: Page, family):

@@ -8,6 +8,7 @@ import pytest
 from server.database.tables import Job, SignOff, Verdict
 from server.remarks import sign_offs
 from server.web import auth
+from tests.server.conftest import people_of
 
 pytestmark = pytest.mark.both_databases
 OPEN, CLEAR = {"mxfp8": 0.013}, {"mxfp8": 0.3}
@@ -22,11 +23,8 @@ def settings(settings):
 @pytest.fixture
 def people(database):
     """Headers of people, by name; `owner` submits jobs, `approver` and `chief` (an admin) do not."""
-    with database.write() as session:
-        scopes = {"owner": ["submit", "approve"], "approver": ["approve"], "reader": ["view"], "other": ["submit"], "chief": ["admin"]}
-        made = {name: auth.create_token(session, name, each, None) for name, each in scopes.items()}
-        headers = {name: {"Authorization": f"Bearer {text}"} for name, (_, text) in made.items()}
-        return headers | {"owner id": made["owner"][0].id}
+    scopes = {"owner": ["submit", "approve"], "approver": ["approve"], "reader": ["view"], "other": ["submit"], "chief": ["admin"]}
+    return people_of(database, scopes)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from sqlalchemy import update
 
 from server.database.tables import Baseline
 from server.web import auth
+from tests.server.conftest import people_of
 
 pytestmark = pytest.mark.both_databases
 URL = "/api/v1/baselines"
@@ -19,11 +20,10 @@ def settings(settings):
 @pytest.fixture
 def people(database):
     """Tokens of people as headers, by name; `alice again` is alice's token after a rotation."""
+    people = people_of(database, {"alice": ["submit"], "bob": ["submit"], "carol": ["approve"], "root": ["admin"]})
     with database.write() as session:
-        scopes = {"alice": "submit", "bob": "submit", "carol": "approve", "root": "admin"}
-        made = {name: auth.create_token(session, name, [scope], None) for name, scope in scopes.items()}
-        made["alice again"] = auth.rotate_token(session, made["alice"][0].id, 1.0)
-        return {name: {"Authorization": f"Bearer {text}"} for name, (_, text) in made.items()}
+        _, rotated = auth.rotate_token(session, people["alice id"], 1.0)
+    return people | {"alice again": {"Authorization": f"Bearer {rotated}"}}
 
 
 @pytest.fixture
