@@ -18,7 +18,7 @@ def settings(settings):
 @pytest.fixture
 def people(database):
     """Headers of people who submit and approve, by name; and their principals."""
-    return people_of(database, {name: ("submit", "approve") for name in ("alice", "bob", "carol")})
+    return people_of(database, dict.fromkeys(("alice", "bob", "carol"), ("submit", "approve")))
 
 
 @pytest.fixture
