@@ -60,7 +60,7 @@ def test_from_the_list_to_a_version_to_what_differs(page: Page, named):
 
 def test_a_job_says_whose_curves_its_baseline_has(page: Page, named):
     page.goto(f"/jobs/{named}")
-    expect(page.get_by_text("baseline llama3-fp8 version 1 of this machine with 2 controls")).to_be_visible()
+    expect(page.get_by_text("baseline llama3-fp8 version 1 promoted by this machine with 2 controls")).to_be_visible()
     expect(page.get_by_role("region", name="Runs").get_by_text("reused: trained 9.5")).to_have_count(2)
 
 
