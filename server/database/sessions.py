@@ -10,6 +10,8 @@ and a PostgreSQL server that cannot be reached, or stops answering, is an Operat
 from __future__ import annotations
 
 import os
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -112,6 +114,19 @@ def keep_private(url: str) -> None:
                 path.chmod(0o600)
 
 
+def _use_wal(connection: Any) -> None:
+    """Set the file to WAL: SQLite refuses this at once, despite busy_timeout, while another connection writes to a new file or sets it."""
+    until = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+            time.sleep(0.01)
+
+
 def _sqlite(url: str, pool: dict[str, Any]) -> Engine:
     engine = create_engine(url, **pool)
 
@@ -123,8 +138,9 @@ def _sqlite(url: str, pool: dict[str, Any]) -> Engine:
     def _configure(connection: Any, _record: object) -> None:  # the driver's own connection, untyped
         # The driver must not open transactions by itself; `_begin` below does.
         connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_TIMEOUT_MS}"):
+        for pragma in (f"busy_timeout={_BUSY_TIMEOUT_MS}", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
+        _use_wal(connection)
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:

@@ -2,12 +2,15 @@
 
 import sqlite3
 import threading
+import time
+from contextlib import closing
+from types import SimpleNamespace
 
 import psycopg
 import pytest
 from sqlalchemy import text
 
-from server.database import events
+from server.database import events, sessions
 from server.database.sessions import Database
 from server.database.tables import Event
 
@@ -51,6 +54,23 @@ def test_readers_go_on_while_a_writer_holds_the_lock(database, recorded):
         events.emit(session, job_id, "metric", {})
         with database.read() as reader:
             assert reader.query(Event).where(Event.job_id == job_id).count() == 1
+
+
+def test_a_new_file_that_another_connection_is_writing_is_waited_for(tmp_path, monkeypatch):
+    path = tmp_path / "new.db"
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("begin immediate")
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        writer.execute("commit")
+
+    monkeypatch.setattr(sessions, "time", SimpleNamespace(sleep=wait, monotonic=time.monotonic))
+    with closing(Database(f"sqlite:///{path}")) as database, database.read() as session:
+        assert session.execute(text("pragma journal_mode")).scalar_one() == "wal"
+    assert len(waits) == 1
+    writer.close()
 
 
 def test_a_connection_that_the_server_has_closed_is_replaced_even_if_it_has_just_answered(database):
