@@ -1,6 +1,7 @@
 """How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns,
 F1 to F6 on run floors that are borrowed from public reruns, F7 to F9 on those of a model that is of no family on record,
-F10 on reruns that were stopped early, L1 to L7 on the live rules (which took the place of A10), and M1 to M3 on looks and candidates.
+F10 on reruns that were stopped early, P1 to P4 on few points and unfinished runs,
+L1 to L7 on the live rules (which took the place of A10), and M1 to M3 on looks and candidates.
 
 Run: python benchmarks/calibration.py [A1 F4 ...] [--quick]. Prints one line a check: what was measured, its mark, ok or MISS (exit code 1).
 The synthetic reruns have the spread of the noisiest known group: run sd 0.0040 nats at a loss of 3.34, pair sd 0.0038, 1,530 steps.
@@ -20,6 +21,7 @@ import early_stops
 import live
 import looks
 import numpy as np
+import points
 import unseen_families
 from marks import Line, share
 from scipy.signal import lfilter
@@ -33,7 +35,7 @@ from parity.readers import read_runs
 LEVEL, RUN_SD, PAIR_SD, BATCH_SD, STEPS = 3.34, 0.0040, 0.0038, 0.08, 1530
 DATA = Path(__file__).parents[1] / "tests" / "data"
 MARGINS = ("1.0%", "0.5%", "0.25%")
-POLICY = {margin: criteria_from_mapping({"margin": margin}) for margin in MARGINS}
+POLICY = {margin: criteria_from_mapping({"margin": margin, "schedule": "decayed"}) for margin in MARGINS}
 
 
 def ar1(rng: np.random.Generator, count: int, n: int, rho: float) -> np.ndarray:
@@ -187,12 +189,13 @@ def a5(quick: bool) -> Iterator[Line]:
 def a7(quick: bool) -> Iterator[Line]:
     """Pairs cut before their plan ends."""
     runs = public_reruns()[: 4 if quick else 7]
+    unstated = criteria_from_mapping({"margin": "1.0%"})
     for cut in (0.10, 0.25, 0.50, 0.75):
         end = int(1750 * cut)
         short = [curve_from_arrays(run.steps[:end], run.loss[:end], rounding="nearest") for run in runs]
         passes = 0
         for base, cand in itertools.permutations(short, 2):
-            passes += sum(judge([base], {"c": [cand]}, POLICY["1.0%"], planned_steps=plan)[0].verdict == "pass" for plan in (1750, None))
+            passes += sum(judge([base], {"c": [cand]}, unstated, planned_steps=plan)[0].verdict == "pass" for plan in (1750, None))
         yield Line(what=f"cut to {share(cut)} of the plan, passes", value=str(passes), mark="0", ok=passes == 0)
 
 
@@ -296,6 +299,7 @@ CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     **early_stops.CHECKS,
     **live.CHECKS,
     **looks.CHECKS,
+    **points.CHECKS,
 }
 
 

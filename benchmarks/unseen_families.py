@@ -13,7 +13,8 @@ from borrowed_floors import FACTORS, covered, pair
 from marks import Line, share
 from scipy.special import ndtr
 
-from parity.judging.floors.between import STOCHASTIC_FACTOR, evidence_families
+from parity.judging.criteria import STOCHASTIC_FACTOR
+from parity.judging.floors.between import evidence_families
 from parity.judging.floors.groups import ANY_DECODER, Floors
 from parity.judging.floors.lending import Lender, find_lender
 from parity.judging.floors.public import public_floors

@@ -276,6 +276,7 @@ def recorded(owner_database: Database) -> Recorded:
                     "loss": loss,
                     "grad_norm": np.full(len(at), 0.7),
                     "tokens": at * 64.0,
+                    "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / steps)),
                     "step_seconds": np.full(len(at), 0.04),
                 }
                 if len(at):

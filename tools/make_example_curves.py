@@ -28,11 +28,11 @@ def runs() -> dict[str, RunSpec]:
 
 
 def write(recipe: str, spec: RunSpec) -> None:
-    """Train one run and write its steps and losses, in nats per byte, with six decimals."""
+    """Train one run and write its steps, losses (nats per byte, six decimals) and learning rates."""
     with (FOLDER / f"{recipe.removesuffix('_current')}.csv").open("w", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["step", "loss"])
-        rows.writerows((step.step, f"{step.lm_loss:.6f}") for step in loop.train(spec))
+        rows.writerow(["step", "loss", "learning_rate"])
+        rows.writerows((step.step, f"{step.lm_loss:.6f}", f"{step.learning_rate:.6g}") for step in loop.train(spec))
 
 
 if __name__ == "__main__":

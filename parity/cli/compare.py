@@ -133,6 +133,18 @@ def compare(
     assume_complete: Annotated[
         bool, typer.Option(rich_help_panel=ARMS, help="Assume that the longest run ended as planned, instead of --planned-steps.")
     ] = False,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="decayed",
+            rich_help_panel=ARMS,
+            help="State that the learning rate of all runs had decayed at their end; a recorded rate may contradict it.",
+        ),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(metavar="loaded", rich_help_panel=ARMS, help="State that all runs began with trained weights, not from scratch."),
+    ] = None,
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -279,7 +291,16 @@ def compare(
     Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
     """
     check_plan(planned_steps, "--planned-steps", assume_complete, "--assume-complete")
-    policy = PolicyOptions(file=criteria, margin=margin, profile=profile, gates=gate or (), accuracy_margin=accuracy_margin, looks=looks)
+    policy = PolicyOptions(
+        file=criteria,
+        margin=margin,
+        profile=profile,
+        gates=gate or (),
+        accuracy_margin=accuracy_margin,
+        looks=looks,
+        schedule=schedule,
+        start=start,
+    )
     case_criteria = load_criteria(policy)
     recipes = stated_recipes(recipe)
     roundings = stated_roundings(rounding, recipes)

@@ -41,6 +41,8 @@ class PolicyOptions:
     gates: Sequence[str] = ()
     accuracy_margin: float | None = None
     looks: int | None = None
+    schedule: str | None = None
+    start: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ def load_criteria(options: PolicyOptions) -> Criteria:
         "profile": options.profile,
         "accuracy_margin_points": options.accuracy_margin,
         "looks": options.looks,
+        "schedule": options.schedule,
+        "start": options.start,
     }
     try:
         return policy(
@@ -107,13 +111,22 @@ def load_criteria(options: PolicyOptions) -> Criteria:
             gates=options.gates,
             accuracy_margin=options.accuracy_margin,
             looks=options.looks,
+            schedule=options.schedule,
+            start=options.start,
         )
     except CriteriaError as error:
         set_by = {key: _OPTIONS[key] for key, value in flags.items() if value is not None}
         raise UsageError(wrong_value(error, set_by)) from None
 
 
-_OPTIONS = {"margin": "--margin", "profile": "--profile", "accuracy_margin_points": "--accuracy-margin", "looks": "--looks"}
+_OPTIONS = {
+    "margin": "--margin",
+    "profile": "--profile",
+    "accuracy_margin_points": "--accuracy-margin",
+    "looks": "--looks",
+    "schedule": "--schedule",
+    "start": "--start",
+}
 
 
 def pairs(items: Sequence[str] | None, flag: str, shape: str = "NAME=VALUE") -> dict[str, str]:

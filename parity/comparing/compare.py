@@ -48,6 +48,8 @@ def compare(
     looks: int | None = None,
     look: int = 1,
     candidates: int = 1,
+    schedule: str | None = None,
+    start: str | None = None,
 ) -> Comparison:
     """Judge a candidate against its baseline, as `parity compare` does.
 
@@ -56,7 +58,9 @@ def compare(
     "1%" of the loss, or "0.01 nats". `criteria` is a policy, its keys, or a file with them; margin, profile and gates override it.
     `recipe`, `rounding`, `family`, `context` and `columns` hold for both arms, or are mappings by arm ("baseline", "candidate", or its
     name). `seeds` has the seed of each run of an arm. `controls` are reruns of the baseline, `noise_runs` reruns by arm that were
-    stopped early; both only measure run noise. Without `planned_steps` (or `assume_complete`) nothing passes. `looks` registers how often
+    stopped early; both only measure run noise. `schedule="decayed"` states that the learning rate of all runs had decayed at their end,
+    `start="loaded"` that they began with trained weights. Without `planned_steps` (or `assume_complete`) and recorded rates that decayed,
+    or that statement, a gap is known as of a point only, and nothing passes. `looks` registers how often
     the question may be judged with runs added in between, `look` is this one; `candidates` is how many are compared with this baseline,
     each by a call of its own: they share the error.
 
@@ -65,7 +69,7 @@ def compare(
     planned_steps = int(planned_steps) if isinstance(planned_steps, np.integer) else planned_steps  # such as the maximum of a column
     own_seeds = _whole_numbers(seeds)
     check_plan(planned_steps, "planned_steps", assume_complete, "assume_complete")
-    case_criteria = _criteria(criteria, margin, profile, gates, looks)
+    case_criteria = _criteria(criteria, margin, profile, gates, {"looks": looks, "schedule": schedule, "start": start})
     if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 1:
         raise InputError(f"candidates is {candidates!r}; expected a whole number, at least 1")
     multiplicity = stated_multiplicity(look, "look", case_criteria.looks, candidates)
@@ -133,7 +137,7 @@ def _criteria(
     margin: object,
     profile: str | None,
     gates: Sequence[str],
-    looks: int | None,
+    others: Mapping[str, Any],
 ) -> Criteria:
     base: Mapping[str, Any] = {}
     if criteria is None:
@@ -150,7 +154,7 @@ def _criteria(
         raise TypeError(f"gates is {gates!r}; expected a list of names")
     try:
         amount = None if margin is None else stated_margin(margin)
-        return policy(base, margin=amount, profile=profile, gates=gates, looks=looks)
+        return policy(base, margin=amount, profile=profile, gates=gates, **others)
     except CriteriaError as error:
         raise CriteriaError(error.path.removeprefix("criteria."), error.value, error.expected) from None
 

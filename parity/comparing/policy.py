@@ -21,6 +21,8 @@ def policy(
     gates: Sequence[str] = (),
     accuracy_margin: float | None = None,
     looks: int | None = None,
+    schedule: str | None = None,
+    start: str | None = None,
 ) -> Criteria:
     """The policy in `stated`, the keys of a `criteria:` part, with the other arguments over it.
 
@@ -31,8 +33,7 @@ def policy(
         mapping["gates"] = list(dict.fromkeys([LOSS, *gates]))
     if accuracy_margin is not None:
         mapping["accuracy_margin_points"] = accuracy_margin
-    if looks is not None:
-        mapping["looks"] = looks
+    mapping |= {key: value for key, value in (("looks", looks), ("schedule", schedule), ("start", start)) if value is not None}
     if margin is not None or profile is not None:
         mapping["margin"], mapping["profile"] = margin, profile
     if not mapping.get("margin") and not mapping.get("profile"):

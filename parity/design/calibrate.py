@@ -100,7 +100,8 @@ def _plan(runs: Sequence[Curve], planned_steps: int | None) -> int:
 
 
 def _one(base: Curve, cand: Curve, policy: Criteria, plan: int) -> Verdict:
-    return judge([base], {"rerun": [cand]}, policy, planned_steps=plan)[0]
+    """The verdict on one pair, as for runs that came to the end of their schedule."""
+    return judge([base], {"rerun": [cand]}, dataclasses.replace(policy, schedule="decayed"), planned_steps=plan)[0]
 
 
 def _states(verdicts: Sequence[Verdict]) -> dict[str, float]:

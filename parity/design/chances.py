@@ -301,7 +301,7 @@ def _statistics(design: Design, criteria: Criteria, floors: Floors, within: Stan
     """The statistics that the judge would have of the window: two flat arms without spikes, whose gap is 0."""
     level, n = _level(design), points(design, criteria)
     gap: Interval = interval(0.0, within, run_term(*floors))
-    baseline, candidate = (ArmStatistics(level=level, first_loss=level, decline=0.0, decline_limit=0.0, floor=floor) for floor in floors)
+    baseline, candidate = (ArmStatistics(level=level, first_loss=level, decline=0.0, floor=floor) for floor in floors)
     return WindowStatistics(
         n=n,
         baseline=baseline,

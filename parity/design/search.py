@@ -21,10 +21,9 @@ from dataclasses import dataclass
 
 from parity.design.chances import Chances, chances, points
 from parity.design.experiment import Design, run_steps
-from parity.judging.criteria import Criteria
+from parity.judging.criteria import POINTS_TO_FAIL, Criteria
 from parity.judging.early_stops.spread import MIN_STOP
 from parity.judging.floors.lending import Lenders
-from parity.judging.reasons import MIN_POINTS_TO_FAIL
 
 WANTED_POWER = 0.80
 MAX_RUNS = 16
@@ -51,8 +50,7 @@ class Question:
 
     def fails(self, design: Design, outlook: Chances, gap: float) -> float:
         """The chance of a fail at a true gap, 0 where the window has too few points for one."""
-        least = min(self.criteria.min_points, MIN_POINTS_TO_FAIL)
-        return 0.0 if points(design, self.criteria) < least else outlook.fails(gap, self.margin)
+        return 0.0 if points(design, self.criteria) < POINTS_TO_FAIL else outlook.fails(gap, self.margin)
 
     def power(self, design: Design, outlook: Chances) -> float:
         """The smaller of two chances: of a pass at a gap of 0, and of a fail at 2 margins."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision
 from parity.judging.document_types import STOPPED
+from parity.judging.evaluation_codes import AS_OF
 from parity.judging.interval import Interval, interval
 from parity.judging.measurements import Measurements
 from parity.judging.noise import StandardError
@@ -179,9 +180,8 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
         return (deciding.next_step,)
     if decision.state == FAIL:
         return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}), *_state_recipe(m))
-    useless = ("TOO_FEW_STEPS",) if "INCOMPLETE" in decision.codes else ()  # a run that goes on to its end has enough steps
     steps = {code: BY_CODE[code].next_step for code in decision.codes} | _after_a_stop(m, decision)
-    sentences = [step for code, step in steps.items() if code not in useless and step is not None]
+    sentences = [step for step in steps.values() if step is not None]
     about_noise = decision.state == PASS or decision.deciding.code == "RUN_NOISE_ASSUMED"
     if about_noise and m.statistics is not None and m.statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
         decimals = sentence_decimals(m.statistics.margin.nats)
@@ -194,12 +194,12 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
 
 
 def _after_a_stop(m: Measurements, decision: Decision) -> dict[str, str]:
-    """What to do about runs that are incomplete because the live rules stopped them, by code."""
+    """What to do about runs that are not finished because the live rules stopped them, by code."""
     why = next((note.removeprefix(STOPPED) for run in m.arms.runs for note in run.notes if note.startswith(STOPPED)), None)
-    if why is None or "INCOMPLETE" not in decision.codes:
+    if why is None or AS_OF.code not in decision.codes:
         return {}
     words = f"Training on is not needed: the policy stops runs early, and {why.rstrip('.')}."
-    return {"INCOMPLETE": f"{words} For a verdict at the planned end, submit the candidate with early_stop: advise."}
+    return {AS_OF.code: f"{words} For a verdict at the planned end, submit the candidate with early_stop: advise."}
 
 
 def _after_fail(m: Measurements, layer_policy: str | None) -> str:

@@ -15,9 +15,11 @@ from parity.judging.multiplicity import MAX_LOOKS
 
 Unit = Literal["relative", "nats"]
 
-RUN_FLOOR_DETERMINISTIC = 0.0008  # share of L: 75 % quantile is 0.044 %, 95 % quantile 0.066 % over 116 groups of reruns
-RUN_FLOOR_STOCHASTIC = 0.0030  # share of L: own small models measured 0.28, 0.53 and 0.99 %; a guess at scale
+FINISHED_FLOOR = 0.0009  # assumed tau0, share of L: covers the noisiest finished group of decoders (0.12 %) in 95 %
+UNFINISHED_FLOOR, FLOOR_PER_SLOPE = 0.0015, 0.012  # share of L, and of its fall per e-fold: 8B, AA38 cut at 30 to 60 %, 405B FP8
+STOCHASTIC_FACTOR = 1.5  # 1.15 (8B), 1.35, 1.79, 2.3 (small models); random-effects mean 1.48
 WINDOW_FRACTION = 0.20  # of the planned steps
+POINTS_TO_PASS, POINTS_TO_FAIL = 12, 8  # common points in the window: coverage of `noise.mean_se` and of `capped` in docs/method.md
 
 
 class CriteriaError(ValueError):
@@ -52,6 +54,7 @@ PROFILES: Mapping[str, Amount | None] = {
     NOISE_FLOOR: None,  # 3 sqrt(2) tau of the baseline, measured on at least NOISE_FLOOR_DF degrees of freedom
 }
 NOISE_FLOOR_DF = 3
+WIDE_MARGIN = 0.05  # share of the loss: more than a model of half the size loses
 
 LOSS = "loss"
 GATES = (LOSS, "grad_norm", "spikes", "validation_loss", "accuracy", "net_speedup")  # the loss always gates; the others advise unless named
@@ -103,14 +106,17 @@ class Criteria:
     trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how much worse a downstream accuracy may be, in
     percentage points. A validation gap that is surely above the margin blocks a pass, unless `validation` is `advise`. `looks` registers
     how often the question may be judged, with runs added in between (`multiplicity`); `question` gives it a new name where the same
-    comparison is made for another reason, such as a new driver. Amounts may be given as text with their unit: `Criteria(margin="1%")`.
+    comparison is made for another reason, such as a new driver. `schedule: decayed` states that the runs came to the end of their learning
+    rate schedule, `start: loaded` that they began with trained weights; `as_of: accept` lets a gap pass that is known only as of a point
+    before the training's end, `wide_margin: accept` a margin above 5 % of the loss. Amounts may be given as text with their unit:
+    `Criteria(margin="1%")`.
     """
 
     profile: str | None = None
     margin: Amount | None = None
     confidence: float = 0.95
     window_fraction: float = WINDOW_FRACTION
-    min_points: int = 200
+    min_points: int = POINTS_TO_PASS
     assumed_noise: Literal["accept", "reject"] = "accept"
     two_sided: bool = False
     pairing: Literal["paired", "unpaired"] = "paired"
@@ -125,6 +131,10 @@ class Criteria:
     validation: Literal["veto", "advise"] = "veto"
     looks: int = 1
     question: str = ""
+    schedule: Literal["unstated", "decayed"] = "unstated"
+    start: Literal["unstated", "loaded"] = "unstated"
+    as_of: Literal["refuse", "accept"] = "refuse"
+    wide_margin: Literal["refuse", "accept"] = "refuse"
 
     if TYPE_CHECKING:  # amounts as text, too; at run time the dataclass makes the same `__init__` of its fields
 
@@ -135,7 +145,7 @@ class Criteria:
             margin: Amount | str | None = None,
             confidence: float = 0.95,
             window_fraction: float = WINDOW_FRACTION,
-            min_points: int = 200,
+            min_points: int = POINTS_TO_PASS,
             assumed_noise: Literal["accept", "reject"] = "accept",
             two_sided: bool = False,
             pairing: Literal["paired", "unpaired"] = "paired",
@@ -150,6 +160,10 @@ class Criteria:
             validation: Literal["veto", "advise"] = "veto",
             looks: int = 1,
             question: str = "",
+            schedule: Literal["unstated", "decayed"] = "unstated",
+            start: Literal["unstated", "loaded"] = "unstated",
+            as_of: Literal["refuse", "accept"] = "refuse",
+            wide_margin: Literal["refuse", "accept"] = "refuse",
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -166,11 +180,15 @@ class Criteria:
         _one_of("criteria.pairing", self.pairing, ("paired", "unpaired"))
         _one_of("criteria.early_stop", self.early_stop, ("advise", "stop"))
         _one_of("criteria.validation", self.validation, ("veto", "advise"))
+        _one_of("criteria.schedule", self.schedule, ("unstated", "decayed"))
+        _one_of("criteria.start", self.start, ("unstated", "loaded"))
+        _one_of("criteria.as_of", self.as_of, ("refuse", "accept"))
+        _one_of("criteria.wide_margin", self.wide_margin, ("refuse", "accept"))
         if LOSS not in self.gates or not set(self.gates) <= set(GATES):
             raise CriteriaError("criteria.gates", list(self.gates), f"a list with {LOSS!r} in it, of {', '.join(GATES)}")
         _between("criteria.confidence", self.confidence, 0.5, 0.9999)
         _between("criteria.window_fraction", self.window_fraction, 0.01, 1.0)
-        _between("criteria.min_points", self.min_points, 20, 10**9)
+        _between("criteria.min_points", self.min_points, POINTS_TO_PASS, 10**9)
         _between("criteria.run_floor_df", self.run_floor_df, 1.0, 1e6)
         _between("criteria.looks", self.looks, 1, MAX_LOOKS)
         _between("criteria.accuracy_margin_points", self.accuracy_margin_points, 0.001, 100.0)
@@ -205,13 +223,25 @@ def criteria_from_mapping(mapping: Mapping[str, Any], path: str = "criteria") ->
 _KEYS = tuple(item.name for item in dataclasses.fields(Criteria))
 _AMOUNTS = ("margin", "baseline_run_floor", "candidate_run_floor")
 _NUMBERS = ("confidence", "window_fraction", "run_floor_df", "accuracy_margin_points")
-_WORDS = ("profile", "assumed_noise", "pairing", "run_floor_evidence", "early_stop", "validation", "question")
+_WORDS = (
+    "profile",
+    "assumed_noise",
+    "pairing",
+    "run_floor_evidence",
+    "early_stop",
+    "validation",
+    "question",
+    "schedule",
+    "start",
+    "as_of",
+    "wide_margin",
+)
 _WHOLE_NUMBERS = ("min_points", "looks")
 
 
 def _read(key: str, value: object, path: str) -> object:
     if key in _AMOUNTS:
-        return parse_margin(value, path)
+        return stated_margin(value, path)
     if key in _NUMBERS:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise CriteriaError(path, value, "a number")

@@ -49,6 +49,7 @@ def verdict_document(
             "baseline": _arm(m.arms.baseline, m.statistics.baseline if m.statistics else None),
             "candidate": _arm(m.arms.candidate, m.statistics.candidate if m.statistics else None),
             "window": _window(m),
+            "schedule": {"step": m.schedule.step, "finished": m.schedule.finished, "stated": m.schedule.stated, "slope": m.schedule.slope},
             "nonfinite": {"baseline": m.arms.baseline.nonfinite, "candidate": m.arms.candidate.nonfinite},
             "resolution": m.resolution,
             "mismatch": m.mismatch,
@@ -202,7 +203,7 @@ def _noise(statistics: WindowStatistics, r_pair: float | None) -> dict[str, Any]
 
 
 def _decline(arm: ArmStatistics) -> dict[str, Any]:
-    return {"decline": arm.decline, "limit": arm.decline_limit, "first_loss": arm.first_loss, "converged": arm.converged}
+    return {"decline": arm.decline, "first_loss": arm.first_loss}
 
 
 def _arm(arm: Arm, statistics: ArmStatistics | None) -> dict[str, Any]:

@@ -139,6 +139,16 @@ class SensitivityDocument(TypedDict):
     hi: float
 
 
+class ScheduleDocument(TypedDict):
+    """The point of training that a verdict speaks of: its last common step, whether the training was finished there (`stated`: as somebody
+    says, without recorded rates), and how steeply the baseline's loss falls, as a share of it per e-fold of the steps."""
+
+    step: int
+    finished: bool
+    stated: bool
+    slope: float
+
+
 class WindowDocument(TypedDict):
     """The window: first and last step, common points, and the rule that gave it."""
 
@@ -332,6 +342,7 @@ class VerdictDocument(TypedDict):
     baseline: ArmDocument
     candidate: ArmDocument
     window: WindowDocument
+    schedule: NotRequired[ScheduleDocument]
     nonfinite: dict[str, dict[str, Any]]
     resolution: dict[str, float]
     mismatch: dict[str, Any]

@@ -6,8 +6,10 @@ AS_OF = ReasonCode(
     code="AS_OF",
     check="plan and window",
     means="the gap is known as of a point before the training's end",
-    detail="runs that stop at a target, a stated plan that is not reached, or a loss that still falls",
-    next_step="Train both arms to the planned end and state it with --planned-steps; until then read the gap as of this point.",
+    detail="a plan that is not reached or not known, a learning rate that has not decayed, or nothing that says that it has; "
+    "blocks a pass unless the policy accepts it (as_of: accept)",
+    next_step="Train both arms to the end of their schedule, log the learning rate and state the plan (--planned-steps N), or state "
+    "--schedule decayed if the rate had decayed; until then read the gap as of this point.",
 )
 TOO_FEW_RUNS = ReasonCode(
     code="TOO_FEW_RUNS",

@@ -12,6 +12,7 @@ from typing import Literal
 
 from parity.judging.criteria import GATES, Criteria
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, Decision, Reason, State
+from parity.judging.evaluation_codes import AS_OF
 from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.margin import Margin
 from parity.judging.secondary.advisory import Advisory
@@ -48,11 +49,11 @@ def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tup
 
 
 def apply_gates(decision: Decision, made: tuple[Check, ...], criteria: Criteria) -> Decision:
-    """The decision after the gates: the first failing gate fails a pass, else the first open or unmade gate leaves it open.
+    """The decision after the gates: the first failing gate fails a pass (or one as of a point), else an open or unmade one leaves it open.
 
     A validation gap above the margin leaves it open too, gate or not, unless the policy only wants advice.
     """
-    if decision.state != PASS:
+    if decision.state != PASS and decision.deciding.code != AS_OF.code:  # what would pass as of a point has to hold there, too
         return decision
     gates = [check for check in made if check.role == "gate"]
     for place, state in enumerate((FAIL, INCONCLUSIVE)):

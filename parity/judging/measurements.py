@@ -8,22 +8,23 @@ import numpy as np
 from parity.judging.arms import Arm, Arms, Controls, make_arms, usable_controls
 from parity.judging.borrowing import Lending
 from parity.judging.criteria import Amount, Criteria
-from parity.judging.curve import FORKED_FROM, Curve, Rounding
+from parity.judging.curve import FORKED_FROM, Curve, Rounding, usable
 from parity.judging.early_stops.usable import NO_RUNS, EarlyStops, usable_early_stops
 from parity.judging.floors.lending import Lender, Lenders
 from parity.judging.inputs.alignment import Aligned, align
 from parity.judging.inputs.context import differing_context, same_data_recorded
 from parity.judging.inputs.independence import resemblance, shared_start
 from parity.judging.inputs.mismatch import Mismatch, find_mismatch
-from parity.judging.inputs.pairing import worst_correlation
+from parity.judging.inputs.pairing import SAME_ORDER, is_proven_somewhere, worst_correlation
 from parity.judging.inputs.resolution import Resolution, resolution
 from parity.judging.inputs.screening import pairs_to_test
 from parity.judging.multiplicity import ONE_LOOK, Multiplicity
-from parity.judging.schedule.learning_rate import not_at_end, recorded_rates
+from parity.judging.schedule.state import ScheduleState, log_slope, schedule_state
 from parity.judging.single_runs import RunGap, worst_run
 from parity.judging.window import Window, decay_phase, planned_share
 from parity.judging.window_statistics import PairInWindow, WindowStatistics, measure_window
 
+SLOPE_SAMPLE = 8_192  # points, evenly spread, show how steeply a loss falls
 RunPairs = Sequence[tuple[Curve, Curve]]  # of baseline and candidate
 
 
@@ -42,9 +43,11 @@ class Measurements:
     early: tuple[EarlyStops, EarlyStops]
     window: Window
     planned_share: float
+    schedule: ScheduleState
     common_logged_steps: int
     aligned: Aligned
     r_pair: float | None
+    batches_proven: bool
     same_data_recorded: bool
     differing_context: tuple[str, ...]
     resolution: Resolution
@@ -79,12 +82,13 @@ def measure(
     early = usable_early_stops(arms, usable, noise_runs, criteria, window)
     resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
     r_pair = worst_correlation(aligned, arms.baseline.runs, arms.candidate.runs)
+    schedule = _schedule(arms, window, criteria)
     lending = (
-        _lender(arms, arms.baseline, criteria.baseline_run_floor, lenders, window),
-        _lender(arms, arms.candidate, criteria.candidate_run_floor, lenders, window),
+        _lender(arms.baseline, criteria.baseline_run_floor, lenders, schedule),
+        _lender(arms.candidate, criteria.candidate_run_floor, lenders, schedule),
     )
     pairs = pairs_to_test(arms.baseline.runs, arms.candidate.runs)
-    statistics = _statistics(aligned, arms, lending, usable, early, criteria, multiplicity, window, resolved.quantum)
+    statistics = _statistics(aligned, arms, lending, usable, early, criteria, multiplicity, window, schedule, resolved.quantum)
     return Measurements(
         criteria=criteria,
         multiplicity=multiplicity,
@@ -94,9 +98,11 @@ def measure(
         early=early,
         window=window,
         planned_share=planned_share(arms.runs, window),
+        schedule=schedule,
         common_logged_steps=len(aligned.steps) or _common_logged(arms.runs),
         aligned=aligned,
         r_pair=r_pair,
+        batches_proven=r_pair is None or r_pair >= SAME_ORDER or is_proven_somewhere(aligned),
         same_data_recorded=same_data_recorded(arms.runs),
         differing_context=differing_context((*baseline, *candidate, *controls), criteria.may_differ),
         resolution=resolved,
@@ -117,6 +123,7 @@ def _statistics(
     criteria: Criteria,
     multiplicity: Multiplicity,
     window: Window,
+    schedule: ScheduleState,
     quantum: float,
 ) -> WindowStatistics | None:
     part = window.part(aligned.steps)
@@ -133,6 +140,7 @@ def _statistics(
         lending=lending,
         early=(early[0].spread, early[1].spread),
         multiplicity=multiplicity,
+        slope=schedule.assumed_slope,
     )
     return measure_window(pair, window)
 
@@ -145,23 +153,27 @@ def lender_for(arm: str, rounding: Rounding, declared: Amount | None, lenders: L
     return Lender(family=lender.family, floor=None, refused=f"the policy declares the run floor of {arm} ({declared})")
 
 
-def _lender(arms: Arms, arm: Arm, declared: Amount | None, lenders: Lenders, window: Window) -> Lender | None:
+def _schedule(arms: Arms, window: Window, criteria: Criteria) -> ScheduleState:
+    """The state of the schedule, with the steepest slope of a run of the baseline: a worse candidate must not change its own noise."""
+    loaded = criteria.start == "loaded"
+    slopes = []
+    for run in arms.baseline.runs:
+        end = int(np.searchsorted(run.steps, window.last, side="right"))
+        some = slice(0, end, 1 + end // SLOPE_SAMPLE)
+        steps, loss = run.steps[some], run.loss[some]
+        slopes.append(log_slope(steps[usable(loss)], loss[usable(loss)], loaded=loaded))
+    return schedule_state((arms.baseline.runs, arms.candidate.runs), window, criteria, max(slopes))
+
+
+def _lender(arm: Arm, declared: Amount | None, lenders: Lenders, schedule: ScheduleState) -> Lender | None:
     """What the arm may borrow; what holds for finished schedules needs one in both arms."""
     lender = lender_for(arm.name, arm.rounding, declared, lenders)
     if lender is None or lender.floor is None or not lender.floor.families:
         return lender
-    refused = _unfinished(arms.runs, window)
-    return Lender(family=lender.family, floor=None, refused=refused) if refused else lender
-
-
-def _unfinished(runs: Sequence[Curve], window: Window) -> str:
-    """Why the runs of both arms are not taken to have finished their schedule, "" where they are."""
-    unrecorded = not any(recorded_rates(run) for run in runs)
-    if window.plan == "assumed complete" and unrecorded:
-        return ""
-    why = not_at_end(runs)
-    remedy = " (log them, or say --assume-complete if the runs ended as planned)" if unrecorded else ""
-    return f"it holds for runs that finished their schedule; {why}{remedy}" if why else ""
+    if schedule.finished:
+        return lender
+    refused = f"it holds for runs that finished their schedule; {schedule.why}"
+    return Lender(family=lender.family, floor=None, refused=refused)
 
 
 def _resemblance(pairs: RunPairs) -> str | None:

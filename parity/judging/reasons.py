@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from parity.judging import evaluation_codes
+from parity.judging.criteria import POINTS_TO_FAIL, WIDE_MARGIN
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, Rule, State
+from parity.judging.evaluation_codes import AS_OF
 from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.inputs.mismatch import BITS
 from parity.judging.inputs.pairing import OTHER_ORDER, SAME_ORDER
@@ -23,20 +25,18 @@ from parity.judging.warnings import (
     BEYOND_PLAN,
     ROUNDED,
     RUN_NOISE_ASSUMED,
-    SCHEDULE_UNFINISHED,
     SMOOTHED,
     WARNING_CODES,
+    as_of,
     goes_beyond_plan,
     noise_assumed,
-    schedule_unfinished,
     warnings_of,
 )
-from parity.judging.window import COMPLETE_SHARE, LEARNING_RATE, last_common_step
+from parity.judging.window import LEARNING_RATE
 from parity.judging.window_statistics import WindowStatistics
 from parity.wording import count, interval_words, percent, sentence_decimals, signed
 
 MAX_NONFINITE_SHARE = 0.01
-MIN_POINTS_TO_FAIL = 50  # common points in the window; below the policy's min_points only a fail is possible
 MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its steps
 MAX_LEVEL_NATS = 20.0  # above ln of any vocabulary: a relative margin or run floor would be meaningless
 KEYS_SHOWN, DIGEST_SHOWN = 3, 8  # of the keys that differ, and of a digest's characters; the document has all of both
@@ -159,30 +159,17 @@ def _no_common_steps(m: Measurements) -> str | None:
     return f"The runs have no step in common: {'; '.join(dict.fromkeys(spans))}."
 
 
-@decides(
-    INCONCLUSIVE,
-    ReasonCode(
-        code="DATA_ORDER_MISMATCH",
-        check="same data order",
-        means="the arms read other data, or the same data in another order, or it is not shown that they did not",
-        next_step="Train both arms with the same seed and data order, or declare the arms unpaired in the criteria.",
-    ),
+DATA_ORDER_MISMATCH = ReasonCode(
+    code="DATA_ORDER_MISMATCH",
+    check="same data order",
+    means="the arms read other data, or the same data in another order, or it is not shown that they did not",
+    next_step="Train both arms with the same seed and data order, or declare the arms unpaired in the criteria.",
 )
-def _data_order(m: Measurements) -> str | None:
-    if m.criteria.pairing == "unpaired":
-        return None
-    if not m.arms.share_seeds:
-        return "The arms have no seed in common, so no two runs read the same data in the same order."
-    if _rounding_explains(m):
-        return None
-    if m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded:
-        return None
-    if m.r_pair < OTHER_ORDER:
-        return f"The arms did not read the same data in the same order: their batch noise correlates {m.r_pair:.2f} (above 0.9 expected)."
-    return (
-        f"It is not shown that the arms read the same data in the same order: their batch noise correlates {m.r_pair:.2f}, between that "
-        "of different batches (about 0) and of equal ones (above 0.9). Very large batches lower it too; data digests then settle it."
-    )
+
+
+@decides(INCONCLUSIVE, DATA_ORDER_MISMATCH)
+def _other_batches(m: Measurements) -> str | None:
+    return None if m.arms.share_seeds and m.batches_proven else _data_order(m)
 
 
 @decides(INCONCLUSIVE, ROUNDED)
@@ -304,9 +291,12 @@ def _nonfinite(m: Measurements, *, baseline: bool) -> str | None:
     ),
 )
 def _diverged(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.margin is None or not diverged_late(m.statistics.spikes.masked_gap, m.statistics.margin.nats):
+    s = m.statistics
+    if s is None or s.margin is None or s.end is None or not diverged_late(s.spikes.masked_gap, s.margin.nats):
         return None
-    return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_margin(m.statistics)} nats."
+    if _data_order(m) is not None or (not s.end.above and s.end.rise <= s.end.limit):  # other batches, or noise alone, can do that
+        return None
+    return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_margin(s)} nats."
 
 
 @decides(
@@ -314,60 +304,18 @@ def _diverged(m: Measurements) -> str | None:
     ReasonCode(
         code="CANDIDATE_UNSTABLE",
         check="stability",
-        means="the candidate alone spikes, over more than a tenth of the window",
+        means="the candidate alone spikes, over more than a tenth of the window, and with its spikes the interval is above the margin",
     ),
 )
 def _candidate_unstable(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE or not m.statistics.spikes.candidate_alone:
         return None
+    with_spikes = _nominal_bounds(m)[0] + m.statistics.raw_gap_candidate - m.statistics.interval.mean
+    if m.statistics.margin is None or with_spikes <= m.statistics.margin.nats:  # bumps with a small mean effect block a pass: UNSTABLE
+        return None
     s = m.statistics.spikes
     spikes = f"{m.arms.candidate.name} has {count(s.candidate, 'spike')}, {m.arms.baseline.name} {s.baseline}"
     return f"{spikes}; they cover {percent(s.masked_share)} of the window."
-
-
-@decides(
-    INCONCLUSIVE,
-    ReasonCode(
-        code="INCOMPLETE",
-        check="plan and window",
-        means="a run ended before 95 % of the plan, or well before another one",
-        next_step="Let every run reach its planned last step.",
-    ),
-)
-def _incomplete(m: Measurements) -> str | None:
-    if m.planned_share >= COMPLETE_SHARE:
-        first, last, allowed = last_common_step(m.arms.runs, m.window)
-        if last - first <= allowed:
-            return None
-        return f"A run stops at step {first:,}, another one goes on to {last:,}: what happens in between is not compared."
-    last = min(int(run.steps[-1]) if len(run.steps) else 0 for run in m.arms.runs)
-    return f"A run stops at step {last:,} of {m.window.planned_steps:,} ({percent(m.planned_share)} of the plan, 95 % needed)."
-
-
-TOO_FEW_STEPS = ReasonCode(
-    code="TOO_FEW_STEPS",
-    check="plan and window",
-    means="too few common steps in the window",
-    detail="from 50 on they suffice for a fail",
-    next_step="Log the loss more often: at every step where the run is short.",
-)
-
-
-@decides(INCONCLUSIVE, TOO_FEW_STEPS)
-def _too_few(m: Measurements) -> str | None:
-    return None if _few_suffice_to_fail(m) else _few_points(m)
-
-
-def _few_suffice_to_fail(m: Measurements) -> bool:
-    return m.statistics is not None and m.statistics.n >= MIN_POINTS_TO_FAIL and _gap_exceeds(m) is not None
-
-
-def _few_points(m: Measurements) -> str | None:
-    points = m.statistics.n if m.statistics else 0
-    if points >= m.criteria.min_points:
-        return None
-    whole = round(m.criteria.min_points / m.criteria.window_fraction)
-    return f"The window has {count(points, 'common step')}; a pass needs {m.criteria.min_points}, so about {whole:,} logged steps in all."
 
 
 @decides(
@@ -383,6 +331,91 @@ def _margin_undetermined(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.margin is not None:
         return None
     return "The noise-floor margin needs a measured run floor of the baseline: at least 4 baseline runs or controls of one seed."
+
+
+@decides(
+    FAIL,
+    ReasonCode(
+        code="GAP_EXCEEDS_MARGIN",
+        check="gap against margin",
+        means="the lower end of the interval is above the margin",
+    ),
+)
+def _gap_exceeds(m: Measurements) -> str | None:
+    lo, _ = _nominal_bounds(m)
+    if m.statistics is None or m.statistics.n < POINTS_TO_FAIL or m.statistics.margin is None or not lo > m.statistics.margin.nats:
+        return None
+    decimals = sentence_decimals(m.statistics.margin.nats)
+    words = interval_words(*_nominal_bounds(m), decimals)
+    return f"The whole interval ({words}) is above the margin of {_margin(m.statistics)} nats{_as_of_words(m)}."
+
+
+@decides(
+    FAIL,
+    ReasonCode(
+        code="ENDS_ABOVE_MARGIN",
+        check="gap against margin",
+        means="the last quarter or half of the window lies above the margin",
+        detail="the interval of its mean gap does",
+    ),
+)
+def _ends_above(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.margin is None or m.statistics.end is None or not m.statistics.end.above:
+        return None
+    where = f"the last quarter or half of the window is above the margin of {_margin(m.statistics)} nats"
+    return f"{m.arms.candidate.name} ends too high: {where}, although the interval over the whole window is not."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="UNSTABLE",
+        check="stability",
+        means="spikes cover more than a tenth of the window",
+        next_step="Find the cause of the spikes in both arms, or train with a lower learning rate.",
+    ),
+)
+def _unstable(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE:
+        return None
+    s = m.statistics.spikes
+    return f"Spikes cover {percent(s.masked_share)} of the window (baseline {s.baseline}, candidate {s.candidate}); 10 % at most."
+
+
+@decides(INCONCLUSIVE, DATA_ORDER_MISMATCH)
+def _data_order(m: Measurements) -> str | None:
+    if m.criteria.pairing == "unpaired":
+        return None
+    if not m.arms.share_seeds:
+        return "The arms have no seed in common, so no two runs read the same data in the same order."
+    if _rounding_explains(m):
+        return None
+    if m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded:
+        return None
+    if m.r_pair < OTHER_ORDER:
+        return f"The arms did not read the same data in the same order: their batch noise correlates {m.r_pair:.2f} (above 0.9 expected)."
+    return (
+        f"It is not shown that the arms read the same data in the same order: their batch noise correlates {m.r_pair:.2f}, between that "
+        "of different batches (about 0) and of equal ones (above 0.9). Very large batches lower it too; data digests then settle it."
+    )
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="TOO_FEW_STEPS",
+        check="plan and window",
+        means="too few common steps in the window",
+        detail="of training losses a pass needs 12, a fail 8",
+        next_step="Log the loss more often: at every step where the run is short.",
+    ),
+)
+def _too_few(m: Measurements) -> str | None:
+    points = m.statistics.n if m.statistics else 0
+    if points >= m.criteria.min_points:
+        return None
+    whole = round(m.criteria.min_points / m.criteria.window_fraction)
+    return f"The window has {count(points, 'common step')}; a pass needs {m.criteria.min_points}, so about {whole:,} logged steps in all."
 
 
 @decides(
@@ -420,77 +453,6 @@ def _rates_differ(m: Measurements) -> str | None:
         return None
     where = f"at step {worst.step:,} {worst.rate:.3g} against {worst.reference:.3g}"
     return f"The learning rates of the runs differ: {where}, and at {count(worst.steps, 'step')} of {worst.logged:,} in all."
-
-
-@decides(
-    INCONCLUSIVE,
-    ReasonCode(
-        code="NOT_CONVERGED",
-        check="late phase",
-        means="the baseline still declines too much over the window",
-        next_step="Train to the end of the learning-rate schedule.",
-    ),
-)
-def _not_converged(m: Measurements) -> str | None:
-    if m.statistics is None:
-        return None
-    arm = m.statistics.baseline  # a candidate that falls faster closes its gap; one that flattens must not pass for that (decision 0053)
-    if arm.converged:
-        return None
-    name = m.arms.baseline.name
-    return f"{name} still falls by {arm.decline:.3f} nats over the window; a late phase falls by at most {arm.decline_limit:.3f}."
-
-
-@decides(
-    FAIL,
-    ReasonCode(
-        code="GAP_EXCEEDS_MARGIN",
-        check="gap against margin",
-        means="the lower end of the interval is above the margin",
-    ),
-)
-def _gap_exceeds(m: Measurements) -> str | None:
-    lo, _ = _bounds(m)
-    if m.statistics is None or m.statistics.margin is None or not lo > m.statistics.margin.nats:
-        return None
-    return f"The whole interval ({_interval(m)}) is above the margin of {_margin(m.statistics)} nats."
-
-
-@decides(
-    FAIL,
-    ReasonCode(
-        code="ENDS_ABOVE_MARGIN",
-        check="gap against margin",
-        means="the last quarter or half of the window lies above the margin",
-        detail="the interval of its median gap does",
-    ),
-)
-def _ends_above(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.margin is None or m.statistics.end is None or not m.statistics.end.above:
-        return None
-    where = f"the last quarter or half of the window is above the margin of {_margin(m.statistics)} nats"
-    return f"{m.arms.candidate.name} ends too high: {where}, although the interval over the whole window is not."
-
-
-@decides(
-    INCONCLUSIVE,
-    ReasonCode(
-        code="UNSTABLE",
-        check="stability",
-        means="spikes cover more than a tenth of the window",
-        next_step="Find the cause of the spikes in both arms, or train with a lower learning rate.",
-    ),
-)
-def _unstable(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE:
-        return None
-    s = m.statistics.spikes
-    return f"Spikes cover {percent(s.masked_share)} of the window (baseline {s.baseline}, candidate {s.candidate}); 10 % at most."
-
-
-@decides(INCONCLUSIVE, TOO_FEW_STEPS)
-def _few_for_a_pass(m: Measurements) -> str | None:
-    return _few_points(m) if _few_suffice_to_fail(m) else None
 
 
 @decides(
@@ -634,33 +596,14 @@ def _gap_growing(m: Measurements) -> str | None:
     return f"The gap is growing: by {s.drift:+.4f} nats over the window, {where} the margin of {_margin(s)}."
 
 
-@decides(
-    INCONCLUSIVE,
-    ReasonCode(
-        code="PLAN_UNKNOWN",
-        check="plan and window",
-        means="the planned length of the runs is unknown",
-        next_step="State the planned length: --planned-steps N, or --assume-complete if the runs ended as planned.",
-    ),
-)
-def _plan_unknown(m: Measurements) -> str | None:
-    if m.window.plan != "unknown":
-        return None
-    return "The planned length of the runs is unknown, and two runs that were cut at the same step look complete."
-
-
-@decides(INCONCLUSIVE, SCHEDULE_UNFINISHED)
-def _schedule_unfinished(m: Measurements) -> str | None:
-    return schedule_unfinished(m) if m.window.plan == "assumed complete" else None
-
-
 @decides(INCONCLUSIVE, BEYOND_PLAN)
 def _beyond_plan(m: Measurements) -> str | None:
     beyond, s = beyond_plan(m.arms.baseline.runs, m.arms.candidate.runs, m.window), m.statistics
     if beyond is None or s is None:
         return None
     worse = s.margin is not None and beyond.is_worse(s.candidate.level, s.margin.nats, s.sigma_step)
-    return goes_beyond_plan(m) if worse or beyond.share > MAX_BEYOND else None
+    longer = beyond.share > MAX_BEYOND and not m.window.unreached
+    return goes_beyond_plan(m) if worse or longer else None
 
 
 @decides(
@@ -733,6 +676,27 @@ def _noise_rejected(m: Measurements) -> str | None:
 
 
 @decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="MARGIN_WIDE",
+        check="gap against margin",
+        means="the margin is above 5 % of the loss, and the policy does not say that this is meant",
+        next_step='State a smaller margin, such as "1%", or wide_margin: accept in the policy.',
+    ),
+)
+def _margin_wide(m: Measurements) -> str | None:
+    margin = m.statistics.margin if m.statistics else None
+    if margin is None or margin.rel <= WIDE_MARGIN or m.criteria.wide_margin == "accept" or _within_margin(m) is None:
+        return None
+    return f"The margin of {_margin(m.statistics) if m.statistics else ''} nats is {percent(margin.rel)} of the loss."
+
+
+@decides(INCONCLUSIVE, AS_OF)
+def _passes_as_of(m: Measurements) -> str | None:
+    return as_of(m) if m.criteria.as_of != "accept" and _within_margin(m) is not None else None
+
+
+@decides(
     PASS,
     ReasonCode(
         code="WITHIN_MARGIN",
@@ -764,13 +728,17 @@ def _straddles(m: Measurements) -> str | None:
     return f"The interval ({_interval(m)}) straddles the margin of {_margin(m.statistics)} nats."
 
 
+def _as_of_words(m: Measurements) -> str:
+    return "" if m.schedule.finished else f" as of step {m.schedule.step:,}"
+
+
 def _bounds(m: Measurements) -> tuple[float, float]:
     """The interval that decides, at the confidence of this look and candidate."""
     return m.statistics.interval.bounds(m.confidence) if m.statistics else (float("nan"), float("nan"))
 
 
 def _nominal_bounds(m: Measurements) -> tuple[float, float]:
-    """The interval of a veto: further looks and candidates must not make a veto harder to reach."""
+    """The interval of a fail and of a veto: further looks and candidates must not make either harder to reach."""
     return m.statistics.interval.bounds(m.criteria.confidence) if m.statistics else (float("nan"), float("nan"))
 
 

@@ -1,12 +1,14 @@
 """The end of the run, judged on its own: what the last steps say is what the model is when training stops.
 
-tails      the last 1, 2, 4, ... points of the window, up to a quarter of it
-rise_k     mean gap of the last k points minus the mean gap of the window's first three quarters (spikes taken out there alone)
-noise_k    sqrt(Omega / k), Omega = n SE^2 of those three quarters: for correlated noise more than the truth, so on the safe side
-limit_k    t(df, 1 - 0.01 / (2 m)) noise_k for m tails: all tails and both directions share one budget of 1 % false alarms
+tails      the last 1, 2, 4, ... points of the window, up to a quarter of it (below 200 points up to 8)
+rise_k     mean gap of the last k points minus the mean gap of the window's first three quarters
+limit_k    false alarms of all m tails and both directions together: 1 %
+           from 200 points on   t(df, 1 - 0.01 / (2 m)) sqrt(Omega / k), Omega = n SE^2 of the three quarters without their spikes
+           below                t(n0 - 1, 1 - 0.01 / (2 m)) s sqrt(1/k + 1/n0), s the standard deviation of the n0 points before;
+                                and the same with these points capped at their upper order statistics: one that shows the rise is enough
 differs    rise_k > limit_k for some k, and with the run noise the tail's gap reaches the margin: e_k + h > M; or -rise_k > max(limit_k, M);
-           or the mean gap of the last tenth or twentieth (at least 16 points) is M or more, though the window's interval is below
-above      the interval of the *median* gap of the last quarter or the last half, with its own noise, is above the margin
+           or the mean gap of the last tenth or twentieth (at least 16 points of 200) is M or more, though the window's interval is below
+above      lo* of the mean gap of the last quarter or the last half is above the margin (`capped`)
 
 A spike returns; what has not returned when the run ends can't be told from a divergence, so it is never masked and blocks a pass.
 Measured over 9,042 windows that end anywhere in the last 40 % of honest pairs (7 public reruns of a 124 M model, two runs of a 15 B model,
@@ -20,16 +22,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.judging import special
-from parity.judging.curve import FloatArray
+from parity.judging.capped import capped_interval
+from parity.judging.criteria import POINTS_TO_FAIL
+from parity.judging.curve import FloatArray, IntArray
 from parity.judging.interval import Interval, t_quantile
 from parity.judging.interval import interval as interval_of
-from parity.judging.noise import StandardError, mean_se, median
+from parity.judging.noise import MANY_POINTS, mean_se
 from parity.judging.spikes import NEGLIGIBLE, find_spikes
 
 FALSE_ALARMS = 0.01
-MIN_POINTS = 16  # fewer in the window have no end of their own
 LATE_PARTS = (4, 2)  # of the window: the last quarter and the last half
-MEDIAN_SE = (math.pi / 2.0) ** 0.5  # of a median over that of a mean, for normal noise
+HIGH_POINTS = 16  # fewer say nothing on average without their noise
+MAX_CAPS, CAPPED_FROM = 20, 3  # quarters of the points below any cap: lower ones take away the noise itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,43 +51,86 @@ class RunEnd:
     above: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Tails:
+    """Tails of `lengths` (m,) points: their `means`, and their `rises` from what comes before them with the `limits` that noise sets."""
+
+    lengths: IntArray
+    means: FloatArray
+    rises: FloatArray
+    limits: FloatArray
+
+
 def measure_end(
     gap: FloatArray, interval: Interval, margin: float, confidence: float, level: float, quantum: float, nominal: float | None = None
 ) -> RunEnd | None:
-    """The end of the window's gap series without spikes (n,), nats; None for fewer than 16 points.
+    """The end of the window's gap series without spikes (n,), nats; None for fewer than 8 points.
 
     `level` is the baseline's loss there, `quantum` the step to which losses are rounded. `confidence` is that of the interval that
     decides, `nominal` the policy's own where it is lower: an end above the margin only at that one blocks a pass without being a fail.
     """
     n = len(gap)
-    if n < MIN_POINTS:
+    if n < POINTS_TO_FAIL:
         return None
-    centre, omega, df = _before(gap[: n - n // LATE_PARTS[0]], level, quantum)
     run_half = t_quantile(confidence, interval.run.df) * interval.run.variance**0.5
-    lengths = 2 ** np.arange(int(math.log2(n // LATE_PARTS[0])) + 1)
-    z = float(special.stdtrit(df, 1.0 - FALSE_ALARMS / (2.0 * len(lengths))))
-    sums = np.cumsum(gap[: -int(lengths[-1]) - 1 : -1])
-    means = sums[lengths - 1] / lengths
-    rises, limits = means - centre, np.maximum(z * np.sqrt(omega / lengths), NEGLIGIBLE * abs(level))
-    reaches = (means + run_half > margin) & (rises > limits) | (-rises > np.maximum(limits, margin))
-    size = np.abs(rises) - limits
-    most = int(np.argmax(np.where(reaches, np.abs(rises), -np.inf) if reaches.any() else size / np.maximum(limits, 1e-300)))
+    every = [_of_many(gap, level, quantum)] if n >= MANY_POINTS else _of_few(gap, level, quantum)
+    rising = [(tails.means + run_half > margin) & (tails.rises > tails.limits) for tails in every]
+    falling = -every[-1].rises > np.maximum(every[-1].limits, margin)
+    reaches = [up | falling if tails is every[-1] else up for tails, up in zip(every, rising, strict=True)]
+    shown, reached = next(((tails, hit) for tails, hit in zip(every, reaches, strict=True) if hit.any()), (every[-1], reaches[-1]))
+    size = np.abs(shown.rises) - shown.limits
+    most = int(np.argmax(np.where(reached, np.abs(shown.rises), -np.inf) if reached.any() else size / np.maximum(shown.limits, 1e-300)))
     above = _late_part_above(gap, interval, margin, confidence)
     at_nominal = above if nominal is None or nominal == confidence else _late_part_above(gap, interval, margin, nominal)
     ends_high = interval.bounds(confidence)[1] < margin and (_ends_high(gap, margin) or at_nominal != above)
     return RunEnd(
-        points=int(lengths[most]),
-        gap=float(means[most]),
-        rise=float(rises[most]),
-        limit=float(limits[most]),
-        differs=bool(reaches.any()) or ends_high,
+        points=int(shown.lengths[most]),
+        gap=float(shown.means[most]),
+        rise=float(shown.rises[most]),
+        limit=float(shown.limits[most]),
+        differs=bool(reached.any()) or ends_high,
         above=above,
     )
 
 
+def _of_many(gap: FloatArray, level: float, quantum: float) -> _Tails:
+    """The tails of a series (n,) of 200 points or more, whose long-run variance is known."""
+    centre, omega, df = _before(gap[: len(gap) - len(gap) // LATE_PARTS[0]], level, quantum)
+    lengths = 2 ** np.arange(int(math.log2(len(gap) // LATE_PARTS[0])) + 1)
+    z = float(special.stdtrit(df, 1.0 - FALSE_ALARMS / (2.0 * len(lengths))))
+    means = _tail_means(gap, lengths)
+    limits = np.maximum(z * np.sqrt(omega / lengths), NEGLIGIBLE * abs(level))
+    return _Tails(lengths=lengths, means=means, rises=means - centre, limits=limits)
+
+
+def _of_few(gap: FloatArray, level: float, quantum: float) -> list[_Tails]:
+    """The tails of a series (n,) of fewer points against its first three quarters, with these capped in several ways, the last as they are.
+
+    A candidate that is worse somewhere before its end must not widen the noise by which the end is judged.
+    """
+    n = len(gap)
+    before = gap[: n - n // LATE_PARTS[0]]
+    lengths = np.array([k for k in (1, 2, 4, 8) if k <= n // LATE_PARTS[0]])
+    t = float(special.stdtrit(len(before) - 1, 1.0 - FALSE_ALARMS / (2.0 * len(lengths))))
+    means = _tail_means(gap, lengths)
+    caps = np.sort(before)[CAPPED_FROM * len(before) // 4 :]
+    caps = caps[:: 1 + len(caps) // MAX_CAPS]
+    tails = []
+    for capped in (*np.minimum(before, caps[:, None]), before):
+        sd = math.sqrt(float(capped.var(ddof=1)) + quantum**2 / 6.0)
+        limits = np.maximum(t * sd * np.sqrt(1.0 / lengths + 1.0 / len(before)), NEGLIGIBLE * abs(level))
+        tails.append(_Tails(lengths=lengths, means=means, rises=means - float(capped.mean()), limits=limits))
+    return tails
+
+
+def _tail_means(gap: FloatArray, lengths: IntArray) -> FloatArray:
+    means: FloatArray = np.cumsum(gap[: -int(lengths[-1]) - 1 : -1])[lengths - 1] / lengths
+    return means
+
+
 def _ends_high(gap: FloatArray, margin: float) -> bool:
     """Whether the last tenth or twentieth, at least 16 points, is on average at the margin: no noise limit, so that a slow swing counts."""
-    return any(float(gap[-max(MIN_POINTS, len(gap) // parts) :].mean()) >= margin for parts in (10, 20))
+    return any(float(gap[-max(HIGH_POINTS, len(gap) // parts) :].mean()) >= margin for parts in (10, 20) if len(gap) >= MANY_POINTS)
 
 
 def _late_part_above(gap: FloatArray, interval: Interval, margin: float, confidence: float) -> bool:
@@ -91,10 +138,11 @@ def _late_part_above(gap: FloatArray, interval: Interval, margin: float, confide
 
 
 def _is_above(late: FloatArray, interval: Interval, margin: float, confidence: float) -> bool:
-    """Whether more than half of the late points lie so high that the interval of their median is above the margin."""
-    error = mean_se(late)
-    middle = interval_of(median(late), StandardError(value=MEDIAN_SE * error.value, df=error.df), interval.run)
-    return middle.bounds(confidence)[0] > margin
+    """Whether the mean of the late points lies above the margin, whatever a few of them do."""
+    if len(late) < POINTS_TO_FAIL or float(late.mean()) <= margin:  # no lower end is above the mean
+        return False
+    plain = interval_of(float(late.mean()), mean_se(late), interval.run)
+    return capped_interval(late, plain, 0, ((), ())).bounds(confidence)[0] > margin
 
 
 def _before(gap: FloatArray, level: float, quantum: float) -> tuple[float, float, float]:

@@ -8,9 +8,11 @@ df = V^2 / (a^2/df_A + b^2/df_B + 2 rho a b / sqrt(df_A df_B)), a = tau_A^2/K_A,
 rho = sqrt(w_A w_B), w = nu0/df, where both arms rest on the same prior (one guess used twice counts once), else 0 (Welch).
 Reruns that were stopped early add nu_n tau_n^2 and nu_n to the sums of an arm (`early_stops.spread`). Both arms divide by the same unknown
 ratio, which adds 2 sd_log^2 (nu_nA/df_A) (nu_nB/df_B) sqrt(df_A df_B) to rho.
+tau0, assumed: 0.09 % of L where the schedule was finished, else max(0.15 %, 1.2 % |s|), s the slope of the baseline's loss on ln(step)
+in shares of L; times 1.5 where the arm rounds stochastically or nobody stated how it rounds. Both arms rest on one guess.
 nu0 is 4 for an assumed prior; one that is borrowed from a family of reruns has its own (`borrowing`).
 Can fail: the prior. It is named in the verdict, and replicates or controls replace it.
-Sources: 116 groups of reruns (docs/method.md); Satterthwaite 1946; conjugate shrinkage of a variance.
+Sources: 131 groups of reruns in 15 families (docs/method.md); Satterthwaite 1946; conjugate shrinkage of a variance.
 """
 
 import math
@@ -20,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from parity.judging.criteria import RUN_FLOOR_DETERMINISTIC, RUN_FLOOR_STOCHASTIC, Amount, Criteria
+from parity.judging.criteria import FINISHED_FLOOR, FLOOR_PER_SLOPE, STOCHASTIC_FACTOR, UNFINISHED_FLOOR, Amount, Criteria
 from parity.judging.curve import FloatArray, Rounding
 from parity.judging.early_stops.spread import SHARED_VARIANCE, EarlySpread
 from parity.judging.floors.lending import Loan, between_families
@@ -47,12 +49,16 @@ _WITH_EARLY_STOPS: Mapping[TauSource | None, TauSource] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """A run floor before the arm's own runs: `tau` in nats, `df` it is worth, where it comes from, and the loan where it is borrowed."""
+    """A run floor before the arm's own runs: `tau` in nats, `df` it is worth, where it comes from, and the loan where it is borrowed.
+
+    All that are `assumed` are one guess, scaled to the rounding of each arm.
+    """
 
     tau: float
     df: float
     basis: str
     loan: Loan | None = None
+    assumed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +110,30 @@ def assume_stochastic(recipe: str | None, rounding: Rounding | None = None) -> b
     return rounding == "stochastic" if rounding is not None else not rounds_to_nearest(recipe)
 
 
-def prior_for(recipe: str | None, declared: Amount | None, criteria: Criteria, level: float, rounding: Rounding | None = None) -> Prior:
-    """The prior of one arm: the policy's own, else 0.08 % of the loss where it rounds to nearest and 0.30 % for all others."""
+def assumed_share(slope: float | None) -> float:
+    """The run floor that is assumed for rounding to nearest, as a share of the loss, at a slope per e-fold (None: finished)."""
+    return FINISHED_FLOOR if slope is None else max(UNFINISHED_FLOOR, FLOOR_PER_SLOPE * abs(slope))
+
+
+def prior_for(
+    recipe: str | None,
+    declared: Amount | None,
+    criteria: Criteria,
+    level: float,
+    rounding: Rounding | None = None,
+    *,
+    slope: float | None = None,
+) -> Prior:
+    """The prior of one arm: the policy's own, else what is assumed at this slope of an unfinished run (None: a finished one)."""
     if declared is not None:
         evidence = f" ({criteria.run_floor_evidence})" if criteria.run_floor_evidence else ""
         return Prior(tau=declared.nats(level), df=criteria.run_floor_df, basis=f"declared by the policy: {declared}{evidence}")
+    share = assumed_share(slope)
+    state = "a finished schedule" if slope is None else "an unfinished run"
     if assume_stochastic(recipe, rounding):
-        basis = "assumed for stochastic or unstated rounding: 0.30 % of the loss, seen on models of about 1 M parameters, a guess at scale"
-        return Prior(tau=RUN_FLOOR_STOCHASTIC * level, df=criteria.run_floor_df, basis=basis)
-    return Prior(tau=RUN_FLOOR_DETERMINISTIC * level, df=criteria.run_floor_df, basis="assumed: 0.08 % of the loss")
+        share *= STOCHASTIC_FACTOR
+        state += " with stochastic or unstated rounding"
+    return Prior(tau=share * level, df=criteria.run_floor_df, basis=f"assumed for {state}: {100 * share:.3g} % of the loss", assumed=True)
 
 
 def run_floor(
@@ -185,8 +206,12 @@ def run_term_over_seeds(paired_gaps: FloatArray, baseline: RunFloor, candidate: 
 
 
 def _one_guess(first: Prior, second: Prior) -> bool:
-    """Whether two priors are wrong together: they are equal, or one estimate scaled to the rounding of each arm."""
-    return first == second or between_families(*(prior.loan.lender if prior.loan else None for prior in (first, second)))
+    """Whether two priors are wrong together: they are equal, or one guess or estimate scaled to the rounding of each arm."""
+    return (
+        (first.assumed and second.assumed)
+        or first == second
+        or between_families(*(prior.loan.lender if prior.loan else None for prior in (first, second)))
+    )
 
 
 def _prior_weight(floor: RunFloor) -> float:

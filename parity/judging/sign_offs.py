@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 from parity.canonical_json import canonical_json
+from parity.judging.criteria import POINTS_TO_FAIL
 from parity.judging.decision import INCONCLUSIVE, CheckName
 from parity.judging.document_types import VerdictDocument
 from parity.judging.reasons import BY_CODE
+from parity.wording import count
 
 Validity = Literal["valid", "expired", "revoked", "void"]
 # Checks that ask whether the runs can be compared at all.
@@ -56,6 +58,8 @@ def why_not_acceptable(document: VerdictDocument) -> str | None:
     gap, margin = document["gap"], document["margin"]
     if gap is None or margin is None or not all(math.isfinite(float(value)) for value in (gap["lo"], gap["hi"], margin["nats"])):
         return f"no gap was measured against a margin ({code}), so there is nothing to accept"
+    if (points := document["window"]["n"]) < POINTS_TO_FAIL:
+        return f"the gap rests on {count(points, 'common step')}, and nothing can be said of fewer than {POINTS_TO_FAIL}"
     if entry.check in _NOT_COMPARED:
         return f"the runs cannot be compared ({code}: {entry.means}), so the gap says nothing about the recipe"
     return None

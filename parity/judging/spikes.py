@@ -70,7 +70,7 @@ def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0, *, part_of_
     Of a `part_of_run` the end is not the run's, so a stretch that reaches it counts.
     """
     if len(gap) == 0:
-        return _no_spikes(gap)
+        return no_spikes(gap)
     sample = gap[:: 1 + len(gap) // SCALE_SAMPLE]
     middle = median(sample)
     offset = gap - middle
@@ -78,7 +78,7 @@ def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0, *, part_of_
     limit = max(THRESHOLD_SDS * MAD_TO_SD * median(np.abs(sample - middle)), NEGLIGIBLE * abs(level), QUANTA * quantum)
     far: BoolArray = size > limit
     if not far.any():
-        return _no_spikes(gap)
+        return no_spikes(gap)
     mask = widen(far, WIDEN_STEPS)
     end = len(gap) - max(END_POINTS, int(END_SHARE * len(gap)))
     spikes = []
@@ -126,7 +126,8 @@ def spikes_over_run(gap: FloatArray, steps: IntArray, level: float, quantum: flo
     )
 
 
-def _no_spikes(gap: FloatArray) -> Spikes:
+def no_spikes(gap: FloatArray) -> Spikes:
+    """A gap series (n,) in which nothing is masked."""
     mask = np.zeros(len(gap), dtype=bool)
     none = np.empty(0, dtype=np.int64)
     return Spikes(baseline_at=none, candidate_at=none, mask=mask, masked_gap=gap)

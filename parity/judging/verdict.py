@@ -128,7 +128,8 @@ def judge(
     verdicts = []
     with np.errstate(over="ignore", invalid="ignore"):
         for number, (candidate, runs) in enumerate(candidates.items()):
-            window = plan_window((*baseline, *runs), planned_steps, assume_complete, criteria.window_fraction)
+            complete = assume_complete or criteria.schedule == "decayed"
+            window = plan_window((*baseline, *runs), planned_steps, complete, criteria.window_fraction)
             reruns = early.get(name, ()), early.get(candidate, ())
             measured = measure((name, candidate), baseline, runs, criteria, controls, window, lenders, reruns, shared)
             advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, name, candidate, criteria))

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 
 from parity.judging.decision import Reason, ReasonCode, Rule
+from parity.judging.evaluation_codes import AS_OF
 from parity.judging.floors.lending import Lender, Loan
 from parity.judging.inputs.independence import Relation
 from parity.judging.inputs.pairing import SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.inputs.resolution import COARSE_QUANTUM, SMOOTHED_WEIGHT
 from parity.judging.measurements import Measurements
-from parity.judging.schedule.learning_rate import cut_schedule, recorded_rates
+from parity.judging.schedule.learning_rate import recorded_rates
 from parity.judging.schedule.outside_plan import beyond_plan, late_start
 from parity.judging.secondary.validation import evaluated_apart
 from parity.judging.window_statistics import MIN_MEASURED_DF
@@ -255,7 +256,7 @@ def _steps_missing(m: Measurements) -> str | None:
         code="POLICY_UNUSUAL",
         check=None,
         means="the policy makes passing easier than usual",
-        detail="a confidence below 90 %, a window below 10 % of the plan, fewer than 100 points, or a run floor below 0.02 % of the loss",
+        detail="a confidence below 90 %, a window below 10 % of the plan, or a run floor below 0.02 % of the loss",
         next_step="Check the policy: with these values a pass says less than it seems to.",
     )
 )
@@ -263,7 +264,6 @@ def _policy_unusual(m: Measurements) -> str | None:
     c = m.criteria
     parts = [f"confidence {percent(c.confidence)}"] if c.confidence < 0.9 else []
     parts += [f"window {percent(c.window_fraction)} of the plan"] if c.window_fraction < 0.1 else []
-    parts += [f"only {c.min_points} points needed"] if c.min_points < 100 else []
     if m.statistics is not None:
         level = abs(m.statistics.baseline.level)
         parts += [
@@ -425,7 +425,7 @@ def goes_beyond_plan(m: Measurements) -> str | None:
     beyond = beyond_plan(m.arms.baseline.runs, m.arms.candidate.runs, m.window)
     if beyond is None:
         return None
-    what = f"Steps after the plan's last ({m.window.last:,}) are not in the window; a run goes on to {beyond.last:,}"
+    what = f"Steps after the last one that is compared ({m.window.last:,}) are not in the window; a run goes on to {beyond.last:,}"
     if beyond.nonfinite_step is not None:
         return f"{what}, and {m.arms.candidate.name} has a NaN or infinite loss at step {beyond.nonfinite_step:,}."
     if beyond.gap is not None:
@@ -449,25 +449,24 @@ def _log_starts_late(m: Measurements) -> str | None:
     return f"A log begins at step {first:,} of {m.window.planned_steps:,}: what came before it was not judged."
 
 
-SCHEDULE_UNFINISHED = ReasonCode(
-    code="SCHEDULE_UNFINISHED",
-    check="plan and window",
-    means="the recorded learning rate of a run is still changing at its end",
-    detail="where the plan is only assumed, it blocks a pass",
-    next_step="State how long the runs were meant to be with --planned-steps N, or let them reach the end of their schedule.",
-)
-
-
-@warns(SCHEDULE_UNFINISHED)
-def schedule_unfinished(m: Measurements) -> str | None:
-    """The sentence of `SCHEDULE_UNFINISHED`, which also decides where the plan is assumed."""
-    end = cut_schedule(m.arms.runs)
-    if end is None:
+@warns(AS_OF)
+def as_of(m: Measurements) -> str | None:
+    """The sentence of `AS_OF`, which also decides where the gap would pass."""
+    if m.schedule.finished:
         return None
-    moves = "rising" if end.rises else "falling"
-    return (
-        f"The learning rate of {end.label or 'a run'} is still {moves} at step {end.step:,}, at {percent(end.share_of_peak)} of its peak."
+    return f"The gap is known as of step {m.schedule.step:,}, not of a finished training: {m.schedule.why}."
+
+
+@warns(
+    ReasonCode(
+        code="SCHEDULE_STATED",
+        check=None,
+        means="that the learning rate had decayed is stated, not recorded",
+        detail="no recorded rate contradicts it",
     )
+)
+def _schedule_stated(m: Measurements) -> str | None:
+    return "That the runs came to the end of their schedule is stated, not recorded." if m.schedule.stated else None
 
 
 @warns(

@@ -1,11 +1,11 @@
 """The late window, registered before the run starts, and the vetoes that say a curve is not ready to be judged.
 
 window: the last 20 % of the planned steps, never searched for; of a schedule that starts to decay inside it, the decay phase.
-C1 decline of each arm over the window (least squares) <= min(max(3 % of (L_first - L), 1 % of L), 5 % of L)
+C1 decline of evaluations over the last fifth (`evaluations.measured`) <= min(max(3 % of (L_first - L), 1 % of L), 5 % of L)
 C2 drift g: least-squares change of the gap over the window, SE(g) from the long-run variance of u_t e_t
 
 Flatness can't prove convergence (power laws never flatten; no threshold separates finished runs from runs cut short), so the window
-comes from the plan and flatness only vetoes. Source: docs/method.md.
+comes from the plan, and whether a run was finished from its learning rate (`schedule.state`). Source: docs/method.md.
 """
 
 import dataclasses
@@ -17,10 +17,12 @@ import numpy as np
 
 from parity.judging.curve import Curve, FloatArray, IntArray
 from parity.judging.noise import dot, mean_se
+from parity.wording import percent
 
 PlanSource = Literal["declared", "assumed complete", "unknown"]
 
 COMPLETE_SHARE = 0.95
+MISSING_SHARE = 0.005  # of the plan, or one logging interval: an end that is as good as reached
 SHARE_OF_TOTAL_DECLINE, SHARE_OF_LEVEL, MAX_SHARE_OF_LEVEL = 0.03, 0.01, 0.05
 LEARNING_RATE, CONSTANT_RATE_TOLERANCE, MIN_CONSTANT_SHARE = "learning_rate", 1e-3, 0.05
 SENSITIVITY_FRACTIONS = (0.10, 0.20, 0.30, 0.50)
@@ -30,7 +32,8 @@ SENSITIVITY_FRACTIONS = (0.10, 0.20, 0.30, 0.50)
 class Window:
     """First and last step of the window (inclusive), from `planned_steps` counted from `origin` (0 or 1).
 
-    `decay_from` is set where the learning rate began to decay inside the window: only the decay phase is judged then.
+    `decay_from` is set where the learning rate began to decay inside the window: only the decay phase is judged then. Where a run ended
+    before its plan, `unreached` says so, and the window is that of the steps that every run reached.
     """
 
     first: int
@@ -40,37 +43,66 @@ class Window:
     planned_steps: int
     plan: PlanSource
     decay_from: int | None = None
+    unreached: str = ""
 
     @property
     def rule(self) -> str:
         """The rule in words."""
         decay = f", its decay phase from step {self.decay_from}" if self.decay_from is not None else ""
-        return f"last {100 * self.fraction:g} % of {self.planned_steps} steps ({self.plan}){decay}"
+        reached = self.last - self.origin + 1
+        steps = (
+            f"{self.planned_steps} steps ({self.plan})" if not self.unreached else f"{reached} steps (of {self.planned_steps}, {self.plan})"
+        )
+        return f"last {100 * self.fraction:g} % of {steps}{decay}"
 
     def part(self, steps: IntArray) -> slice:
         """The window's part of sorted steps (n,)."""
         return slice(int(np.searchsorted(steps, self.first)), int(np.searchsorted(steps, self.last, side="right")))
 
+    @property
+    def at_plan(self) -> "Window":
+        """The window at the end of the plan, whether or not it was reached."""
+        return make_window(self.planned_steps, self.origin, self.fraction, self.plan)
+
     def at(self, fraction: float) -> "Window":
         """The window of another fraction of the same plan."""
-        return make_window(self.planned_steps, self.origin, fraction, self.plan)
+        points = max(1, round(fraction * (self.last - self.origin + 1)))
+        return dataclasses.replace(self, first=self.last - points + 1, fraction=fraction, decay_from=None)
 
 
-def make_window(planned_steps: int, origin: int, fraction: float, plan: PlanSource) -> Window:
-    """The last `fraction` of `planned_steps` steps that are numbered from `origin`."""
-    last = origin + planned_steps - 1
-    points = max(1, round(fraction * planned_steps))
-    return Window(first=last - points + 1, last=last, fraction=fraction, origin=origin, planned_steps=planned_steps, plan=plan)
+def make_window(planned_steps: int, origin: int, fraction: float, plan: PlanSource, last: int | None = None, unreached: str = "") -> Window:
+    """The last `fraction` of `planned_steps` steps that are numbered from `origin`, or of those up to the step `last`."""
+    last = origin + planned_steps - 1 if last is None else last
+    points = max(1, round(fraction * (last - origin + 1)))
+    return Window(
+        first=last - points + 1,
+        last=last,
+        fraction=fraction,
+        origin=origin,
+        planned_steps=planned_steps,
+        plan=plan,
+        unreached=unreached,
+    )
 
 
 def plan_window(runs: Sequence[Curve], planned_steps: int | None, assume_complete: bool, fraction: float) -> Window:
-    """The window of a comparison; without a plan it is drawn as if the longest run were complete, and marked `unknown`."""
+    """The window of a comparison: the end of the plan, or of what every run reached of it.
+
+    Without a plan the longest run counts as one, and is marked `unknown` unless it is assumed to be complete.
+    """
     spans = [(int(run.steps[0]), int(run.steps[-1])) for run in runs if len(run.steps)]
     origin = min(1, min((first for first, _ in spans), default=0))
-    if planned_steps is not None:
-        return make_window(planned_steps, origin, fraction, "declared")
-    longest = max((last for _, last in spans), default=0) - origin + 1
-    return make_window(max(longest, 1), origin, fraction, "assumed complete" if assume_complete else "unknown")
+    plan: PlanSource = "declared" if planned_steps is not None else "assumed complete" if assume_complete else "unknown"
+    if planned_steps is None:
+        planned_steps = max(max((last for _, last in spans), default=0) - origin + 1, 1)
+    end = origin + planned_steps - 1
+    shortest = min((last for _, last in spans), default=end)
+    stride = max((run.completeness.stride or 1 for run in runs), default=1)
+    if end - shortest <= max(stride, MISSING_SHARE * planned_steps):
+        return make_window(planned_steps, origin, fraction, plan)
+    share = max(shortest - origin + 1, 0) / planned_steps
+    words = f"a run stops at step {shortest:,} of {planned_steps:,} ({percent(share)} of the plan)"
+    return make_window(planned_steps, origin, fraction, plan, max(shortest, origin), words)
 
 
 def decay_phase(window: Window, run: Curve, min_points: int) -> Window:
@@ -100,13 +132,6 @@ def _reached(run: Curve, window: Window) -> float:
     if len(run.steps) == 0:
         return 0.0
     return (int(run.steps[-1]) - window.origin + 1) / window.planned_steps
-
-
-def last_common_step(runs: Sequence[Curve], window: Window) -> tuple[int, int, int]:
-    """Last step in the plan that the shortest and the longest of the runs reached, and how far apart they may be: 2 strides."""
-    ends = [min(int(run.steps[-1]), window.last) for run in runs if len(run.steps)]
-    stride = max((run.completeness.stride or 1 for run in runs), default=1)
-    return min(ends, default=0), max(ends, default=0), 2 * stride
 
 
 def ols_change(series: FloatArray, steps: IntArray) -> float:

@@ -12,20 +12,21 @@ import numpy as np
 
 from parity.judging.arms import Arms, Controls
 from parity.judging.borrowing import NO_LENDERS, Lending, OwnRuns, borrow
-from parity.judging.criteria import Criteria
+from parity.judging.capped import RunChange, capped_interval, missing_points, run_changes, run_interval
+from parity.judging.criteria import POINTS_TO_FAIL, Criteria
 from parity.judging.curve import BoolArray, FloatArray, IntArray
 from parity.judging.early_stops.spread import EarlySpread, early_df
 from parity.judging.inputs.alignment import Aligned
 from parity.judging.interval import Interval, interval
 from parity.judging.margin import Margin, determine_margin
 from parity.judging.multiplicity import ONE_LOOK, Multiplicity
-from parity.judging.noise import StandardError, lag1, mean_se, step_noise
+from parity.judging.noise import MANY_POINTS, StandardError, lag1, mean_se, step_noise
 from parity.judging.run_end import RunEnd, measure_end
 from parity.judging.run_floor import RunFloor, RunTerm, early_spread, own_spread, prior_for, run_floor, run_term, run_term_over_seeds
-from parity.judging.spikes import Spikes, find_spikes
-from parity.judging.window import SENSITIVITY_FRACTIONS, Window, decline_limit, drift, ols_change
+from parity.judging.spikes import Spikes, find_spikes, no_spikes
+from parity.judging.window import SENSITIVITY_FRACTIONS, Window, drift, ols_change
 
-MIN_SENSITIVITY_POINTS = 20
+MIN_SENSITIVITY_POINTS = POINTS_TO_FAIL
 MIN_MEASURED_DF = 4  # of both arms' floors together; as many as the prior of one is worth
 MIN_BORROWED_DF = 1.0  # of an arm without reruns: less is what a contradicted family leaves
 
@@ -34,18 +35,12 @@ NoiseBasis = Literal["measured", "borrowed", "assumed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmStatistics:
-    """One arm in the window: mean loss, first loss of the run, least-squares decline and its limit (C1), run floor; nats."""
+    """One arm in the window: mean loss, first loss of the run, least-squares decline, run floor; nats."""
 
     level: float
     first_loss: float
     decline: float
-    decline_limit: float
     floor: RunFloor
-
-    @property
-    def converged(self) -> bool:
-        """Whether the arm declines no more than a late phase should."""
-        return self.decline <= self.decline_limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +134,8 @@ class PairInWindow:
     """A pair of arms and the part of its aligned steps that is measured, at least one step; losses in nats.
 
     `means` holds the mean curve (n,) of baseline and candidate over all n aligned steps, `quantum` the step to which losses are rounded,
-    `lending` the family's floor of each arm that names a family, `early` what early-stopped reruns of each arm show.
+    `lending` the family's floor of each arm that names a family, `early` what early-stopped reruns of each arm show, `slope` how steeply
+    the loss of an unfinished baseline falls (`schedule.state`; None: finished).
     """
 
     aligned: Aligned
@@ -152,6 +148,7 @@ class PairInWindow:
     lending: Lending = NO_LENDERS
     early: tuple[EarlySpread | None, EarlySpread | None] = (None, None)
     multiplicity: Multiplicity = ONE_LOOK
+    slope: float | None = None
 
     @property
     def confidence(self) -> float:
@@ -183,8 +180,8 @@ class PairInWindow:
         return dataclasses.replace(self, part=part)
 
     def spikes(self) -> Spikes:
-        """The spikes of the part."""
-        return find_spikes(self.gap, float(self.baseline.mean()), self.quantum)
+        """The spikes of the part; none below 200 points, of which a spike with what surrounds it would take too many (`capped` instead)."""
+        return find_spikes(self.gap, float(self.baseline.mean()), self.quantum) if len(self.steps) >= MANY_POINTS else no_spikes(self.gap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -197,18 +194,30 @@ class WindowGap:
     interval: Interval
 
 
-def window_gap(pair: PairInWindow) -> WindowGap:
-    """The gap's interval over the pair's part."""
+def window_gap(pair: PairInWindow, window: Window) -> WindowGap:
+    """The gap's interval over the pair's part, which is that of `window`."""
     spikes = pair.spikes()
     keep = ~spikes.mask if not spikes.mask.all() else np.ones(len(spikes.mask), dtype=bool)
-    floors, run = _between_runs(pair, keep)
-    within = _within_se(pair, spikes.masked_gap)
-    return WindowGap(spikes=spikes, keep=keep, floors=floors, interval=interval(float(spikes.masked_gap.mean()), within, run))
+    base, cand = (arm[:, pair.part][:, keep].mean(axis=1) for arm in (pair.aligned.baseline, pair.aligned.candidate))
+    floors, run, gaps = _between_runs(pair, base, cand)
+
+    def changed(shifts: FloatArray) -> RunChange:
+        _, left, shifted = _between_runs(pair, base, cand + shifts)
+        return float(shifted.mean() - gaps.mean()), left
+
+    own = cand - np.array([_mean_of_seed(base, pair.aligned.baseline_seeds, seed) for seed in pair.aligned.candidate_seeds])
+    runs = run_changes(own, changed)
+    plain = interval(float(spikes.masked_gap.mean()), _within_se(pair, spikes.masked_gap), run)
+    if pair.criteria.pairing == "paired":
+        measured = capped_interval(spikes.masked_gap, plain, missing_points(pair.steps, window), runs)
+    else:
+        measured = run_interval(plain, runs)
+    return WindowGap(spikes=spikes, keep=keep, floors=floors, interval=measured)
 
 
 def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
     """Measure the pair over its part, which is that of `window`."""
-    measured = window_gap(pair)
+    measured = window_gap(pair, window)
     gap = measured.spikes.masked_gap
     change, change_se = drift(gap, pair.steps)
     baseline, candidate = (
@@ -257,20 +266,21 @@ def _arm_statistics(curve: FloatArray, pair: PairInWindow, keep: BoolArray, floo
     in_window = curve[pair.part][keep]
     level, first = float(in_window.mean()), float(curve[0])
     decline = -ols_change(in_window, pair.steps[keep])
-    return ArmStatistics(level=level, first_loss=first, decline=decline, decline_limit=decline_limit(first, level), floor=floor)
+    return ArmStatistics(level=level, first_loss=first, decline=decline, floor=floor)
 
 
-def _between_runs(pair: PairInWindow, keep: BoolArray) -> tuple[tuple[RunFloor, RunFloor], RunTerm]:
-    """Run floor of each arm and the between-run part of the gap's variance."""
+def _between_runs(
+    pair: PairInWindow, base_means: FloatArray, cand_means: FloatArray
+) -> tuple[tuple[RunFloor, RunFloor], RunTerm, FloatArray]:
+    """Run floor of each arm, the between-run part of the gap's variance, and the gap of each seed (S,), of run means (K,)."""
     aligned, arms, criteria = pair.aligned, pair.arms, pair.criteria
-    base_means, cand_means = (arm[:, pair.part][:, keep].mean(axis=1) for arm in (aligned.baseline, aligned.candidate))
     base_seeds, cand_seeds = aligned.baseline_seeds, aligned.candidate_seeds
     base_of = {seed: _mean_of_seed(base_means, base_seeds, seed) for seed in aligned.seeds}
     gaps = np.array([_mean_of_seed(cand_means, cand_seeds, seed) - base_of[seed] for seed in aligned.seeds])
     size = abs(float(np.mean(list(base_of.values()))))
     control_means = pair.controls.offsets + base_of[aligned.seeds[0]] if len(pair.controls.used) else None
-    base_prior = prior_for(arms.baseline.recipe, criteria.baseline_run_floor, criteria, size, arms.baseline.rounding)
-    cand_prior = prior_for(arms.candidate.recipe, criteria.candidate_run_floor, criteria, size, arms.candidate.rounding)
+    base_prior = prior_for(arms.baseline.recipe, criteria.baseline_run_floor, criteria, size, arms.baseline.rounding, slope=pair.slope)
+    cand_prior = prior_for(arms.candidate.recipe, criteria.candidate_run_floor, criteria, size, arms.candidate.rounding, slope=pair.slope)
     if pair.lending != NO_LENDERS:
         spreads = own_spread(base_means, base_seeds, control_means), own_spread(cand_means, cand_seeds)
         early = early_spread(pair.early[0], base_means), early_spread(pair.early[1], cand_means)
@@ -286,7 +296,7 @@ def _between_runs(pair: PairInWindow, keep: BoolArray) -> tuple[tuple[RunFloor, 
         run_floor(base_prior, base_means, base_seeds, control_means, pair.early[0]),
         run_floor(cand_prior, cand_means, cand_seeds, None, pair.early[1]),
     )
-    return floors, run_term(*floors) if len(gaps) == 1 else run_term_over_seeds(gaps, *floors)
+    return floors, run_term(*floors) if len(gaps) == 1 else run_term_over_seeds(gaps, *floors), gaps
 
 
 def _mean_of_seed(means: FloatArray, seeds: tuple[int, ...], seed: int) -> float:

@@ -11,7 +11,7 @@ NOISE_BASES = {"RUN_NOISE_ASSUMED": "assumed", "RUN_NOISE_BORROWED": "borrowed"}
 
 def headline(document: VerdictDocument) -> str:
     """The verdict in one or two sentences with numbers and units."""
-    word = str(document["verdict"]).upper()
+    word = verdict_word(document)
     body = {"pass": _pass, "fail": _fail, "inconclusive": _inconclusive}[document["verdict"]](document)
     return f"{word}: {body}{_noise_sentence(document)}"
 
@@ -30,7 +30,19 @@ def answer(document: VerdictDocument) -> str:
     entry = BY_CODE.get(code)
     decided = f"decided by {code}: {entry.means}" if entry else f"decided by {code}"
     pair = f"{candidate_name(document)} against {baseline_name(document)}"
-    return f"{str(document['verdict']).upper()}: {pair}: {', '.join(parts)}; {decided}."
+    return f"{verdict_word(document)}: {pair}: {', '.join(parts)}; {decided}."
+
+
+def verdict_word(document: VerdictDocument) -> str:
+    """The verdict in capitals, with the point of training that it speaks of where that is not the end: "PASS AS OF STEP 760".
+
+    A gap that would pass as of a point is no pass; its verdict is inconclusive, and so is its exit code.
+    """
+    word = str(document["verdict"]).upper()
+    schedule = document.get("schedule")
+    if schedule is None or schedule["finished"] or (word == "INCONCLUSIVE" and document["codes"][0] != "AS_OF"):
+        return word
+    return f"{'PASS' if word == 'INCONCLUSIVE' else word} AS OF STEP {schedule['step']:,}"
 
 
 def decided_by(document: VerdictDocument) -> str:

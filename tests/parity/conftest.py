@@ -62,7 +62,7 @@ def make_run() -> Callable[..., Curve]:
 
 @pytest.fixture(scope="session")
 def one_percent() -> Criteria:
-    return criteria_from_mapping({"margin": "1.0%"})
+    return criteria_from_mapping({"schedule": "decayed", "margin": "1.0%"})
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import pytest
 T = np.arange(1200)
 BASE = 2.0 + np.exp(-T / 80) + np.random.default_rng(0).normal(0, 0.05, 1200)
 OWN = np.random.default_rng(1).normal(0, 0.005, 1200)
-POLICY = {"margin": "1%", "planned_steps": 1200, "rounding": "nearest"}
+POLICY = {"margin": "1%", "planned_steps": 1200, "rounding": "nearest", "schedule": "decayed"}
 
 
 def test_good(assert_parity):

@@ -38,4 +38,9 @@ def test_the_judge_refuses_an_unknown_recipe_wherever_it_stands(place: str) -> N
         for name in ("baseline", "candidate", "control")
     }
     with pytest.raises(RecipeError, match="nvpf4"):
-        judge([runs["baseline"]], {"c": [runs["candidate"]]}, criteria_from_mapping({"margin": "1%"}), controls=[runs["control"]])
+        judge(
+            [runs["baseline"]],
+            {"c": [runs["candidate"]]},
+            criteria_from_mapping({"schedule": "decayed", "margin": "1%"}),
+            controls=[runs["control"]],
+        )

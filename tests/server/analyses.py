@@ -52,7 +52,14 @@ def make_explained(
         for run in job.runs:
             level = 1.4 + (gap if run.arm.position else 0) + generator.normal(0, 0.001)
             loss = level + np.exp(-at / 40) + generator.normal(0, 0.01, STEPS)
-            store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss})
+            store.append(
+                session,
+                run.id,
+                "train",
+                1,
+                at,
+                {"lm_loss": loss, "loss": loss, "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / STEPS))},
+            )
             run.state, run.epoch, run.steps_done, run.rounding, run.manifest = "finished", 1, STEPS, "nearest", _MANIFEST
             run.kept_checkpoints = [*kept]
         session.flush()
@@ -81,7 +88,14 @@ def make_ablated(
             generator = np.random.default_rng([run.arm.position, run.replicate])
             level = 2.0 + gaps.get(run.arm.name, 0.0) + generator.normal(0, spread)
             loss = level + np.exp(-at / 40) + common + generator.normal(0, 0.01, STEPS)
-            store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss})
+            store.append(
+                session,
+                run.id,
+                "train",
+                1,
+                at,
+                {"lm_loss": loss, "loss": loss, "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / STEPS))},
+            )
             run.state, run.epoch, run.steps_done, run.rounding = "finished", 1, STEPS, "nearest"
             run.manifest = {"data_digest": "d"}
         session.flush()

@@ -60,7 +60,9 @@ def play_step(database: Database, search_id: str, gaps: Sequence[float] = GAPS, 
 def _record(session, run, policy, own: float) -> None:  # type: ignore[no-untyped-def]
     generator, at = np.random.default_rng([run.replicate, run.arm.position, int(policy, 2) if run.arm.position else 0]), np.arange(STEPS)
     loss = LEVEL + own + generator.normal(0, NOISE) + np.exp(-at / 40) + generator.normal(0, 0.01, STEPS)
-    store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss})
+    store.append(
+        session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss, "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / STEPS))}
+    )
     run.steps_done, run.rounding, run.manifest = STEPS, "nearest", _MANIFEST
 
 

@@ -32,7 +32,7 @@ def test_the_sentences_of_the_page_hold():
     assert document["gap"]["over_clusters"]["lo"] > 0.0
     assert (document["verdict"], document["codes"][0]) == ("inconclusive", "AS_OF")
     assert base["spread"]["rel"] > base["spread"]["assumed_rel"]
-    assert cand["spread"]["hi"] < cand["spread"]["assumed_rel"] * cand["mean"]
+    assert cand["spread"]["rel"] > cand["spread"]["assumed_rel"]
     for system in systems():
         assert judged(other_than(system))["gap"]["over_runs"]["lo"] > 0.0
 

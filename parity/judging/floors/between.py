@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.judging import special
+from parity.judging.criteria import STOCHASTIC_FACTOR
 from parity.judging.curve import FloatArray, Rounding
 from parity.judging.floors.groups import Family, Floors, RerunGroup
 from parity.judging.floors.model import (
@@ -46,7 +47,6 @@ from parity.wording import count
 MIN_FAMILIES = 4
 MIN_DF = 1.5
 _BOUND = 0.95  # one-sided
-STOCHASTIC_FACTOR = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from parity.judging.noise import dots, mad_sds, second_differences
 OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER = 0.15, 0.5, 0.9  # other batches give -0.04 to 0.10
 CLIP_SDS, BLOCK_CLIP_SDS = 6.0, 1.5  # in a short block a handful of spikes must not outweigh the rest
 BLOCKS, BLOCK_POINTS, MIN_POINTS = 20, 200, 6
+PARTS, SURE_Z, OVERLAP = (2, 4), 4.0, 1.4  # second differences overlap: their correlation is known on fewer points than there are
 SCALE_SAMPLE, BLOCK_SAMPLE = 16_384, 4_096  # values are enough for a robust scale
 NOISELESS = 1e-7  # of the loss's size: below the spacing of float32 there is no batch noise to correlate
 
@@ -57,6 +58,25 @@ def worst_correlation(aligned: Aligned, baseline: Sequence[Curve], candidate: Se
     right = {j: _noise_of(candidate[j], aligned.candidate[j]) for j in {j for _, j in pairs}}
     correlations = (_smallest(left[i], right[j]) for i, j in pairs)
     return min((value for value in correlations if value is not None), default=None)
+
+
+def is_proven_somewhere(aligned: Aligned) -> bool:
+    """Whether every pair of runs surely read the same batches in some half or quarter of the run: enough for a fail.
+
+    r >= 0.5 and atanh(r) sqrt(n - 5)/1.4 >= 4 there. A candidate that broke at one point or late hides its batches elsewhere.
+    """
+    return all(_proven(aligned.baseline[i], aligned.candidate[j]) for i, j in _pairs(aligned))
+
+
+def _proven(base: FloatArray, cand: FloatArray) -> bool:
+    n = len(base)
+    parts = [slice(part * n // parts, (part + 1) * n // parts) for parts in PARTS for part in range(parts)]
+    for part in parts:
+        x, y = (_LateNoise(level=1.0, parts=[_parts(second_differences(arm[part])[None], CLIP_SDS, SCALE_SAMPLE)]) for arm in (base, cand))
+        r, points = _smallest(x, y), x.parts[0].clipped.shape[-1]
+        if r is not None and r >= SAME_ORDER and np.arctanh(min(r, 1.0 - 1e-12)) * (points - 5) ** 0.5 / OVERLAP >= SURE_Z:
+            return True
+    return False
 
 
 def _pairs(aligned: Aligned) -> list[tuple[int, int]]:

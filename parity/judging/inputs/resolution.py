@@ -2,6 +2,7 @@
 
 quantum: the largest q of 10^-d or 2^-k of which 60 % of a run's changes from step to step are whole multiples, wherever it starts;
 rounding can move a gap by (q_A + q_B) / 2
+hole: the longest stretch without a point beyond one further logging interval, as a share of the window
 coverage: points in the window over points of a regular grid on the most common stride (or the share of intervals on that grid, if
 smaller); below 90 % the series is a sample of the run
 smoothing: a = 1 + 2 corr(x_t - x_{t-1}, x_{t-1} - x_{t-2}); white batch noise has a = 0, an exponential average of weight a has a
@@ -115,7 +116,7 @@ def longest_hole(steps: IntArray, window: Window) -> float:
         return 0.0
     distance = np.diff(inside)
     starts = np.maximum(inside[:-1], window.first - 1)
-    longest = int((inside[1:] - starts).max()) - int(np.median(distance))
+    longest = int((inside[1:] - starts).max()) - 2 * int(np.median(distance))
     return max(0.0, longest / (window.last - window.first + 1))
 
 

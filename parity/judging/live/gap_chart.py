@@ -90,7 +90,7 @@ def _basis(
     planned_steps: int | None,
     priors: Priors | None = None,
 ) -> GapBasis:
-    window = plan_window((*counted[0], *counted[1]), planned_steps, True, criteria.window_fraction)
+    window = plan_window((*counted[0], *counted[1]), planned_steps, True, criteria.window_fraction).at_plan
     steps, base, _, _ = means
     level, provisional = _level(steps, base, window)
     floors = _floors(*counted, steps, criteria, level, priors)

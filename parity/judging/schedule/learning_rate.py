@@ -31,6 +31,7 @@ BACK = (0.05, 0.10, 0.20)  # of the run; the first over which the rate changes b
 DIGITS = 2.5  # units of the last digit
 FALLS, RISES, ENDED = 2e-3, 1e-2, 1e-2  # shares of the peak
 SOON, LATER, LEVELS_OFF, LOW = 0.03, 1.5, 0.05, 0.12
+DECAYED = 0.2  # of the peak; what a finished schedule has fallen to (the threshold was not measured)
 BEFORE_END, STILL_HIGH = 0.02, 0.5  # a linear decay over the last 5 % is at 0.4 there
 _SAMPLE = 2000
 _FINEST = 1e4  # a unit of the last digit below a ten-thousandth of the value is no rounding worth its name
@@ -149,12 +150,30 @@ def cut_schedule(runs: Sequence[Curve]) -> RateAtEnd | None:
 
 
 def not_at_end(runs: Sequence[Curve]) -> str | None:
-    """Why the recorded learning rates do not show that every run decayed to 12 % of its peak or below; None where they do.
+    """Why the recorded learning rates do not show that every run decayed to 20 % of its peak or below; None where they do.
 
     The peak is the 95 % quantile, which no stray value moves. The rates reach from the first tenth of a run to its end, and the decay lasts
     longer than its last 2 %.
     """
     return next((f"{run.label or 'a run'} {why}" for run in runs if (why := _not_at_end(run)) is not None), None)
+
+
+def contradicting_rate(runs: Sequence[Curve], *, cut_counts: bool) -> str | None:
+    """Which recorded rate contradicts that every run's had decayed; None where none does.
+
+    It ends above 20 % of its peak, or rises, or (`cut_counts`, without a stated plan) would fall on beyond its end.
+    """
+    for run in runs:
+        recorded = recorded_rates(run)
+        if recorded is None or not float(recorded[1].max()) > 0.0:
+            continue
+        share = float(recorded[1][-1]) / float(np.quantile(recorded[1], 0.95) or recorded[1].max())
+        end = _cut(run)
+        if end is not None and not end.rises and cut_counts:
+            return f"the learning rate on record of {run.label or 'a run'} still falls at its end"
+        if share > DECAYED or (end is not None and end.rises):
+            return f"the last learning rate on record of {run.label or 'a run'} is {100.0 * share:.0f} % of its peak"
+    return None
 
 
 def _not_at_end(run: Curve) -> str | None:
@@ -170,8 +189,8 @@ def _not_at_end(run: Curve) -> str | None:
         return f"logged a negative learning rate ({float(rate.min()):.3g})"
     peak = float(np.quantile(rate, 0.95))
     end, before = (float(np.interp(at, steps, rate)) / peak if peak > 0.0 else 1.0 for at in (last, last - BEFORE_END * (last - first)))
-    if end > LOW:
-        return f"ends at {100.0 * end:.0f} % of its peak learning rate; expected {100.0 * LOW:.0f} % or less"
+    if end > DECAYED:
+        return f"ends at {100.0 * end:.0f} % of its peak learning rate; expected {100.0 * DECAYED:.0f} % or less"
     if before > STILL_HIGH:
         return f"has {100.0 * before:.0f} % of its peak learning rate {100.0 * BEFORE_END:.0f} % before its end: a step, not a decay"
     return "has a learning rate that still falls at its end" if _cut(run) is not None else None

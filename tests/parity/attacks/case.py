@@ -25,7 +25,8 @@ class Case:
 
     def judged(self) -> Verdict:
         """The verdict."""
-        return judge(list(self.base), {"candidate": list(self.cand)}, criteria_from_mapping(dict(self.policy)), **self.options)[0]
+        policy = criteria_from_mapping({"schedule": "decayed", **self.policy})
+        return judge(list(self.base), {"candidate": list(self.cand)}, policy, **self.options)[0]
 
 
 Build = Callable[[Runs], Case]

@@ -68,7 +68,9 @@ def cut(share: float, which: str) -> Build:
 def no_plan(runs: Runs) -> Case:
     """Both arms cut at three quarters, and nobody says how long they were meant to be."""
     n = round(0.75 * len(runs[0].loss))
-    return Case(base=[kept(runs[0], slice(0, n))], cand=[kept(runs[1], slice(0, n))], options={})
+    return Case(
+        base=[kept(runs[0], slice(0, n))], cand=[kept(runs[1], slice(0, n))], options={}, policy={"margin": "1%", "schedule": "unstated"}
+    )
 
 
 def planned(runs: Runs) -> Case:
@@ -86,11 +88,11 @@ def other_context(runs: Runs) -> Case:
 
 
 def stated(rounding: str | None) -> Build:
-    """A margin of 0.5 %, and an arm whose rounding is as given."""
+    """An arm whose rounding is as given: where it is not, the run noise that is assumed is wider than 0.3 % of the loss."""
 
     def build(runs: Runs) -> Case:
         cand = curve_from_arrays(runs[1].steps, runs[1].loss, rounding=rounding)  # type: ignore[arg-type]
-        return Case(base=[runs[0]], cand=[cand], policy={"margin": "0.5%"})
+        return Case(base=[runs[0]], cand=[cand], policy={"margin": "0.8%" if rounding else "0.3%"})
 
     return build
 
@@ -185,12 +187,12 @@ ATTACKS = (
         Attack(
             what=f"{which} cut at {100 * share:g} %, the candidate 5 margins worse after it",
             build=cut(share, which),
-            codes=("INCOMPLETE",),
+            codes=("AS_OF",),
             **PLAN,
         )
         for share, which in ((0.955, "candidate"), (0.955, "baseline"), (0.75, "both"), (0.94, "baseline"), (0.97, "candidate"))
     ),
-    Attack(what="both cut at 75 %, no plan", build=no_plan, codes=("PLAN_UNKNOWN",), **PLAN),
+    Attack(what="both cut at 75 %, no plan", build=no_plan, codes=("AS_OF",), **PLAN),
     Attack(
         what="validation loss 3 margins worse",
         build=validation(3.0),
@@ -219,7 +221,7 @@ ATTACKS = (
         Attack(
             what=f"both runs cut at {100 * 1750 / steps:.0f} % of a cosine, said to be complete",
             build=cosines(steps, 1e-3),
-            codes=("SCHEDULE_UNFINISHED",),
+            codes=("AS_OF",),
             twin="one complete cosine",
             honest=cosines(1750, 1e-3),
         )
@@ -236,7 +238,7 @@ ATTACKS = (
     Attack(what="logs that start late", build=late_logs, codes=("LOG_STARTS_LATE",), may_pass=True),
     Attack(what="arms on different engines", build=other_context, codes=("CONFOUNDED",)),
     Attack(
-        what="a candidate whose rounding is not on record, at a margin of 0.5 %",
+        what="a candidate whose rounding is not on record, at a margin of 0.3 %",
         build=stated(None),
         codes=("CI_STRADDLES_MARGIN",),
         twin="nearest rounding on record",

@@ -209,7 +209,7 @@ ATTACKS = (
     ),
     Attack(what="the candidate's runs as controls of the baseline", build=candidates_as_controls, codes=ASSUMED, **CONTROL),
     Attack(what="a hole from 20 to 88 % of the run", build=hole(0.2, 0.88), codes=("DOWNSAMPLED",)),
-    Attack(what="the candidate's last 8 points cut off", build=cand_is(lambda run: kept(run, slice(0, -8))), codes=("INCOMPLETE",)),
+    Attack(what="the candidate's last 12 points cut off", build=cand_is(lambda run: kept(run, slice(0, -12))), codes=("AS_OF",)),
     Attack(what="other batches over the last 20 %", build=cand_is(lambda run: reordered(run, 0.2)), codes=("DATA_ORDER_MISMATCH",)),
     Attack(what="the last 60 points are the baseline's own", build=last_points_of_the_baseline, codes=SAME),
     Attack(what="the baseline times 1.003", build=from_baseline(lambda run: 1.003 * run.loss), codes=SAME),

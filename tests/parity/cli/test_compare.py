@@ -22,12 +22,22 @@ def nearest(*arms: str) -> tuple[str, ...]:
 
 def test_a_rounding_that_is_not_stated_counts_as_stochastic(files: dict[str, str], run: Run) -> None:
     """Neither a name nor nothing gives the smaller noise; the first advice is the option that states the rounding."""
-    common = ("compare", f"a={files['fp8']}", f"no_sr={files['mxfp8']}", "--planned-steps", "1500", "--json")
+    common = (
+        "compare",
+        f"a={files['fp8']}",
+        f"no_sr={files['mxfp8']}",
+        "--planned-steps",
+        "1500",
+        "--schedule",
+        "decayed",
+        "--margin",
+        "0.45%",
+        "--json",
+    )
     for recipes, unstated in (((), "a and no_sr"), (("--recipe", "a=nvfp4"), "no_sr"), (("--recipe", "no_sr=nvfp4_no_sr"), "a and no_sr")):
         code, out, _ = run(*common, *recipes)
         (entry,) = json.loads(out)["verdicts"]
-        assert code == 3
-        assert entry["tau"]["candidate"]["rel"] == pytest.approx(0.003, rel=0.05)
+        assert (code, entry["tau"]["candidate"]["rel"]) == (3, pytest.approx(0.00135, rel=0.05))
         assert f"gradients of {unstated} were rounded (--rounding" in entry["advice"]["sentences"][0]
     for stated in (nearest("a", "no_sr"), ("--recipe", "a=fp8_current", "--recipe", "no_sr=mxfp8")):
         code, out, _ = run(*common, *stated)
@@ -46,7 +56,9 @@ def test_a_word_that_is_not_a_recipe_is_refused(word: str, files: dict[str, str]
 
 @pytest.mark.parametrize(("cand", "code", "word"), [("mxfp8", 0, "PASS"), ("nvfp4", 1, "FAIL"), ("edge", 3, "INCONCLUSIVE")])
 def test_exit_codes_say_the_verdict(cand: str, code: int, word: str, files: dict[str, str], run: Run) -> None:
-    left, out, err = run("compare", files["fp8"], files[cand], "--margin", "1%", "--planned-steps", "1500", *nearest("fp8", cand))
+    left, out, err = run(
+        "compare", files["fp8"], files[cand], "--margin", "1%", "--planned-steps", "1500", "--schedule", "decayed", *nearest("fp8", cand)
+    )
     assert left == code
     assert word in out.splitlines()[0]
     assert err == ""
@@ -54,7 +66,7 @@ def test_exit_codes_say_the_verdict(cand: str, code: int, word: str, files: dict
 
 
 def test_the_worst_of_several_verdicts(files: dict[str, str], run: Run) -> None:
-    common = ("--planned-steps", "1500", "--json", *nearest("fp8", "mxfp8", "edge"))
+    common = ("--planned-steps", "1500", "--schedule", "decayed", "--json", *nearest("fp8", "mxfp8", "edge"))
     assert run("compare", files["fp8"], files["mxfp8"], files["edge"], *common)[0] == EXIT_CODES["inconclusive"]
     code, out, _ = run("compare", files["fp8"], files["mxfp8"], files["nvfp4"], files["edge"], *common, *nearest("nvfp4"))
     assert code == EXIT_CODES["fail"]
@@ -68,8 +80,12 @@ def test_the_worst_of_several_verdicts(files: dict[str, str], run: Run) -> None:
 def test_without_a_plan_nothing_passes(files: dict[str, str], run: Run) -> None:
     code, out, _ = run("compare", files["fp8"], files["mxfp8"], "--json", *nearest("fp8", "mxfp8"))
     assert code == EXIT_CODES["inconclusive"]
-    assert json.loads(out)["verdicts"][0]["codes"][0] == "PLAN_UNKNOWN"
-    assert run("compare", files["fp8"], files["mxfp8"], "--assume-complete", *nearest("fp8", "mxfp8"))[0] == 0
+    assert json.loads(out)["verdicts"][0]["codes"][0] == "AS_OF"
+    code, out, _ = run("compare", files["fp8"], files["mxfp8"], "--assume-complete", *nearest("fp8", "mxfp8"))
+    assert (code, out.splitlines()[0].startswith("◇ PASS AS OF STEP 1,499: ")) == (EXIT_CODES["inconclusive"], True)
+    assert run("compare", files["fp8"], files["mxfp8"], "--schedule", "decayed", *nearest("fp8", "mxfp8"))[0] == 0
+    code, _, err = run("compare", files["fp8"], files["mxfp8"], "--schedule", "finished")
+    assert (code, err.startswith("parity: --schedule is 'finished'; expected unstated or decayed")) == (2, True)
 
 
 def test_runs_controls_recipes_and_names(files: dict[str, str], run: Run) -> None:
@@ -82,7 +98,7 @@ def test_runs_controls_recipes_and_names(files: dict[str, str], run: Run) -> Non
     assert code == EXIT_CODES["inconclusive"]
     assert (entry["baseline"]["name"], entry["baseline"]["runs"], entry["candidate"]["runs"]) == ("FP8", 2, 2)
     assert entry["tau"]["controls_used"] == 1
-    assert entry["tau"]["candidate"]["prior_basis"].startswith("assumed for stochastic")
+    assert entry["tau"]["candidate"]["prior_basis"].startswith("assumed for an unfinished run with stochastic")
     assert entry["layer_policy"] == "mlp_only"
 
 
@@ -99,7 +115,19 @@ def stopped(files: dict[str, str], folder: Path, name: str, number: int, share: 
 def test_noise_runs_measure_run_noise_and_are_in_the_bundle(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     bundle = tmp_path / "case.zip"
     noise = [f"baseline={stopped(files, tmp_path, 'fp8', 1)}", f"mxfp8={stopped(files, tmp_path, 'mxfp8', 2)}"]
-    common = ("compare", files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--recipe", "fp8=fp8", "--recipe", "mxfp8=mxfp8")
+    common = (
+        "compare",
+        files["fp8"],
+        files["mxfp8"],
+        "--planned-steps",
+        "1500",
+        "--schedule",
+        "decayed",
+        "--recipe",
+        "fp8=fp8",
+        "--recipe",
+        "mxfp8=mxfp8",
+    )
     options = [word for one in noise for word in ("--noise-run", one)]
     code, out, _ = run(*common, *options, "--bundle", str(bundle), "--json")
     (entry,) = json.loads(out)["verdicts"]
@@ -119,7 +147,17 @@ def test_noise_runs_measure_run_noise_and_are_in_the_bundle(tmp_path: Path, file
 def test_a_noise_run_that_is_a_copy_or_complete_is_named(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     half = Path(files["fp8"]).read_text().splitlines()[:751]
     (tmp_path / "half.csv").write_text("\n".join(half) + "\n")
-    common = ("compare", files["fp8"], files["mxfp8"], "--planned-steps", "1500", *nearest("fp8", "mxfp8"), "--json")
+    common = (
+        "compare",
+        files["fp8"],
+        files["mxfp8"],
+        "--planned-steps",
+        "1500",
+        "--schedule",
+        "decayed",
+        *nearest("fp8", "mxfp8"),
+        "--json",
+    )
     (plain,) = json.loads(run(*common)[1])["verdicts"]
     for noise, word in ((str(tmp_path / "half.csv"), "equal but for"), (files["fp8_again"], "a further run of fp8")):
         (entry,) = json.loads(run(*common, "--noise-run", f"fp8={noise}")[1])["verdicts"]
@@ -159,7 +197,7 @@ def test_equal_file_names_get_their_folders(tmp_path: Path, files: dict[str, str
 def test_a_policy_file_and_flags_over_it(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     policy = tmp_path / "parity.yaml"
     policy.write_text("job: {anything: 1}\ncriteria: {profile: fp8-grade, confidence: 0.9}\n")
-    common = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--json", "--criteria", str(policy))
+    common = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--schedule", "decayed", "--json", "--criteria", str(policy))
     entry = json.loads(run("compare", *common)[1])["verdicts"][0]
     assert (entry["profile"], entry["gap"]["confidence"]) == ("fp8-grade", 0.9)
     entry = json.loads(run("compare", *common, "--margin", "2%")[1])["verdicts"][0]
@@ -217,7 +255,20 @@ def test_as_a_process_with_stdin_and_no_colour(files: dict[str, str]) -> None:
     env = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": "1"}
     process = subprocess.run(
         [
-            *(sys.executable, "-m", "parity.cli.main", "compare", files["fp8"], "-", "--margin", "1%", "--planned-steps", "1500"),
+            *(
+                sys.executable,
+                "-m",
+                "parity.cli.main",
+                "compare",
+                files["fp8"],
+                "-",
+                "--margin",
+                "1%",
+                "--planned-steps",
+                "1500",
+                "--schedule",
+                "decayed",
+            ),
             *nearest("fp8", "stdin"),
         ],
         input=Path(files["mxfp8"]).read_bytes(),
@@ -232,7 +283,7 @@ def test_as_a_process_with_stdin_and_no_colour(files: dict[str, str]) -> None:
 
 
 def test_a_figure_that_cannot_be_drawn_is_one_line(files: dict[str, str], run: Run) -> None:
-    code, out, err = run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--figure", "out.txt")
+    code, out, err = run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--schedule", "decayed", "--figure", "out.txt")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "expected a name ending in .png" in err
 
@@ -245,7 +296,7 @@ def test_what_the_answer_is_worth(tmp_path: Path, files: dict[str, str], run: Ru
         rows = (f"{line},{seconds + 0.001 * (i % 7)},{1.7e9 + i}\n" for i, line in enumerate(lines[1:]))
         path.write_text("step,loss,step_seconds,_timestamp\n" + "".join(rows))
         timed.append(str(path))
-    unknown = (*timed, "--planned-steps", "1500", "--full-run-hours", "1000", *nearest("fp8", "mxfp8"))
+    unknown = (*timed, "--planned-steps", "1500", "--schedule", "decayed", "--full-run-hours", "1000", *nearest("fp8", "mxfp8"))
     assert "speed: not compared: the device class of the runs is not recorded" in run("compare", *unknown)[1]
     machines = ("--context", "fp8:device_class=h100", "--context", "mxfp8:device_class=h100")
     common = (*unknown, *machines)
@@ -265,6 +316,8 @@ def test_arms_on_other_grounds_do_not_pass(key: str, files: dict[str, str], run:
         f"b={files['mxfp8']}",
         "--planned-steps",
         "1500",
+        "--schedule",
+        "decayed",
         "--json",
         "--context",
         f"a:{key}=x",
@@ -281,7 +334,17 @@ def test_runs_of_several_seeds_are_paired_gaps(tmp_path: Path, files: dict[str, 
     for name in ("base", "cand"):
         noisy = other + rng.normal(0, 0.01, 1500)
         (tmp_path / name).write_text("step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in enumerate(noisy)))
-    runs = ("--baseline-run", str(tmp_path / "base"), "--candidate-run", f"b={tmp_path / 'cand'}", "--planned-steps", "1500", "--json")
+    runs = (
+        "--baseline-run",
+        str(tmp_path / "base"),
+        "--candidate-run",
+        f"b={tmp_path / 'cand'}",
+        "--planned-steps",
+        "1500",
+        "--schedule",
+        "decayed",
+        "--json",
+    )
     arms = (f"a={files['fp8']}", f"b={files['mxfp8']}")
     assert json.loads(run("compare", *arms, *runs)[1])["verdicts"][0]["codes"][0] == "DATA_ORDER_MISMATCH"
     code, out, _ = run("compare", *arms, *runs, "--seeds", "0,1")
@@ -295,12 +358,28 @@ def test_runs_of_several_seeds_are_paired_gaps(tmp_path: Path, files: dict[str, 
 def test_a_figure_a_candidate(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "fig.svg"
-    assert run("compare", files["fp8"], files["mxfp8"], f"a/b={files['edge']}", "--planned-steps", "1500", "--figure", str(out))[0] == 3
+    assert (
+        run(
+            "compare",
+            files["fp8"],
+            files["mxfp8"],
+            f"a/b={files['edge']}",
+            "--planned-steps",
+            "1500",
+            "--schedule",
+            "decayed",
+            "--figure",
+            str(out),
+        )[0]
+        == 3
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fig-a_b.svg", "fig-mxfp8.svg"]
 
 
 def test_a_file_compared_with_itself_under_two_names_is_no_pass(files: dict[str, str], run: Run) -> None:
-    code, out, _ = run("compare", f"a={files['fp8']}", f"b={files['fp8']}", "--planned-steps", "1500", *nearest("a", "b"))
+    code, out, _ = run(
+        "compare", f"a={files['fp8']}", f"b={files['fp8']}", "--planned-steps", "1500", "--schedule", "decayed", *nearest("a", "b")
+    )
     assert (code, "ARMS_IDENTICAL" in out) == (3, True)
 
 
@@ -310,7 +389,7 @@ def long_table(folder: Path, files: dict[str, str], worse: float) -> str:
     for run, factor in (("base", 1.0), ("cand", worse)):
         losses = [line.split(",") for line in Path(files["fp8" if run == "base" else "mxfp8"]).read_text().splitlines()[1:]]
         rows += [f"{run},loss,{float(loss) * factor},{step},{1700000000000 + int(step)}" for step, loss in losses]
-        rows += [f"{run},learning_rate,0.001,{step},{1700000000000 + int(step)}" for step, _ in losses]
+        rows += [f"{run},grad_norm,0.001,{step},{1700000000000 + int(step)}" for step, _ in losses]
     path = folder / "mlflow.csv"
     path.write_text("\n".join(rows))
     return str(path)
@@ -322,7 +401,7 @@ def test_a_long_table_of_two_runs_is_judged_run_against_run(
 ) -> None:
     """Read as one column, a candidate that is 10 % worse passed."""
     file = long_table(tmp_path, files, worse)
-    common = ("--planned-steps", "1500", *nearest("base", "cand"))
+    common = ("--planned-steps", "1500", "--schedule", "decayed", *nearest("base", "cand"))
     left, out, _ = run("compare", f"{file}:base", f"{file}:cand", *common, "--json")
     (entry,) = json.loads(out)["verdicts"]
     assert (left, entry["verdict"], entry["candidate"]["name"]) == (code, verdict, "cand")
@@ -337,17 +416,17 @@ def test_the_report_names_the_columns_that_were_taken(tmp_path: Path, files: dic
     lines = Path(files["mxfp8"]).read_text().splitlines()[1:]
     file.write_text("step,train_loss,loss\n" + "".join(f"{step},1.0,{loss}\n" for step, loss in (line.split(",") for line in lines)))
     for style in ((), ("--markdown",)):
-        out = " ".join(run("compare", files["fp8"], str(file), "--planned-steps", "1500", *style)[1].split())
+        out = " ".join(run("compare", files["fp8"], str(file), "--planned-steps", "1500", "--schedule", "decayed", *style)[1].split())
         assert "input: fp8: loss read from 'loss', step from 'step'" in out
         assert "input: hf: loss read from 'loss' ('train_loss' could also be the loss), step from 'step'" in out
-        once = " ".join(run("compare", files["fp8"], files["mxfp8"], "--planned-steps", "1500", *style)[1].split())
+        once = " ".join(run("compare", files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--schedule", "decayed", *style)[1].split())
         assert once.count("input: loss read from 'loss', step from 'step'") == 1
 
 
 def test_columns_by_arm_and_by_file(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     cand = tmp_path / "cand.csv"
     cand.write_text(Path(files["mxfp8"]).read_text().replace("step,loss", "it,train/ce"))
-    arms = ("compare", f"a={files['fp8']}", f"b={cand}", "--planned-steps", "1500", *nearest("a", "b"))
+    arms = ("compare", f"a={files['fp8']}", f"b={cand}", "--planned-steps", "1500", "--schedule", "decayed", *nearest("a", "b"))
     for place in ("b", str(cand)):
         assert run(*arms, "--column", f"{place}:step=it", "--column", f"{place}:loss=train/ce")[0] == 0
     code, _, err = run(*arms, "--column", "step=it", "--column", "loss=train/ce")
@@ -370,5 +449,5 @@ def test_logs_of_trainers_are_compared(tmp_path: Path, files: dict[str, str], ru
         path = tmp_path / f"{name}.log"
         path.write_text("".join(f"[rank0]: steps: {step} loss: {loss} iter time (s): 0.5 samples/sec: 9.0\n" for step, loss in lines))
         logs.append(str(path))
-    code, out, _ = run("compare", *logs, "--planned-steps", "1500", *nearest("fp8", "mxfp8"), "--json")
+    code, out, _ = run("compare", *logs, "--planned-steps", "1500", "--schedule", "decayed", *nearest("fp8", "mxfp8"), "--json")
     assert (code, json.loads(out)["verdicts"][0]["inputs"]["common_steps"]) == (0, 1500)

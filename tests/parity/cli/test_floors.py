@@ -28,7 +28,7 @@ def table(tmp_path: Path) -> Callable[..., str]:
 def compare(files: dict[str, str], run: Run) -> Callable[..., tuple[int, str, str]]:
     def call(*options: str) -> tuple[int, str, str]:
         pair = ("fp8=" + files["fp8"], "mxfp8=" + files["mxfp8"], "--recipe", "fp8=fp8", "--recipe", "mxfp8=mxfp8")
-        return run("compare", *pair, "--planned-steps", "1500", *options)
+        return run("compare", *pair, "--planned-steps", "1500", "--schedule", "decayed", *options)
 
     return call
 

@@ -23,8 +23,19 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_page_is_written_and_not_opened_unless_asked(files: dict[str, str], run: Run, tmp_path: Path, opened: list[str]) -> None:
     path = tmp_path / "page.html"
-    call = ("compare", files["fp8"], files["nvfp4"], files["mxfp8"], "--planned-steps", "1500", "--html", str(path))
-    assert run(*call) == (3, run(*call)[1], f"written: {path}\n")
+    call = (
+        "compare",
+        files["fp8"],
+        files["nvfp4"],
+        files["mxfp8"],
+        "--planned-steps",
+        "1500",
+        "--schedule",
+        "decayed",
+        "--html",
+        str(path),
+    )
+    assert run(*call) == (1, run(*call)[1], f"written: {path}\n")
     assert opened == []
     text = path.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
@@ -56,7 +67,7 @@ def test_without_the_chart_library_the_gap_is_drawn(
 ) -> None:
     monkeypatch.setattr(page, "library_folder", lambda: None)
     path = tmp_path / "page.html"
-    run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--html", str(path))
+    run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--schedule", "decayed", "--html", str(path))
     text = path.read_text(encoding="utf-8")
     assert "<script" not in text
     assert len(re.findall(r'<svg[^>]*class="parity-gap', text)) == 2  # wide and narrow
@@ -66,5 +77,5 @@ def test_without_the_chart_library_the_gap_is_drawn(
 def test_a_name_cannot_write_html(files: dict[str, str], run: Run, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     name = "</script><script>alert(1)"
-    run("compare", files["fp8"], f"{name}={files['nvfp4']}", "--planned-steps", "1500", "--html", str(path))
+    run("compare", files["fp8"], f"{name}={files['nvfp4']}", "--planned-steps", "1500", "--schedule", "decayed", "--html", str(path))
     assert "<script>alert" not in path.read_text(encoding="utf-8")

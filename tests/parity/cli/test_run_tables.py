@@ -105,7 +105,20 @@ def test_evaluations_have_every_kind_of_report(tables: dict[str, str], tmp_path:
     assert markdown.startswith("◇ **INCONCLUSIVE**: NVFP4 against FP8 as of step 159,744")
 
 
-CURVES = ("--arm-by", "arm", "--run-by", "seed", "--baseline", "fp8", "--planned-steps", "1500", "--rounding", "bad=nearest")
+CURVES = (
+    "--arm-by",
+    "arm",
+    "--run-by",
+    "seed",
+    "--baseline",
+    "fp8",
+    "--planned-steps",
+    "1500",
+    "--schedule",
+    "decayed",
+    "--rounding",
+    "bad=nearest",
+)
 RECIPES = ("--recipe", "fp8=fp8_current", "--recipe", "mxfp8=mxfp8")
 
 
@@ -122,7 +135,7 @@ def test_training_curves_of_one_table_are_judged_as_those_of_files(tables: dict[
     path = {name: str(tmp_path / f"{name}.csv") for name in files}
     _, of_files = documents(
         run, f"fp8={path['fp80']}", f"mxfp8={path['mxfp80']}", "--baseline-run", path["fp81"], "--candidate-run", f"mxfp8={path['mxfp81']}",
-        "--seeds", "0,1", "--planned-steps", "1500", *RECIPES,
+        "--seeds", "0,1", "--planned-steps", "1500", "--schedule", "decayed", *RECIPES,
     )  # fmt: skip
     # The table has another candidate, which shares the error: only the confidence of the interval differs.
     gaps = [{key: value for key, value in one["gap"].items() if key not in ("lo", "hi", "confidence")} for one in (of_files[0], judged[0])]

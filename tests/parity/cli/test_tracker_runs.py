@@ -39,7 +39,7 @@ def config(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, 
     return configs
 
 
-BOTH = ("mlflow:fp8", "mlflow:mxfp8", "--planned-steps", "1500", "--margin", "1%")
+BOTH = ("mlflow:fp8", "mlflow:mxfp8", "--planned-steps", "1500", "--schedule", "decayed", "--margin", "1%")
 
 
 def verdict(out: str) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def test_columns_and_files_next_to_a_tracker(config, files: dict[str, str], run:
     assert run("compare", *BOTH, "--column", "mlflow:fp8:loss=loss", "--column", "mxfp8:step=step")[0] == 0
     code, _, err = run("compare", *BOTH, "--column", "mlflow:fp8:loss=ce")
     assert (code, "no column 'ce' for loss" in err) == (2, True)
-    assert run("compare", files["fp8"], "b=mlflow:mxfp8", "--planned-steps", "1500", "--recipe", "fp8=fp8")[0] == 0
+    assert run("compare", files["fp8"], "b=mlflow:mxfp8", "--planned-steps", "1500", "--schedule", "decayed", "--recipe", "fp8=fp8")[0] == 0
 
 
 def test_a_plan_takes_what_a_run_says_and_options_override_it(config, run: Run) -> None:

@@ -28,7 +28,7 @@ def test_public_reruns(reruns: tuple[Curve, ...]) -> None:
 
 
 def test_shares_are_those_of_the_judge(reruns: tuple[Curve, ...]) -> None:
-    policy = criteria_from_mapping({"margin": "0.25%"})
+    policy = criteria_from_mapping({"schedule": "decayed", "margin": "0.25%"})
     states = [judge([a], {"c": [b]}, policy, planned_steps=1750)[0].verdict for a, b in itertools.permutations(reruns[:4], 2)]
     calibration = calibrate(reruns[:4], planned_steps=1750, margins=(0.0025,))
     assert calibration.margins[0]["pass"] == states.count("pass") / 12
@@ -37,7 +37,7 @@ def test_shares_are_those_of_the_judge(reruns: tuple[Curve, ...]) -> None:
 def test_the_plan_defaults_to_the_longest_run_and_a_short_one_is_told_by_its_code(reruns: tuple[Curve, ...]) -> None:
     short = curve_from_arrays(reruns[1].steps[:1500], reruns[1].loss[:1500])
     calibration = calibrate([reruns[0], short], margins=(0.01,))
-    assert calibration.codes == {"INCOMPLETE": 2}
+    assert calibration.codes == {"AS_OF": 2}
 
 
 @pytest.mark.parametrize(("runs", "says"), [(1, "1 run was given"), (0, "0 run was given")])

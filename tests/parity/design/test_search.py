@@ -20,16 +20,16 @@ def power(design: Design, margin: float) -> float:
 
 def test_the_cheapest_is_the_cheapest() -> None:
     design = Design(level=3.0, planned_steps=5000, candidate_recipe="nvfp4")
-    best = cheapest_design(design, question(0.02))
+    best = cheapest_design(design, question(0.01))
     assert best is not None
-    assert power(best, 0.02) >= WANTED_POWER
+    assert power(best, 0.01) >= WANTED_POWER
     total = best.baseline_runs + best.candidate_runs
     assert total > 2
     for base in range(1, total):
         same = dataclasses.replace(design, baseline_runs=base, candidate_runs=total - base)
-        assert power(same, 0.02) < WANTED_POWER or chances(same, POLICY).half_width >= chances(best, POLICY).half_width
+        assert power(same, 0.01) < WANTED_POWER or chances(same, POLICY).half_width >= chances(best, POLICY).half_width
         if base < total - 1:
-            assert power(dataclasses.replace(same, candidate_runs=total - base - 1), 0.02) < WANTED_POWER
+            assert power(dataclasses.replace(same, candidate_runs=total - base - 1), 0.01) < WANTED_POWER
 
 
 @pytest.mark.parametrize("margin", [0.03, 0.02])

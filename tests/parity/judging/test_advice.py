@@ -124,7 +124,7 @@ def test_worst_layers_stand_after_a_fail_only_and_survive_the_bundle(make_run: M
     case = Case(
         baseline=[make_run()],
         candidates={"cand": [make_run(seed=2, gap=0.1)]},
-        criteria=criteria_from_mapping({"margin": "1%"}),
+        criteria=criteria_from_mapping({"schedule": "decayed", "margin": "1%"}),
         planned_steps=2000,
         layer_snr_db={"cand": SNR},
     )
@@ -138,7 +138,7 @@ def test_added_runs_are_judged_at_the_next_look(make_run: MakeRun) -> None:
     base, candidate = [make_run()], {"c": [make_run(seed=2, gap=0.0205)]}
     runs = {}
     for looks, look in ((1, 1), (2, 1), (2, 2), (4, 1)):
-        policy, shared = Criteria(margin="1%", looks=looks), Multiplicity(look=look, looks=looks)
+        policy, shared = Criteria(schedule="decayed", margin="1%", looks=looks), Multiplicity(look=look, looks=looks)
         (verdict,) = parity.judge(base, candidate, policy, planned_steps=2000, multiplicity=shared)
         assert verdict.codes[0] == "CI_STRADDLES_MARGIN"
         runs[looks, look] = (verdict.advice.add_baseline_runs or 0) + (verdict.advice.add_candidate_runs or 0)

@@ -54,7 +54,7 @@ def test_what_is_shown_is_what_decides():
     """The interval in the document has the level of the look, and the verdict is its side of the margin."""
     base = [curve(seed=2)]
     for looks, look in ((1, 1), (2, 1), (3, 2)):
-        policy = Criteria(margin="1%", looks=looks)
+        policy = Criteria(schedule="decayed", margin="1%", looks=looks)
         for gap in np.linspace(0.0, 0.02, 9):
             verdict = judge(
                 base,
@@ -67,15 +67,18 @@ def test_what_is_shown_is_what_decides():
             shown, margin = document["gap"], document["margin"]
             assert shown["confidence"] == Multiplicity(look=look, looks=looks, candidates=4).confidence(0.95)
             if verdict.codes[0] in ("WITHIN_MARGIN", "CI_STRADDLES_MARGIN", "GAP_EXCEEDS_MARGIN"):
-                side = "pass" if shown["hi"] < margin["nats"] else "fail" if shown["lo"] > margin["nats"] else "inconclusive"
+                fails = shown["ci95"][0] > margin["nats"]  # further looks and candidates make no fail harder to reach
+                side = "fail" if fails else "pass" if shown["hi"] < margin["nats"] else "inconclusive"
                 assert verdict.verdict == side
 
 
 def test_further_looks_and_candidates_only_widen():
     base, candidate = [curve(seed=2)], [curve(0.004, seed=3)]
-    single = judge(base, {"c": candidate}, Criteria(margin="1%"), planned_steps=STEPS)[0].document()
-    both = judge(base, {"c": candidate, "d": [curve(0.004, seed=4)]}, Criteria(margin="1%"), planned_steps=STEPS)[0].document()
-    first = judge(base, {"c": candidate}, Criteria(margin="1%", looks=2), planned_steps=STEPS)[0].document()
+    single = judge(base, {"c": candidate}, Criteria(schedule="decayed", margin="1%"), planned_steps=STEPS)[0].document()
+    both = judge(base, {"c": candidate, "d": [curve(0.004, seed=4)]}, Criteria(schedule="decayed", margin="1%"), planned_steps=STEPS)[
+        0
+    ].document()
+    first = judge(base, {"c": candidate}, Criteria(schedule="decayed", margin="1%", looks=2), planned_steps=STEPS)[0].document()
     assert single["gap"]["mean"] == both["gap"]["mean"] == first["gap"]["mean"]
     widths = [document["gap"]["hi"] - document["gap"]["lo"] for document in (single, both, first)]
     assert widths[0] < widths[1]
@@ -88,23 +91,23 @@ def test_a_veto_is_no_harder_to_reach_with_more_candidates():
     base, better = [curve(seed=2)], [curve(-0.02, seed=3)]
     for candidates in (1, 30, 64):
         shared = Multiplicity(candidates=candidates)
-        verdict = judge(base, {"c": better}, Criteria(margin="1%"), planned_steps=STEPS, multiplicity=shared)[0]
+        verdict = judge(base, {"c": better}, Criteria(schedule="decayed", margin="1%"), planned_steps=STEPS, multiplicity=shared)[0]
         assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "BETTER_THAN_BASELINE")
 
 
 def test_other_looks_than_the_policy_registers_are_refused():
     base, candidate = [curve(seed=2)], [curve(0.004, seed=3)]
     with pytest.raises(ValueError, match="looks"):
-        judge(base, {"c": candidate}, Criteria(margin="1%"), multiplicity=Multiplicity(looks=2))
+        judge(base, {"c": candidate}, Criteria(schedule="decayed", margin="1%"), multiplicity=Multiplicity(looks=2))
     with pytest.raises(ValueError, match="candidates"):
-        judge(base, {"c": candidate, "d": candidate}, Criteria(margin="1%"), multiplicity=Multiplicity(candidates=1))
+        judge(base, {"c": candidate, "d": candidate}, Criteria(schedule="decayed", margin="1%"), multiplicity=Multiplicity(candidates=1))
 
 
 def test_peers_hold_together():
     base = [curve(seed=2)]
     candidates = {name: [curve(0.004, seed=number)] for number, name in enumerate("cdef", 3)}
-    four = judge(base, candidates, Criteria(margin="1%"), planned_steps=STEPS)[-1].peers
-    two = judge(base, dict(list(candidates.items())[::3]), Criteria(margin="1%"), planned_steps=STEPS)[-1].peers
+    four = judge(base, candidates, Criteria(schedule="decayed", margin="1%"), planned_steps=STEPS)[-1].peers
+    two = judge(base, dict(list(candidates.items())[::3]), Criteria(schedule="decayed", margin="1%"), planned_steps=STEPS)[-1].peers
     same = next(peer for peer in four if peer.name == two[0].name)
     assert same.gap == two[0].gap
     assert same.hi - same.lo > two[0].hi - two[0].lo

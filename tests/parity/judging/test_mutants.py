@@ -20,7 +20,7 @@ from parity.judging import interval
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 PLAN = 1750
-POLICY = criteria_from_mapping({"margin": "1%"})
+POLICY = criteria_from_mapping({"schedule": "decayed", "margin": "1%"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,7 @@ class Pair:
     base: list[Curve]
     cand: list[Curve]
     planned: int | None = PLAN
+    stated: bool = True
     engines: tuple[str, str] = ("maxtext", "maxtext")
     controls: list[Curve] = field(default_factory=list)
 
@@ -54,32 +55,32 @@ def sampled(run: Curve) -> Curve:
 
 
 def other_order(run: Curve) -> Curve:
-    """The same loss with the batches of its last half in another order."""
-    loss, half = run.loss.copy(), PLAN // 2
-    loss[half:] = np.random.default_rng(0).permutation(loss[half:])
+    """The same loss with the batches of its last fifth in another order."""
+    loss, late = run.loss.copy(), 4 * PLAN // 5
+    loss[late:] = np.random.default_rng(0).permutation(loss[late:])
     return with_loss(run, loss)
 
 
 MUTANTS: dict[str, tuple[Callable[[Curve, Curve], Pair], str, str]] = {
     "downsampled": (lambda a, b: Pair(base=[a], cand=[sampled(b)]), "inconclusive", "DOWNSAMPLED"),
-    "thinned to every 20th step": (lambda a, b: Pair(base=[a], cand=[kept(b, slice(None, None, 20))]), "inconclusive", "TOO_FEW_STEPS"),
+    "thinned to every 40th step": (lambda a, b: Pair(base=[a], cand=[kept(b, slice(None, None, 40))]), "inconclusive", "TOO_FEW_STEPS"),
     "2 % NaN": (lambda a, b: Pair(base=[a], cand=[nan_at(b, slice(None, None, 50))]), "fail", "NONFINITE_CAND"),
     "NaN at the end": (lambda a, b: Pair(base=[a], cand=[nan_at(b, -1)]), "fail", "NONFINITE_CAND"),
     "NaN in the baseline": (lambda a, b: Pair(base=[nan_at(a, -1)], cand=[b]), "inconclusive", "BASELINE_INVALID"),
     "another data order": (lambda a, b: Pair(base=[a], cand=[other_order(b)]), "inconclusive", "DATA_ORDER_MISMATCH"),
     "data one step late": (lambda a, b: Pair(base=[a], cand=[with_loss(b, np.roll(b.loss, 1))]), "inconclusive", "STEPS_SHIFTED"),
-    "a shortened candidate": (lambda a, b: Pair(base=[a], cand=[kept(b, slice(0, 1225))]), "inconclusive", "INCOMPLETE"),
-    "a shortened baseline": (lambda a, b: Pair(base=[kept(a, slice(0, 1225))], cand=[b]), "inconclusive", "INCOMPLETE"),
-    "shortened, no plan": (lambda a, b: Pair(base=[a], cand=[kept(b, slice(0, 1225))], planned=None), "inconclusive", "INCOMPLETE"),
+    "a shortened candidate": (lambda a, b: Pair(base=[a], cand=[kept(b, slice(0, 1225))]), "inconclusive", "AS_OF"),
+    "a shortened baseline": (lambda a, b: Pair(base=[kept(a, slice(0, 1225))], cand=[b]), "inconclusive", "AS_OF"),
+    "shortened, no plan": (lambda a, b: Pair(base=[a], cand=[kept(b, slice(0, 1225))], planned=None), "inconclusive", "AS_OF"),
     "both cut at one step": (
         lambda a, b: Pair(base=[kept(a, slice(0, 1312))], cand=[kept(b, slice(0, 1312))]),
         "inconclusive",
-        "INCOMPLETE",
+        "AS_OF",
     ),
     "both cut at one step, no plan": (
-        lambda a, b: Pair(base=[kept(a, slice(0, 1312))], cand=[kept(b, slice(0, 1312))], planned=None),
+        lambda a, b: Pair(base=[kept(a, slice(0, 1312))], cand=[kept(b, slice(0, 1312))], planned=None, stated=False),
         "inconclusive",
-        "PLAN_UNKNOWN",
+        "AS_OF",
     ),
     "suspiciously better": (lambda a, b: Pair(base=[a], cand=[with_loss(b, 0.9 * b.loss)]), "inconclusive", "BETTER_THAN_BASELINE"),
     "constant +2 %": (lambda a, b: Pair(base=[a], cand=[with_loss(b, 1.02 * b.loss)]), "fail", "GAP_EXCEEDS_MARGIN"),
@@ -102,7 +103,8 @@ def by_judge(pair: Pair) -> tuple[str, str, list[float] | None]:
         [curve_from_arrays(run.steps, run.loss, replicate=number, context={"engine": engine}) for number, run in enumerate(runs)]
         for runs, engine in zip((pair.base, pair.cand), pair.engines, strict=True)
     ]
-    (verdict,) = judge(arms[0], {"cand": arms[1]}, POLICY, planned_steps=pair.planned, controls=pair.controls)
+    policy = POLICY if pair.stated else criteria_from_mapping({"margin": "1%"})
+    (verdict,) = judge(arms[0], {"cand": arms[1]}, policy, planned_steps=pair.planned, controls=pair.controls)
     document = verdict.document()
     return verdict.verdict, verdict.codes[0], document["gap"]["ci95"] if document["gap"] else None
 
@@ -125,6 +127,7 @@ def by_command(pair: Pair, folder: Path, capsys: pytest.CaptureFixture[str]) -> 
         part for name, engine in zip(("base", "cand"), pair.engines, strict=True) for part in ("--context", f"{name}:engine={engine}")
     ]
     arguments += ["--planned-steps", str(pair.planned)] if pair.planned else []
+    arguments += ["--schedule", "decayed"] if pair.stated else []
     with pytest.raises(SystemExit) as left:
         main(arguments)
     (entry,) = json.loads(capsys.readouterr().out)["verdicts"]

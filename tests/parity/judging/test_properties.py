@@ -15,7 +15,9 @@ from parity.canonical_json import canonical_json
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 MakeRun = Callable[..., Curve]
-ABSOLUTE = criteria_from_mapping({"margin": 0.03, "baseline_run_floor": 0.002, "candidate_run_floor": 0.002})
+ABSOLUTE = criteria_from_mapping(
+    {"schedule": "decayed", "margin": "0.03 nats", "baseline_run_floor": "0.002 nats", "candidate_run_floor": "0.002 nats"}
+)
 LAWS = settings(max_examples=25)
 
 gaps = st.sampled_from([-0.05, -0.01, 0.0, 0.012, 0.03, 0.08])
@@ -92,7 +94,7 @@ series = st.lists(st.tuples(st.integers(0, 300), losses), max_size=300)
 @given(series, series, st.one_of(st.none(), st.integers(1, 400)), st.sampled_from(["1%", "0.01 nats"]))
 def test_no_input_crashes_or_gives_an_unsafe_document(base, cand, planned: int | None, margin: str) -> None:
     curves = [curve_from_arrays([step for step, _ in rows], [loss for _, loss in rows]) for rows in (base, cand)]
-    policy = criteria_from_mapping({"margin": margin, "min_points": 20})
+    policy = criteria_from_mapping({"schedule": "decayed", "margin": margin, "min_points": 20})
     (verdict,) = judge([curves[0]], {"c": [curves[1]]}, policy, planned_steps=planned)
     canonical_json(verdict.document())
     assert verdict.verdict in ("pass", "fail", "inconclusive")

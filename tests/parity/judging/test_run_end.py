@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import t
 
 from parity.judging.interval import Interval, interval
-from parity.judging.noise import StandardError, mean_se
+from parity.judging.noise import mean_se
 from parity.judging.run_end import measure_end
 from parity.judging.run_floor import RunTerm
 
@@ -15,7 +15,7 @@ def quiet(n: int = 400, seed: int = 0) -> np.ndarray:
 
 
 def of(gap: np.ndarray, tau: float = 0.002) -> Interval:
-    within = mean_se(gap) if len(gap) >= 8 else StandardError(value=0.0, df=1.0)
+    within = mean_se(gap)
     return interval(float(gap.mean()), within, RunTerm(variance=2 * tau**2, df=4.0, seeds=1))
 
 
@@ -79,5 +79,27 @@ def test_false_alarms_stay_within_the_budget() -> None:
 
 
 def test_few_points_have_no_end_and_noiseless_ones_no_alarm() -> None:
-    assert measure_end(quiet(15), of(quiet(15)), MARGIN, 0.95, LEVEL, 0.0) is None
+    assert measure_end(quiet(7), of(quiet(7)), MARGIN, 0.95, LEVEL, 0.0) is None
     assert ends(np.full(400, 0.9 * MARGIN)) == (False, False)
+
+
+@pytest.mark.parametrize("n", [10, 15, 30, 70, 199])
+def test_the_end_of_few_points_is_seen_and_an_honest_one_raises_no_alarm(n: int) -> None:
+    """Also where a wild point before it widens the noise by which the end would be judged."""
+    alarms = 0
+    for seed in range(200):
+        gap = quiet(n, seed)
+        alarms += ends(gap)[0]
+        gap[-1] += 3 * MARGIN
+        assert ends(gap)[0]
+        gap[n // 3] += 1.0
+        assert ends(gap)[0]
+    assert alarms <= 4
+
+
+def test_limit_twin_of_few_points() -> None:
+    gap = quiet(40)
+    end = measure_end(gap, of(gap), MARGIN, 0.95, LEVEL, 0.0)
+    assert end is not None
+    z = t.ppf(1 - 0.01 / (2 * 4), 29)
+    assert end.limit == pytest.approx(z * np.std(gap[:30], ddof=1) * np.sqrt(1 / end.points + 1 / 30))

@@ -56,15 +56,18 @@ def test_what_is_on_record_counts_more_than_a_name(recipe: str | None) -> None:
     policy = criteria_from_mapping({"margin": "1%"})
     assert assume_stochastic(recipe, "stochastic")
     assert not assume_stochastic(recipe, "nearest")
-    assert prior_for(recipe, None, policy, 2.0, "stochastic").tau == pytest.approx(0.0060)
-    assert prior_for(recipe, None, policy, 2.0, "nearest").tau == pytest.approx(0.0016)
+    assert prior_for(recipe, None, policy, 2.0, "stochastic").tau == pytest.approx(0.0027)
+    assert prior_for(recipe, None, policy, 2.0, "nearest").tau == pytest.approx(0.0018)
 
 
 def test_priors_by_recipe_and_by_policy() -> None:
     policy = criteria_from_mapping({"margin": "1%"})
-    assert prior_for("fp8_current", None, policy, 2.0).tau == pytest.approx(0.0016)
-    assert prior_for(None, None, policy, 2.0).tau == pytest.approx(0.0060)
-    assert prior_for("nvfp4", None, policy, 2.0).tau == pytest.approx(0.0060)
+    assert prior_for("fp8_current", None, policy, 2.0).tau == pytest.approx(0.0018)
+    assert prior_for(None, None, policy, 2.0).tau == pytest.approx(0.0027)
+    assert prior_for("nvfp4", None, policy, 2.0).tau == pytest.approx(0.0027)
+    assert prior_for("fp8", None, policy, 2.0, slope=0.0).tau == pytest.approx(0.0030)
+    assert prior_for("fp8", None, policy, 2.0, slope=0.25).tau == pytest.approx(0.0060)
+    assert prior_for(None, None, policy, 2.0, slope=0.25).tau == pytest.approx(0.0090)
     declared = criteria_from_mapping({"margin": "1%", "run_floor_evidence": "8 reruns at 1 B"})
     prior = prior_for("nvfp4", Amount(value=0.001, unit="relative"), declared, 2.0)
     assert prior.tau == pytest.approx(0.002)
@@ -132,7 +135,8 @@ def test_df_joins_the_terms_by_satterthwaite() -> None:
     joined = interval(0.1, StandardError(value=0.001, df=12.0), run)
     v, w = run.variance, 0.001**2
     assert joined.df == pytest.approx((v + w) ** 2 / (v**2 / 4 + w**2 / 12))
-    assert joined.half_width(0.95) == pytest.approx(t_quantile(0.95, joined.df) * math.sqrt(v + w))
+    expected = math.hypot(t_quantile(0.95, 4.0) * math.sqrt(v), t_quantile(0.95, 12.0) * math.sqrt(w))
+    assert joined.half_width(0.95) == pytest.approx(expected)
 
 
 def test_t_quantile_against_scipys_distribution() -> None:
@@ -158,3 +162,10 @@ def test_the_degrees_of_freedom_do_not_depend_on_the_unit() -> None:
         terms.append(run_term(*floors))
     assert terms[1].df == pytest.approx(terms[0].df)
     assert terms[1].df > 0
+
+
+def test_what_is_assumed_of_both_arms_is_one_guess() -> None:
+    """Also where one of them rounds stochastically: the term has the guess's 4 degrees of freedom, not 8 or what Welch would give it."""
+    policy = criteria_from_mapping({"margin": "1%"})
+    floors = [run_floor(prior_for(recipe, None, policy, 3.0), np.array([3.0]), [0]) for recipe in ("fp8", "nvfp4")]
+    assert run_term(*floors).df == pytest.approx(4.0)

@@ -33,7 +33,7 @@ def _signed(document: VerdictDocument, **changes: Any) -> SignOffDocument:
 
 
 def _open(gap: dict[str, Any] | None, margin: dict[str, Any] | None, code: str, verdict: str = "inconclusive") -> Any:
-    return {"verdict": verdict, "codes": [code], "gap": gap, "margin": margin, "candidate": {"name": "c"}}
+    return {"verdict": verdict, "codes": [code], "gap": gap, "margin": margin, "candidate": {"name": "c"}, "window": {"n": 200}}
 
 
 MEASURED = {"mean": 0.01, "lo": -0.01, "hi": 0.03}

@@ -107,7 +107,7 @@ def test_every_fifth_step_is_enough_on_the_common_grid(make_run: MakeRun, judge_
 
 @pytest.mark.parametrize(
     ("steps", "code"),
-    [([], "EMPTY"), (range(5000, 5300), "NO_COMMON_STEPS"), (range(30), "INCOMPLETE"), (range(0, 2000, 100), "TOO_FEW_STEPS")],
+    [([], "EMPTY"), (range(5000, 5300), "NO_COMMON_STEPS"), (range(30), "TOO_FEW_STEPS"), (range(0, 2000, 50), "TOO_FEW_STEPS")],
 )
 def test_too_little_is_inconclusive(steps: range, code: str, make_run: MakeRun, judge_pair: JudgePair) -> None:
     whole = make_run(6000, seed=2)
@@ -157,19 +157,21 @@ def test_a_candidate_that_stopped_early_does_not_pass(make_run: MakeRun, judge_p
     cand = make_run(seed=2)
     short = curve_from_arrays(cand.steps[:1400], cand.loss[:1400])
     for options in ({"planned_steps": 2000}, {"assume_complete": True}, {}):
-        assert judge_pair(make_run(), short, **options).codes[0] == "INCOMPLETE"
-        assert judge_pair(short, make_run(seed=2), planned_steps=2000).codes[0] == "INCOMPLETE"
+        assert judge_pair(make_run(), short, **options).codes[0] == "AS_OF"
+        assert judge_pair(short, make_run(seed=3), planned_steps=2000).codes[0] == "AS_OF"
 
 
 @pytest.mark.parametrize("share", [0.10, 0.25, 0.5, 0.75, 0.94])
-def test_both_arms_cut_at_the_same_step_do_not_pass(share: float, reruns: tuple[Curve, ...], one_percent: Criteria) -> None:
-    """A7, prefix honesty: neither with the plan nor without one."""
+def test_both_arms_cut_at_the_same_step_do_not_pass(share: float, reruns: tuple[Curve, ...]) -> None:
+    """A7, prefix honesty: neither with the plan nor without one, where nobody says that they are finished."""
+    unstated = criteria_from_mapping({"margin": "1%"})
     cut = [curve_from_arrays(run.steps[: int(1750 * share)], run.loss[: int(1750 * share)]) for run in reruns]
     for base, cand in itertools.permutations(cut, 2):
         for planned in (1750, None):
-            (verdict,) = judge([base], {"c": [cand]}, one_percent, planned_steps=planned)
+            (verdict,) = judge([base], {"c": [cand]}, unstated, planned_steps=planned)
             assert verdict.verdict == "inconclusive"
-            assert ("INCOMPLETE" if planned else "PLAN_UNKNOWN") in verdict.codes
+            assert "AS_OF" in verdict.codes
+            assert not verdict.document()["schedule"]["finished"]
 
 
 def test_a_suspiciously_better_candidate_does_not_pass(make_run: MakeRun, judge_pair: JudgePair) -> None:
@@ -201,7 +203,7 @@ def test_the_same_recorded_data_turns_a_low_correlation_into_a_warning(make_run:
 
 
 def test_arms_declared_unpaired_pay_with_their_own_noise(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    policy = criteria_from_mapping({"margin": "3%", "pairing": "unpaired"})
+    policy = criteria_from_mapping({"schedule": "decayed", "margin": "3%", "pairing": "unpaired"})
     verdict = judge_pair(make_run(), make_run(seed=2, batch_seed=99), policy)
     paired = judge_pair(make_run(), make_run(seed=2))
     assert verdict.verdict == "pass"
@@ -214,7 +216,7 @@ def test_arms_on_different_grounds_do_not_pass(key: str, make_run: MakeRun, judg
     verdict = judge_pair(base, cand)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "CONFOUNDED")
     assert verdict.document()["context_differs"] == [f"{key}: a | b"]
-    allowed = criteria_from_mapping({"margin": "1%", "may_differ": [key]})
+    allowed = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "may_differ": [key]})
     assert judge_pair(base, cand, allowed).verdict == "pass"
     assert judge_pair(base, make_run(seed=2, context={key: "a"})).verdict == "pass"
 
@@ -278,7 +280,9 @@ def test_a_growing_gap_does_not_pass(make_run: MakeRun, judge_pair: JudgePair) -
 def test_an_unfinished_schedule_does_not_pass(judge_pair: JudgePair) -> None:
     steep = 4.0 - np.arange(2000) * 0.001
     base = curve_from_arrays(np.arange(2000), steep)
-    assert judge_pair(base, changed(base, steep + 0.001)).codes[0] == "NOT_CONVERGED"
+    verdict = judge_pair(base, changed(base, steep + 0.001), criteria_from_mapping({"margin": "1%"}))
+    assert (verdict.verdict, "AS_OF" in verdict.codes) == ("inconclusive", True)
+    assert judge_pair(base, changed(base, steep + 0.001)).codes[0] == "WITHIN_MARGIN"
 
 
 def test_spikes_of_the_candidate_alone_fail_and_of_both_are_unstable(make_run: MakeRun, judge_pair: JudgePair) -> None:
@@ -308,7 +312,7 @@ def test_a_gap_that_only_masking_hides_does_not_pass(make_run: MakeRun, judge_pa
 
 def test_one_run_listed_eight_times_changes_nothing(reruns: tuple[Curve, ...], one_percent: Criteria) -> None:
     """A13: neither the verdict nor the interval; only the warning is new."""
-    policy = criteria_from_mapping({"margin": "0.25%"})
+    policy = criteria_from_mapping({"schedule": "decayed", "margin": "0.25%"})
     for base, cand in itertools.permutations(reruns, 2):
         once = judge([base], {"c": [cand]}, policy, planned_steps=1750)[0]
         often = judge([base] * 8, {"c": [cand] * 8}, policy, planned_steps=1750, controls=[base] * 3)[0]
@@ -318,14 +322,14 @@ def test_one_run_listed_eight_times_changes_nothing(reruns: tuple[Curve, ...], o
 
 def test_assumed_noise_is_said_and_can_be_rejected(make_run: MakeRun, judge_pair: JudgePair) -> None:
     assert "RUN_NOISE_ASSUMED" in judge_pair(make_run(), make_run(seed=2)).codes
-    strict = criteria_from_mapping({"margin": "1%", "assumed_noise": "reject"})
+    strict = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "assumed_noise": "reject"})
     verdict = judge_pair(make_run(), make_run(seed=2), strict)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "RUN_NOISE_ASSUMED")
     runs = [make_run(seed=seed, offset_sd=0.003) for seed in range(1, 7)]
     twice = judge_pair(runs[:2], runs[2:4], strict)
     assert (twice.verdict, twice.codes[0]) == ("inconclusive", "RUN_NOISE_ASSUMED")
     thrice = judge_pair(runs[:3], runs[3:], strict)
-    assert (thrice.verdict, thrice.codes) == ("pass", ("WITHIN_MARGIN",))
+    assert (thrice.verdict, thrice.codes) == ("pass", ("WITHIN_MARGIN", "SCHEDULE_STATED"))
     one_sided = judge_pair(runs[:5], runs[5:], strict)
     assert (one_sided.verdict, one_sided.codes[0]) == ("inconclusive", "RUN_NOISE_ASSUMED")
 
@@ -349,7 +353,7 @@ def test_a5_without_the_between_run_term_reruns_look_different(reruns: tuple[Cur
 
 @pytest.mark.parametrize("margin", ["1.0%", "0.5%", "0.25%"])
 def test_a2_real_reruns(margin: str, reruns: tuple[Curve, ...]) -> None:
-    policy = criteria_from_mapping({"margin": margin})
+    policy = criteria_from_mapping({"schedule": "decayed", "margin": margin})
     states: Counter[str] = Counter()
     covered = 0
     for base, cand in itertools.permutations(reruns, 2):
@@ -388,23 +392,23 @@ def test_a4_a_gap_of_exactly_the_margin_is_seldom_decided(reruns: tuple[Curve, .
 
 def test_the_recipe_sets_the_assumed_noise(make_run: MakeRun, judge_pair: JudgePair) -> None:
     for recipe, share in (
-        ("nvfp4", 0.0030),
-        ("nvfp4_no_rht", 0.0030),
-        ("nvfp4_no_sr", 0.0030),
-        ("other:mine", 0.0030),
-        ("mxfp8", 0.0008),
-        (None, 0.0030),
+        ("nvfp4", 0.00135),
+        ("nvfp4_no_rht", 0.00135),
+        ("nvfp4_no_sr", 0.00135),
+        ("other:mine", 0.00135),
+        ("mxfp8", 0.0009),
+        (None, 0.00135),
     ):
         verdict = judge_pair(make_run(recipe="fp8_current"), make_run(seed=2, recipe=recipe))
         document = verdict.document()
         assert document["tau"]["candidate"]["rel"] == pytest.approx(share, rel=0.01)
-        assert document["tau"]["baseline"]["rel"] == pytest.approx(0.0008, rel=0.01)
+        assert document["tau"]["baseline"]["rel"] == pytest.approx(0.0009, rel=0.01)
 
 
 def test_one_nvfp4_run_passes_only_far_below_the_margin(make_run: MakeRun, judge_pair: JudgePair) -> None:
     base = make_run(recipe="fp8_current")
     assert judge_pair(base, make_run(seed=2, recipe="nvfp4", gap=0.0)).verdict == "pass"
-    assert judge_pair(base, make_run(seed=2, recipe="nvfp4", gap=0.4 * 0.0269)).verdict == "inconclusive"
+    assert judge_pair(base, make_run(seed=2, recipe="nvfp4", gap=0.7 * 0.0269)).verdict == "inconclusive"
 
 
 def test_controls_measure_the_baseline_only(make_run: MakeRun, judge_pair: JudgePair) -> None:
@@ -436,7 +440,7 @@ def test_controls_of_another_arithmetic_are_left_out(make_run: MakeRun, judge_pa
 
 
 def test_the_noise_floor_margin_needs_a_measured_baseline(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    policy = criteria_from_mapping({"profile": "noise-floor"})
+    policy = criteria_from_mapping({"schedule": "decayed", "profile": "noise-floor"})
     assert judge_pair(make_run(), make_run(seed=2), policy).codes[0] == "MARGIN_UNDETERMINED"
     controls = [make_run(seed=seed, offset_sd=0.004) for seed in range(5, 12)]
     verdict = judge_pair(make_run(offset_sd=0.004), make_run(seed=2), policy, controls=controls)
@@ -445,7 +449,9 @@ def test_the_noise_floor_margin_needs_a_measured_baseline(make_run: MakeRun, jud
 
 
 def test_the_smallest_margin_decides(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    both = judge_pair(make_run(), make_run(seed=2), criteria_from_mapping({"profile": "nvfp4", "margin": "0.012 nats"}))
+    both = judge_pair(
+        make_run(), make_run(seed=2), criteria_from_mapping({"schedule": "decayed", "profile": "nvfp4", "margin": "0.012 nats"})
+    )
     assert both.margin.nats == 0.012
     assert both.document()["profile"] == "nvfp4"
 
@@ -453,7 +459,7 @@ def test_the_smallest_margin_decides(make_run: MakeRun, judge_pair: JudgePair) -
 def test_two_sided_is_stricter(make_run: MakeRun, judge_pair: JudgePair) -> None:
     cand = make_run(seed=2, gap=-0.022)
     assert judge_pair(make_run(), cand).verdict == "pass"
-    two_sided = criteria_from_mapping({"margin": "1%", "two_sided": True})
+    two_sided = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "two_sided": True})
     assert judge_pair(make_run(), cand, two_sided).codes[0] == "CI_STRADDLES_MARGIN"
     assert judge_pair(make_run(), make_run(seed=2), two_sided).verdict == "pass"
 
@@ -483,14 +489,14 @@ def test_advice_adds_the_runs_that_decide(make_run: MakeRun, judge_pair: JudgePa
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
 def test_a12_a_stochastic_candidate_is_covered(runs: int, make_run: MakeRun, judge_pair: JudgePair) -> None:
-    """A12 in short: run floor 0.07 % in the baseline, 0.28 % in the candidate, gap 0 and 2 margins; the benchmark runs 400 each."""
+    """A12 in short: run floor 0.07 % in the baseline, 0.12 % in the candidate, gap 0 and 2 margins; the benchmark runs 400 each."""
     covered = wrong = 0
     level = 2.68
     for trial in range(60):
         for gap, forbidden in ((0.0, "fail"), (0.02 * level, "pass")):
             first = 1000 * trial
             base = [make_run(1000, seed=first + k, offset_sd=0.0007 * level, recipe="fp8_current") for k in range(runs)]
-            cand = [make_run(1000, seed=first + 500 + k, offset_sd=0.0028 * level, gap=gap, recipe="nvfp4") for k in range(runs)]
+            cand = [make_run(1000, seed=first + 500 + k, offset_sd=0.0012 * level, gap=gap, recipe="nvfp4") for k in range(runs)]
             verdict = judge_pair(base, cand)
             lo, hi = verdict.gap.bounds(0.95)
             covered += lo <= gap <= hi

@@ -17,8 +17,8 @@ from parity.report.headline import answer, headline
 
 MakeRun = Callable[..., Curve]
 FAMILY = "f"
-POLICY = criteria_from_mapping({"margin": "1%"})
-REJECT = criteria_from_mapping({"margin": "1%", "assumed_noise": "reject"})
+POLICY = criteria_from_mapping({"schedule": "decayed", "margin": "1%"})
+REJECT = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "assumed_noise": "reject"})
 QUIET = [(f"g{number}", 10, 0.0008 * factor) for number, factor in enumerate((0.8, 0.9, 1.0, 1.01, 1.1, 1.2))]
 
 
@@ -129,7 +129,7 @@ def test_only_groups_of_the_arms_own_rounding_lend(make_run: MakeRun, floors: Fl
 
 
 def test_a_floor_that_the_policy_declares_counts_more(make_run: MakeRun, floors: Floors) -> None:
-    declared = criteria_from_mapping({"margin": "1%", "candidate_run_floor": "0.2%"})
+    declared = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "candidate_run_floor": "0.2%"})
     verdict = verdict_of(arm(make_run, 10), arm(make_run, 20), floors, policy=declared)
     assert "FAMILY_UNUSED" in verdict.codes
     assert verdict.document()["tau"]["candidate"]["prior_basis"].startswith("declared by the policy")

@@ -56,7 +56,7 @@ def compared() -> Callable[..., EvaluationDocument]:
         case = EvaluationCase(
             baseline=arms[0],
             candidates={names[1]: [change(run) for run in arms[1]]},
-            criteria=criteria_from_mapping({"margin": margin}),
+            criteria=criteria_from_mapping({"schedule": "decayed", "margin": margin}),
             baseline_name=names[0],
             times=times if timed else (),
             **options,  # type: ignore[arg-type]

@@ -91,8 +91,8 @@ def test_the_arms_stand_side_by_side(compared: Compare) -> None:
     rows = _rows(arm_rows(document))
     assert rows["runs"] == ["6 in 2 systems", "8 in 4 systems"]
     assert rows["recipe"] == ["fp8_current", "nvfp4"]
-    assert rows["assumed for one run"][0].endswith("(0.08 %)")
-    assert rows["assumed for one run"][1].endswith("(0.30 %)")
+    assert rows["assumed for one run"][0].endswith("(0.09 %)")
+    assert rows["assumed for one run"][1].endswith("(0.14 %)")
     assert rows["runs seen to reach 3.34"][0] == "6 of 6"
     for arm, loss in zip((document["baseline"], document["candidate"]), rows["loss at 1.3 B tokens, nats"], strict=True):
         assert f"{arm['mean']:.4f}" == loss

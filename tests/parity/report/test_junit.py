@@ -57,7 +57,7 @@ def test_every_code_that_decides_belongs_to_a_check() -> None:
 @pytest.mark.parametrize(("gates", "tag"), [(["loss", "accuracy"], "failure"), (["loss"], "system-out")])
 def test_a_gate_fails_its_case_and_advice_is_told(gates: list[str], tag: str, make_run: MakeRun) -> None:
     results = {"base": {"arc": TaskResult(correct=700, items=1000)}, "cand": {"arc": TaskResult(correct=500, items=1000)}}
-    policy = criteria_from_mapping({"margin": "1%", "gates": gates})
+    policy = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "gates": gates})
     options = {"planned_steps": 2000, "baseline_name": "base", "evaluations": results}
     (verdict,) = judge([make_run()], {"cand": [make_run(seed=2)]}, policy, **options)
     suite = ElementTree.fromstring(render_junit([verdict.document()]).split("\n", 1)[1]).find("testsuite")  # noqa: S314

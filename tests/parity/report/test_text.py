@@ -63,7 +63,7 @@ NUMBER = r"[+-]\d\.\d{3}"
             ),
         ),
         ("nan", r"^FAIL: cand has 2,000 NaN or infinite losses from step 0 on, and a run ends in one\. Layer policy mlp_only\.$"),
-        ("assumed", r"Run noise was assumed \(0\.08 % of the loss for cand\), not measured"),
+        ("assumed", r"Run noise was assumed \(0\.09 % of the loss for cand\), not measured"),
     ],
 )
 def test_headlines(name: str, pattern: str, documents: dict[str, dict]) -> None:

@@ -51,11 +51,7 @@ def slow(arms, weights):
     df_run = v_run**2 / denominator
     v_within = sum((weight * noise.within) ** 2 for noise, weight in used)
     df_within = min(noise.within_df for noise, _ in used)
-    df = (v_run + v_within) ** 2 / (v_run**2 / df_run + v_within**2 / df_within)
-    se = math.sqrt(v_run + v_within)
-    half = stats.t.ppf(0.975, df) * se
-    if df_run < 4.0:
-        half = math.hypot(stats.t.ppf(0.975, df_run) * math.sqrt(v_run), stats.t.ppf(0.975, df_within) * math.sqrt(v_within))
+    half = math.hypot(stats.t.ppf(0.975, df_run) * math.sqrt(v_run), stats.t.ppf(0.975, df_within) * math.sqrt(v_within))
     mean = sum(values) / len(values)
     return mean, mean - half, mean + half
 

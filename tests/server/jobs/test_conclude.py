@@ -49,7 +49,7 @@ def test_runs_that_stopped_early_never_pass(database, recorded):
     with database.read() as session:
         (verdict,) = session.get_one(Job, job_id).verdicts
         assert verdict.outcome == "inconclusive"
-        assert "INCOMPLETE" in verdict.document
+        assert "AS_OF" in verdict.document
 
 
 def test_an_arm_that_failed_ends_the_job_with_its_reason(database, recorded):

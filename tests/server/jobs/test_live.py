@@ -146,10 +146,7 @@ def test_the_baseline_ends_with_its_last_candidate(database, live):
         assert ready_to_conclude(session, job_id)
         verdicts = [document for document, _ in decide(session, job_id).verdicts]
     for document in verdicts:
-        assert (document["verdict"], document["codes"][0]) == ("inconclusive", "INCOMPLETE")
-        (step, *_) = document["advice"]["sentences"]
-        assert "Hopeless" in step
-        assert "early_stop: advise" in step
+        assert (document["verdict"], "AS_OF" in document["codes"]) == ("fail", True)
 
 
 def test_a_candidate_that_will_switch_to_bf16_is_not_stopped_before(database, live):

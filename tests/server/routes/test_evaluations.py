@@ -19,7 +19,7 @@ def _request(gap, **more):
     return {
         "baseline": [_run(2), _run(3)],
         "candidates": {"nvfp4": [_run(4, gap), _run(5, gap)]},
-        "criteria": {"margin": "1.0%"},
+        "criteria": {"margin": "1.0%", "schedule": "decayed"},
         "planned_steps": 1500,
     } | more
 
@@ -34,16 +34,22 @@ def test_brought_curves_are_judged(api, gap, verdict):
 
 
 def test_a_rounding_that_is_not_stated_has_the_larger_run_noise(api):
-    for stated, share in (({}, 0.003), ({"rounding": "nearest"}, 0.0008), ({"recipe": "mxfp8"}, 0.0008), ({"recipe": "other:mine"}, 0.003)):
+    for stated, share in (
+        ({}, 0.00135),
+        ({"rounding": "nearest"}, 0.0009),
+        ({"recipe": "mxfp8"}, 0.0009),
+        ({"recipe": "other:mine"}, 0.00135),
+    ):
         request = _request(0.0, baseline=[_run(2, recipe="fp8")], candidates={"c": [_run(4, **stated)]})
         (document,) = api.post("/api/v1/evaluations", json=request).json()["verdicts"]
         assert document["tau"]["candidate"]["rel"] == pytest.approx(share, rel=0.05)
 
 
 def test_without_a_plan_there_is_no_pass(api):
-    (document,) = api.post("/api/v1/evaluations", json=_request(0.0, planned_steps=None)).json()["verdicts"]
+    request = _request(0.0, planned_steps=None, criteria={"margin": "1.0%"})
+    (document,) = api.post("/api/v1/evaluations", json=request).json()["verdicts"]
     assert document["verdict"] == "inconclusive"
-    assert "PLAN_UNKNOWN" in document["codes"]
+    assert "AS_OF" in document["codes"]
 
 
 def test_nan_is_spelled_and_fails(api):
@@ -93,7 +99,7 @@ def test_rejudging_leaves_the_verdict_alone(api, database, recorded):
         outcome = decide(session, job_id)
     with database.write() as session:
         write_outcome(session, job_id, outcome)
-    answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"criteria": {"margin": "20%"}})
+    answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"criteria": {"margin": "20%", "wide_margin": "accept"}})
     assert [document["verdict"] for document in answer.json()["verdicts"]] == ["pass"]
     with database.read() as session:
         assert [row.outcome for row in session.get_one(Job, job_id).verdicts] == ["fail"]
@@ -101,7 +107,7 @@ def test_rejudging_leaves_the_verdict_alone(api, database, recorded):
 
 def test_a_job_without_finished_runs_has_nothing_to_judge(api, recorded):
     job_id = recorded({"nvfp4": 0.0}, state="running")
-    answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"criteria": {"margin": "20%"}})
+    answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"criteria": {"margin": "20%", "wide_margin": "accept"}})
     assert answer.status_code == 422
     assert "without a finished run" in answer.json()["detail"]
 

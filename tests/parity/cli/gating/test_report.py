@@ -65,7 +65,14 @@ def test_the_exit_code_under_a_policy(result, policy, code):
 
 
 def _verdict(code, gap=None, verdict="inconclusive"):
-    return {"verdict": verdict, "codes": [code], "gap": gap, "margin": gap and {"nats": 0.014}, "candidate": {"name": "c"}}
+    return {
+        "verdict": verdict,
+        "codes": [code],
+        "gap": gap,
+        "margin": gap and {"nats": 0.014},
+        "candidate": {"name": "c"},
+        "window": {"n": 200},
+    }
 
 
 @pytest.mark.parametrize(

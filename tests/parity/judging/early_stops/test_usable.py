@@ -21,7 +21,7 @@ def cut(run: Curve, share: float, **changes: object) -> Curve:
 
 
 def judged(base: list[Curve], cand: list[Curve], noise: dict[str, list[Curve]], policy: dict[str, object] | None = None) -> Verdict:
-    criteria = criteria_from_mapping({"margin": "1%"} | (policy or {}))
+    criteria = criteria_from_mapping({"schedule": "decayed", "margin": "1%"} | (policy or {}))
     return judge(base, {"cand": cand}, criteria, planned_steps=STEPS, baseline_name="base", noise_runs=noise)[0]
 
 

@@ -8,7 +8,7 @@ from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 
-CRITERIA = criteria_from_mapping({"margin": "1.0%"})
+CRITERIA = criteria_from_mapping({"schedule": "decayed", "margin": "1.0%"})
 
 
 def verdict(baseline: list[Curve], candidate: list[Curve], planned: int | None, *, paired: bool) -> tuple[str, str, float]:

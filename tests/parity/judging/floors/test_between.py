@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.special import digamma, polygamma
 from scipy.stats import t as student
 
-from parity.judging.floors.between import STOCHASTIC_FACTOR, evidence_families, fit_between
+from parity.judging.criteria import STOCHASTIC_FACTOR
+from parity.judging.floors.between import evidence_families, fit_between
 from parity.judging.floors.groups import COLUMNS, Floors, FloorsError, read_floors
 from parity.judging.floors.lending import between_families, find_lender
 from parity.judging.floors.model import MAX_DF

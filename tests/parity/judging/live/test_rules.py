@@ -84,7 +84,7 @@ def test_a_late_ramp_is_seen() -> None:
 
 def test_run_noise_that_could_explain_the_gap_stops_nothing() -> None:
     assert stopped_at(pair(0.024), (STOCHASTIC, STOCHASTIC)) is None
-    assert set(states(pair(0.0), (STOCHASTIC, STOCHASTIC)).values()) == {"open"}
+    assert set(states(pair(0.0), (STOCHASTIC, STOCHASTIC)).values()) <= {"open", "on_course"}
 
 
 def test_real_reruns_are_never_stopped(reruns: tuple[Curve, ...]) -> None:

@@ -103,7 +103,7 @@ def arms(tmp_path: Path) -> list[str]:
     for name in ("fp8", "nvfp4"):
         loss = 1.38 + 3.5 * np.exp(-t / 80) + batch + rng.normal(0, 0.01, 1500)
         names.append(written(tmp_path, f"{name}.csv", "step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in zip(t, loss, strict=True))))
-    return [*names, "--planned-steps", "1500", "--rounding", "fp8=nearest", "--rounding", "nvfp4=nearest"]
+    return [*names, "--planned-steps", "1500", "--schedule", "decayed", "--rounding", "fp8=nearest", "--rounding", "nvfp4=nearest"]
 
 
 @pytest.fixture
@@ -136,7 +136,9 @@ def test_as_a_gate_it_decides_and_the_bundle_proves_it(
     with pytest.raises(SystemExit) as left:
         main(["verify", bundle])
     assert left.value.code == 0
-    policy = written(tmp_path, "parity.yaml", f"criteria: {{margin: 1.0%, gates: [loss, accuracy], accuracy_margin_points: {points}}}")
+    policy = written(
+        tmp_path, "parity.yaml", f"criteria: {{margin: 1.0%, schedule: decayed, gates: [loss, accuracy], accuracy_margin_points: {points}}}"
+    )
     markdown = compare(capsys, *evaluated, "--criteria", policy, "--markdown")
     assert (markdown[0], "gate accuracy" in markdown[1]) == (code, True)
 
@@ -162,7 +164,7 @@ def test_a_gate_without_evaluations_leaves_the_verdict_open(arms: list[str], cap
 
 
 def test_judge_takes_results_by_arm_and_refuses_what_it_cannot_compare(make_run: Callable[..., Curve]) -> None:
-    policy = criteria_from_mapping({"margin": "1%", "gates": ["loss", "accuracy"]})
+    policy = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "gates": ["loss", "accuracy"]})
     arc, worse = ({"arc": TaskResult(correct=correct, items=10_000)} for correct in (7000, 6000))
 
     def judged(results: Mapping[str, Mapping[str, TaskResult]], names: tuple[str, str] = ("b", "c")) -> Verdict:
