@@ -89,6 +89,15 @@ def compare(
             metavar="FILE", rich_help_panel=ARMS, help="Add a rerun of the baseline that only measures run-to-run noise; repeatable."
         ),
     ] = None,
+    shorter_baseline: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=ARMS,
+            help='Add a finished run of the baseline with 25 to 50 % of its tokens, which a margin such as "5% tokens" is measured by; '
+            "repeatable.",
+        ),
+    ] = None,
     noise_run: Annotated[
         list[str] | None,
         typer.Option(
@@ -170,7 +179,11 @@ def compare(
     times: Times = None,
     margin: Annotated[
         str | None,
-        typer.Option(metavar="AMOUNT", rich_help_panel=POLICY, help='Set the largest acceptable gap: "1.0%" of the loss, or "0.01 nats".'),
+        typer.Option(
+            metavar="AMOUNT",
+            rich_help_panel=POLICY,
+            help='Set the largest acceptable gap: "1.0%" of the loss, "0.01 nats", or what "5% tokens" would gain.',
+        ),
     ] = None,
     profile: Annotated[
         str | None,
@@ -338,6 +351,7 @@ def compare(
     else:
         noise_runs = {}
         files_of_arms = {"--baseline-run": baseline_run, "--candidate-run": candidate_run, "--control": control, "--noise-run": noise_run}
+        files_of_arms |= {"--shorter-baseline": shorter_baseline}
         refuse_given(files_of_arms, "names a file, but with --arm-by all runs are in one table; remove it")
         refuse_given({"--column": column}, NO_COLUMN)
         refuse_given({"--seeds": seeds}, "is not used with --arm-by; name the column of the seed with --pair-by")
@@ -378,6 +392,7 @@ def compare(
         step_option="--column step=NAME",
         noise_option=NOISE_RUN,
         controls=controls,
+        shorter=[read_control(file, columns) for file in shorter_baseline or []],
         noise_runs=noise_runs,
         planned_steps=planned_steps,
         assume_complete=assume_complete,

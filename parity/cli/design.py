@@ -195,7 +195,11 @@ def plan_design(
     ] = None,
     margin: Annotated[
         str | None,
-        typer.Option(metavar="AMOUNT", rich_help_panel=POLICY, help='Set the largest acceptable gap: "1.0%" of the loss, or "0.01 nats".'),
+        typer.Option(
+            metavar="AMOUNT",
+            rich_help_panel=POLICY,
+            help='Set the largest acceptable gap: "1.0%" of the loss, "0.01 nats", or "5% tokens at 0.2 nats" per e-fold of tokens.',
+        ),
     ] = None,
     profile: Annotated[
         str | None,

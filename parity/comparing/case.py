@@ -32,14 +32,16 @@ def comparison_case(
     floors: Floors | None = None,
     families: Mapping[str, str] | None = None,
     multiplicity: Multiplicity | None = None,
+    shorter: Sequence[Curve] = (),
 ) -> Case:
-    """The case of arms, baseline first; `controls` are reruns of the baseline, and `families` has the family of reruns by arm.
+    """The case of arms, baseline first; `families` has the family of reruns by arm.
 
+    `controls` are reruns of the baseline, `shorter` finished runs of its recipe on fewer tokens.
     `step_option` and `noise_option` are what errors call the column of the step and the noise runs. Without `floors` a family is one of the
     public table. Raises InputError where runs count in different units, or where an arm has too many noise runs.
     """
     early = dict(noise_runs or {})
-    refuse_mixed_units([*arms, *early.items()], controls, step_option)
+    refuse_mixed_units([*arms, *early.items()], (*controls, *shorter), step_option)
     for name, runs in early.items():
         check_noise_runs(len(runs), name, noise_option)
     refuse_mixed_recipes(arms)
@@ -60,6 +62,7 @@ def comparison_case(
         families=named,
         noise_runs=early,
         multiplicity=multiplicity,
+        shorter=shorter,
     )
 
 

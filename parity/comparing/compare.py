@@ -40,6 +40,7 @@ def compare(
     context: Mapping[str, str] | Mapping[str, Mapping[str, str]] | None = None,
     columns: Mapping[str, str] | Mapping[str, Mapping[str, str]] | None = None,
     controls: Any = None,
+    shorter_baseline: Any = None,
     noise_runs: Mapping[str, Sequence[Any]] | None = None,
     family: str | Mapping[str, str] | None = None,
     floors: Floors | str | os.PathLike[str] | None = None,
@@ -53,16 +54,17 @@ def compare(
 ) -> Comparison:
     """Judge a candidate against its baseline, as `parity compare` does.
 
-    `base` and `candidate` are one run each, or a list of runs. A run is a path or source (text that `parity compare` takes), a data frame,
-    a dict of arrays such as {"step": ..., "loss": ...}, an array of losses, or a `Curve`. Losses are nats per token. `margin` has a unit:
-    "1%" of the loss, or "0.01 nats". `criteria` is a policy, its keys, or a file with them; margin, profile and gates override it.
-    `recipe`, `rounding`, `family`, `context` and `columns` hold for both arms, or are mappings by arm ("baseline", "candidate", or its
-    name). `seeds` has the seed of each run of an arm. `controls` are reruns of the baseline, `noise_runs` reruns by arm that were
-    stopped early; both only measure run noise. `schedule="decayed"` states that the learning rate of all runs had decayed at their end,
-    `start="loaded"` that they began with trained weights. Without `planned_steps` (or `assume_complete`) and recorded rates that decayed,
-    or that statement, a gap is known as of a point only, and nothing passes. `looks` registers how often
-    the question may be judged with runs added in between, `look` is this one; `candidates` is how many are compared with this baseline,
-    each by a call of its own: they share the error.
+    `base` and `candidate` are one run each, or a list of runs. A run is a path or source (text that `parity compare` takes), a data
+    frame, a dict of arrays such as {"step": ..., "loss": ...}, an array of losses, or a `Curve`. Losses are nats per token. `margin` has
+    a unit: "1%" of the loss, or "0.01 nats". `criteria` is a policy, its keys, or a file with them; margin, profile and gates override
+    it. `recipe`, `rounding`, `family`, `context` and `columns` hold for both arms, or are mappings by arm ("baseline", "candidate", or
+    its name). `seeds` has the seed of each run of an arm. `controls` are reruns of the baseline, `noise_runs` reruns by arm that were
+    stopped early; both only measure run noise. `shorter_baseline` is a finished run of the baseline's recipe on 25 to 50 % of its tokens
+    (or a list of such runs), by which a gap, and a margin such as "5% tokens", is converted into tokens. `schedule="decayed"` states that
+    the learning rate of all runs had decayed at their end, `start="loaded"` that they began with trained weights. Without `planned_steps`
+    (or `assume_complete`) and recorded rates that decayed, or that statement, a gap is known as of a point only, and nothing passes.
+    `looks` registers how often the question may be judged with runs added in between, `look` is this one; `candidates` is how many are
+    compared with this baseline, each by a call of its own: they share the error.
 
     Raises TypeError for data of another kind, and ValueError (ReadError, CriteriaError, ...) for what cannot be compared.
     """
@@ -91,6 +93,7 @@ def compare(
         for run in _runs(reruns, f"noise_runs of {name}"):
             early.setdefault(name, []).append(read_noise_run(run, (name, arms[name]), stated[name], columns_of.get(name, {})))
     reruns = [] if controls is None else _runs(controls, "controls")
+    shorter = [] if shorter_baseline is None else _runs(shorter_baseline, "shorter_baseline")
     check_floors(floors, "floors", family, "family")
     case = comparison_case(
         list(arms.items()),
@@ -98,6 +101,7 @@ def compare(
         step_option=_STEP_OPTION,
         noise_option="noise_runs",
         controls=[read_one(run, f"control {number}", columns_of.get(called[0], {})) for number, run in enumerate(reruns, 1)],
+        shorter=[read_one(run, f"shorter run {number}", columns_of.get(called[0], {})) for number, run in enumerate(shorter, 1)],
         noise_runs=early,
         planned_steps=planned_steps,
         assume_complete=assume_complete,

@@ -43,7 +43,12 @@ def check_pushable(case: Case) -> None:
     """Raise InputError where a job cannot hold the comparison, so that the server would judge something else."""
     if case.planned_steps is None:
         raise InputError("the planned length is not stated, which a job needs; expected --planned-steps")
-    named = (("--control", case.controls), ("--noise-run", case.noise_runs), ("--evaluation", case.evaluations))
+    named = (
+        ("--control", case.controls),
+        ("--shorter-baseline", case.shorter),
+        ("--noise-run", case.noise_runs),
+        ("--evaluation", case.evaluations),
+    )
     for option, given in named:
         if given:
             raise InputError(f"{option} cannot be sent with --push; leave it out, or submit a job with engine external")

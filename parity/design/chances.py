@@ -40,6 +40,7 @@ from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise import StandardError
 from parity.judging.run_floor import Prior, RunFloor, assume_stochastic, prior_for, run_floor, run_term
 from parity.judging.spikes import find_spikes
+from parity.judging.token_slope import NoSlope
 from parity.judging.window_statistics import ArmStatistics, WindowStatistics
 
 PAIR_SD = Amount(value=0.0011, unit="relative")
@@ -310,6 +311,7 @@ def _statistics(design: Design, criteria: Criteria, floors: Floors, within: Stan
         interval=gap,
         raw_gap=0.0,
         raw_gap_candidate=0.0,
+        token_slope=NoSlope(why="it is planned for"),
         margin=None,
         sigma_step=0.0,
         sd_paired=within.value * math.sqrt(n),

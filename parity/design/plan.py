@@ -17,7 +17,7 @@ from parity.design.experiment import BASELINE, CANDIDATE, Design, gpu_hours, run
 from parity.design.looks import LookAhead, decisive, looks_ahead
 from parity.design.search import WANTED_POWER, Question, best_within, cheapest_design, replicates_for
 from parity.design.stops import Stop, stops
-from parity.judging.criteria import PROFILES, Criteria
+from parity.judging.criteria import PROFILES, SLOPE_EXAMPLE, Criteria
 from parity.judging.floors.lending import Lender, Lenders
 from parity.judging.interval import Interval
 from parity.judging.margin import determine_margin
@@ -27,6 +27,7 @@ from parity.judging.window_statistics import MIN_MEASURED_DF, NoiseBasis
 _ONE_RUN = np.zeros(1)
 _USUAL_NOISE_RUNS = 3  # per arm, as in a job that states no number
 GAPS_IN_MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0)
+_UNKNOWN_MARGIN = "a margin that the runs measure, the noise floor or tokens without a slope, can't be planned with"
 Unit = Literal["nats", "share of the loss"]
 NATS: Unit = "nats"
 SHARE: Unit = "share of the loss"
@@ -167,7 +168,7 @@ def _with_level(design: Design, criteria: Criteria, lenders: Lenders) -> tuple[D
         criteria.baseline_run_floor,
         criteria.candidate_run_floor,
     )
-    stated = [f"{amount}" for amount in amounts if amount is not None and amount.unit == "nats"]
+    stated = [f"{amount}" for amount in amounts if amount is not None and amount.unit != "relative"]
     stated += [f"{design.pair_sd:g} nats"] if design.pair_sd is not None else []
     if stated:
         raise ValueError(f"level is missing; expected the loss at the end, because {stated[0]} cannot be compared with shares of the loss")
@@ -179,7 +180,7 @@ def _margin(design: Design, criteria: Criteria) -> float:
     # One run: a margin that is measured by the runs has no value before them.
     margin = determine_margin(criteria, design.level or 1.0, run_floor(prior, _ONE_RUN, [0]))
     if margin is None:
-        raise ValueError("the noise-floor margin can't be planned with: it is measured by the runs; state a margin in % or nats")
+        raise ValueError(f"{_UNKNOWN_MARGIN}; state a margin in % or nats, or tokens with their slope such as {SLOPE_EXAMPLE!r}")
     return margin.nats
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from parity.judging.multiplicity import MAX_LOOKS
 
-Unit = Literal["relative", "nats"]
+Unit = Literal["relative", "nats", "tokens"]
 
 FINISHED_FLOOR = 0.0009  # assumed tau0, share of L: covers the noisiest finished group of decoders (0.12 %) in 95 %
 UNFINISHED_FLOOR, FLOOR_PER_SLOPE = 0.0015, 0.012  # share of L, and of its fall per e-fold: 8B, AA38 cut at 30 to 60 %, 405B FP8
@@ -32,16 +32,27 @@ class CriteriaError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """A loss difference: nats, or a share of the baseline's loss (`relative`, 0.01 = 1 %)."""
+    """A loss difference: nats, a share of the baseline's loss (`relative`, 0.01 = 1 %), or what a share more tokens would gain.
+
+    Tokens become nats by `slope`, the nats that finished runs gain per e-fold of their tokens; None where it is not stated.
+    """
 
     value: float
     unit: Unit
+    slope: float | None = None
 
     def nats(self, level: float) -> float:
-        """The amount in nats where the baseline's loss is `level` nats."""
+        """The amount in nats where the baseline's loss is `level` nats; ValueError for tokens without a slope."""
+        if self.unit == "tokens":
+            if self.slope is None:
+                raise ValueError(f"{self} is no amount in nats without a slope; expected such as {SLOPE_EXAMPLE!r}")
+            return self.slope * math.log1p(self.value)
         return self.value * level if self.unit == "relative" else self.value
 
     def __str__(self) -> str:
+        if self.unit == "tokens":
+            slope = "" if self.slope is None else f" at {self.slope:.12g} nats"
+            return f"{100 * self.value:.12g} % tokens{slope}"
         return f"{100 * self.value:.12g} %" if self.unit == "relative" else f"{self.value:.12g} nats"
 
 
@@ -54,19 +65,24 @@ PROFILES: Mapping[str, Amount | None] = {
     NOISE_FLOOR: None,  # 3 sqrt(2) tau of the baseline, measured on at least NOISE_FLOOR_DF degrees of freedom
 }
 NOISE_FLOOR_DF = 3
+SLOPE_EXAMPLE = "5% tokens at 0.2 nats"  # per e-fold of tokens
 WIDE_MARGIN = 0.05  # share of the loss: more than a model of half the size loses
 
 LOSS = "loss"
 GATES = (LOSS, "grad_norm", "spikes", "validation_loss", "accuracy", "net_speedup")  # the loss always gates; the others advise unless named
 
-_AMOUNT = re.compile(r"^\s*([-+0-9.eE]+)\s*(%|nats?)?\s*$")
+_NUMBER = r"([-+0-9.eE]+)"
+_AMOUNT = re.compile(rf"^\s*{_NUMBER}\s*(%|nats?)?\s*$")
+_TOKENS = re.compile(rf"^\s*{_NUMBER}\s*%\s*tokens(?:\s+at\s+{_NUMBER}\s*nats)?\s*$")
 
 
 def parse_margin(text: object, path: str = "margin") -> Amount:
-    """Read "1.0%", "1.0 %", "0.01 nats" or a number of nats; raises CriteriaError unless it is finite and positive."""
-    expected = 'a positive amount such as "1.0%" or "0.01 nats"'
+    """Read "1.0%", "0.01 nats", "5% tokens", "5% tokens at 0.2 nats" or a number of nats; CriteriaError unless finite and positive."""
+    expected = 'a positive amount such as "1.0%", "0.01 nats" or "5% tokens"'
     if isinstance(text, Amount):
         return text
+    if isinstance(text, str) and (tokens := _TOKENS.match(text)):
+        return _tokens(text, tokens, path)
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         value, unit = _float(text), "nats"
     elif isinstance(text, str) and (match := _AMOUNT.match(text)):
@@ -79,6 +95,16 @@ def parse_margin(text: object, path: str = "margin") -> Amount:
     if not math.isfinite(value) or value <= 0:
         raise CriteriaError(path, text, expected)
     return Amount(value=value / 100, unit="relative") if unit == "%" else Amount(value=value, unit="nats")
+
+
+def _tokens(text: str, match: re.Match[str], path: str) -> Amount:
+    try:
+        share, slope = float(match[1]) / 100, None if match[2] is None else float(match[2])
+    except ValueError:
+        share, slope = math.nan, None
+    if not 0.0 < share < math.inf or (slope is not None and not 0.0 < slope < math.inf):
+        raise CriteriaError(path, text, f'a positive share of the tokens such as "5% tokens", or {SLOPE_EXAMPLE!r}')
+    return Amount(value=share, unit="tokens", slope=slope)
 
 
 def has_no_unit(margin: object) -> bool:
@@ -100,15 +126,16 @@ def stated_margin(margin: object, path: str = "margin") -> Amount:
 class Criteria:
     """When a candidate counts as good as its baseline; every default is explained in docs/method.md.
 
-    `margin` and `profile` state the largest acceptable gap (the smaller decides). The run floors are priors of the between-run
-    standard deviation; None lets the recipe choose. `may_differ` lists context keys in which the arms may differ,
-    `gates` the checks that decide in addition to the loss. `early_stop` sets what happens to a pair that looks hopeless while it still
-    trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how much worse a downstream accuracy may be, in
-    percentage points. A validation gap that is surely above the margin blocks a pass, unless `validation` is `advise`. `looks` registers
-    how often the question may be judged, with runs added in between (`multiplicity`); `question` gives it a new name where the same
-    comparison is made for another reason, such as a new driver. `schedule: decayed` states that the runs came to the end of their learning
-    rate schedule, `start: loaded` that they began with trained weights; `as_of: accept` lets a gap pass that is known only as of a point
-    before the training's end, `wide_margin: accept` a margin above 5 % of the loss. Amounts may be given as text with their unit:
+    `margin` and `profile` state the largest acceptable gap (the smaller decides); "5% tokens" is the gap that 5 % more tokens would
+    close. The run floors are priors of the between-run standard deviation; None lets the recipe choose. `may_differ` lists context keys
+    in which the arms may differ, `gates` the checks that decide in addition to the loss. `early_stop` sets what happens to a pair that
+    looks hopeless while it still trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how much worse a
+    downstream accuracy may be, in percentage points. A validation gap that is surely above the margin blocks a pass, unless `validation`
+    is `advise`. `looks` registers how often the question may be judged, with runs added in between (`multiplicity`); `question` gives it
+    a new name where the same comparison is made for another reason, such as a new driver. `schedule: decayed` states that the runs came
+    to the end of their learning rate schedule, `start: loaded` that they began with trained weights; `as_of: accept` lets a gap pass that
+    is known only as of a point before the training's end, `wide_margin: accept` a margin above 5 % of the loss. Amounts may be given as
+    text with their unit:
     `Criteria(margin="1%")`.
     """
 
@@ -171,6 +198,8 @@ class Criteria:
             amount: object = getattr(self, key)
             if amount is not None and not isinstance(amount, Amount):
                 object.__setattr__(self, key, stated_margin(amount, f"criteria.{key}"))
+            if key != "margin" and getattr(self, key) is not None and getattr(self, key).unit == "tokens":
+                raise CriteriaError(f"criteria.{key}", str(getattr(self, key)), 'a run floor such as "0.1%" or "0.003 nats"')
         if self.margin is None and self.profile is None:
             raise CriteriaError("criteria.margin", None, 'a margin such as "1.0%" or "0.01 nats", or a profile: ' + ", ".join(PROFILES))
         if self.profile is not None and self.profile not in PROFILES:

@@ -20,6 +20,7 @@ from parity.judging.multiplicity import look_weights
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z, MAX_NONFINITE_SHARE
 from parity.judging.secondary.advisory import Advisory
 from parity.judging.secondary.peers import Peer
+from parity.judging.token_slope import TokenSlope
 from parity.judging.window_statistics import ArmStatistics, WindowStatistics
 from parity.version import JUDGE_VERSION
 
@@ -79,7 +80,7 @@ def verdict_document(
     return document
 
 
-_MEASURED = ("margin", "end", "gap", "se_parts", "tau", "noise", "convergence", "drift", "spikes")
+_MEASURED = ("margin", "token_slope", "end", "gap", "se_parts", "tau", "noise", "convergence", "drift", "spikes")
 
 
 def _measured(m: Measurements) -> dict[str, Any]:
@@ -88,6 +89,7 @@ def _measured(m: Measurements) -> dict[str, Any]:
         return {**dict.fromkeys(_MEASURED), "noise": {"r_pair": m.r_pair}, "convergence": {"planned_share": m.planned_share}}
     return {
         "margin": statistics.margin,
+        "token_slope": statistics.token_slope if isinstance(statistics.token_slope, TokenSlope) else None,
         "end": statistics.end,
         "gap": _gap(statistics, m.confidence),
         "se_parts": {

@@ -48,11 +48,20 @@ class MultiplicityDocument(TypedDict):
 
 
 class MarginDocument(TypedDict):
-    """The margin that decides: nats, share of the baseline's loss, and what set it."""
+    """The margin that decides: nats, share of the baseline's loss, what set it, and the tokens it is worth where a slope is known."""
 
     nats: float
     rel: float
     source: str
+    tokens: NotRequired[float | None]
+
+
+class TokenSlopeDocument(TypedDict):
+    """The nats that finished runs gain per e-fold of their tokens, the error of that, and what it was taken from."""
+
+    nats: float
+    error: float
+    basis: str
 
 
 class LoanDocument(TypedDict):
@@ -350,6 +359,7 @@ class VerdictDocument(TypedDict):
     context_differs: list[str]
     advice: AdviceDocument
     margin: MarginDocument | None
+    token_slope: NotRequired[TokenSlopeDocument | None]
     end: dict[str, Any] | None
     gap: GapDocument | None
     se_parts: ErrorPartsDocument | None

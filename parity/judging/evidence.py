@@ -22,6 +22,11 @@ from parity.judging.advice import LayerSnr
 from parity.judging.bundle.archive import UNREADABLE, ArchiveError, read_members
 from parity.judging.bundle.arrays import pack_array
 from parity.judging.bundle.manifest import (
+    BASELINE,
+    CANDIDATE,
+    CONTROL,
+    NOISE,
+    SHORTER,
     Arms,
     families_of,
     layer_snrs,
@@ -82,6 +87,7 @@ class Case:
     families: Mapping[str, str] = field(default_factory=dict)
     noise_runs: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     multiplicity: Multiplicity | None = None
+    shorter: Sequence[Curve] = ()
 
     def documents(self) -> list[VerdictDocument]:
         """Judge the case: one document a candidate."""
@@ -100,18 +106,21 @@ class Case:
             families=self.families,
             noise_runs=self.noise_runs,
             multiplicity=self.multiplicity,
+            shorter=self.shorter,
         )
         return [verdict.document() for verdict in verdicts]
 
     def arms(self) -> Iterator[tuple[str, str, Sequence[Curve]]]:
-        """Role, name and runs of each arm, then controls, then noise runs."""
-        yield "baseline", self.baseline_name or "", self.baseline
+        """Role, name and runs of each arm, then controls and shorter runs, then noise runs."""
+        yield BASELINE, self.baseline_name or "", self.baseline
         for name, runs in self.candidates.items():
-            yield "candidate", name, runs
+            yield CANDIDATE, name, runs
         if self.controls:
-            yield "control", "", self.controls
+            yield CONTROL, "", self.controls
+        if self.shorter:
+            yield SHORTER, "", self.shorter
         for name, runs in self.noise_runs.items():
-            yield "noise", name, runs
+            yield NOISE, name, runs
 
 
 def bundle_bytes(case: Case | EvaluationCase, documents: Sequence[AnyDocument], sign_offs: Sequence[Mapping[str, Any]] = ()) -> bytes:
@@ -316,6 +325,7 @@ def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case | Eva
         baseline=arms.baseline,
         candidates=arms.candidates,
         controls=arms.controls,
+        shorter=arms.shorter,
         noise_runs=arms.noise_runs,
         criteria=criteria_from_mapping(manifest["criteria"]),
         planned_steps=planned_steps_of(manifest["planned_steps"]),

@@ -1,41 +1,57 @@
 """Which margin decides: the smallest in nats of those the policy states, at the baseline's level in the window.
 
+tokens: S ln(1 + x), with the slope S that the policy states or that `token_slope` found
 noise-floor: 3 sqrt(2) tau of the baseline, from reruns with at least 3 degrees of freedom; an assumed tau can't be a yardstick.
 """
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
-from parity.judging.criteria import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Criteria
+from parity.judging.criteria import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Amount, Criteria
 from parity.judging.run_floor import RunFloor
+from parity.judging.token_slope import TokenSlope
 
 NOISE_FLOOR_MULTIPLE = 3.0 * math.sqrt(2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margin:
-    """The largest acceptable gap: nats, share of the baseline's loss, and what set it."""
+    """The largest acceptable gap: nats, share of the baseline's loss, what set it, and the share of further tokens that it is worth.
+
+    `tokens` is None where no slope is known.
+    """
 
     nats: float
     rel: float
     source: str
+    tokens: float | None = None
 
 
-def determine_margin(criteria: Criteria, level: float, baseline_floor: RunFloor) -> Margin | None:
-    """The deciding margin where the baseline's loss is `level` nats; None where a noise floor is asked for and not measured."""
+def determine_margin(criteria: Criteria, level: float, baseline_floor: RunFloor, slope: TokenSlope | None = None) -> Margin | None:
+    """The deciding margin where the baseline's loss is `level` nats; None for an unmeasured noise floor, or tokens without slope."""
     if level == 0.0:
         return None
-    stated = stated_margins(criteria, level)
+    stated = [(_nats(amount, level, slope), source) for amount, source in stated_margins(criteria)]
+    if any(math.isnan(nats) for nats, _ in stated):
+        return None
     if criteria.profile == NOISE_FLOOR:
         if baseline_floor.measured is None or baseline_floor.measured_df < NOISE_FLOOR_DF:
             return None
         stated.append((NOISE_FLOOR_MULTIPLE * baseline_floor.measured, f"profile {NOISE_FLOOR}: 3 sqrt(2) x the baseline's run floor"))
     nats, source = min(stated)
-    return Margin(nats=nats, rel=nats / level, source=source)
+    return Margin(nats=nats, rel=nats / level, source=source, tokens=None if slope is None else slope.tokens(nats))
 
 
-def stated_margins(criteria: Criteria, level: float) -> list[tuple[float, str]]:
-    """The margins that the policy states as amounts (nats, source) at a baseline loss of `level` nats; a noise floor is not one of them."""
-    stated = [] if criteria.margin is None else [(criteria.margin.nats(level), str(criteria.margin))]
+def stated_margins(criteria: Criteria) -> list[tuple[Amount, str]]:
+    """The margins that the policy states as amounts, each with its source; a noise floor is not one of them."""
+    stated = [] if criteria.margin is None else [(criteria.margin, str(criteria.margin))]
     amount = PROFILES[criteria.profile] if criteria.profile is not None else None
-    return stated if amount is None else [*stated, (amount.nats(level), f"profile {criteria.profile}: {amount}")]
+    return stated if amount is None else [*stated, (amount, f"profile {criteria.profile}: {amount}")]
+
+
+def _nats(amount: Amount, level: float, slope: TokenSlope | None) -> float:
+    """The amount in nats at a loss of `level` nats; NaN for tokens whose slope is neither stated nor known."""
+    if amount.unit == "tokens" and amount.slope is None:
+        amount = dataclasses.replace(amount, slope=math.nan if slope is None else slope.nats)
+    return amount.nats(level)

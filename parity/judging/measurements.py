@@ -73,6 +73,7 @@ def measure(
     lenders: Lenders,
     noise_runs: tuple[Sequence[Curve], Sequence[Curve]] = NO_RUNS,
     multiplicity: Multiplicity = ONE_LOOK,
+    shorter: Sequence[Curve] = (),
 ) -> Measurements:
     """Measure two arms of at least one run each in a registered window; `names` and `noise_runs` are those of baseline and candidate."""
     window = decay_phase(window, baseline[0], criteria.min_points)
@@ -88,7 +89,7 @@ def measure(
         _lender(arms.candidate, criteria.candidate_run_floor, lenders, schedule),
     )
     pairs = pairs_to_test(arms.baseline.runs, arms.candidate.runs)
-    statistics = _statistics(aligned, arms, lending, usable, early, criteria, multiplicity, window, schedule, resolved.quantum)
+    statistics = _statistics(aligned, arms, lending, usable, early, criteria, multiplicity, window, schedule, resolved.quantum, shorter)
     return Measurements(
         criteria=criteria,
         multiplicity=multiplicity,
@@ -125,6 +126,7 @@ def _statistics(
     window: Window,
     schedule: ScheduleState,
     quantum: float,
+    shorter: Sequence[Curve],
 ) -> WindowStatistics | None:
     part = window.part(aligned.steps)
     if not arms.share_seeds or part.start >= part.stop:
@@ -137,6 +139,7 @@ def _statistics(
         controls=controls,
         criteria=criteria,
         quantum=quantum,
+        shorter=shorter,
         lending=lending,
         early=(early[0].spread, early[1].spread),
         multiplicity=multiplicity,

@@ -21,6 +21,7 @@ from parity.judging.measurements import Measurements
 from parity.judging.schedule.learning_rate import differing_rates
 from parity.judging.schedule.outside_plan import MAX_BEYOND, beyond_plan
 from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
+from parity.judging.token_slope import NoSlope
 from parity.judging.warnings import (
     BEYOND_PLAN,
     ROUNDED,
@@ -323,13 +324,15 @@ def _candidate_unstable(m: Measurements) -> str | None:
     ReasonCode(
         code="MARGIN_UNDETERMINED",
         check="run noise",
-        means="the noise-floor margin has no measured run floor",
-        next_step="Add baseline reruns as replicates or with --control, or choose another margin.",
+        means="the noise-floor margin has no measured run floor, or a margin in tokens no slope",
+        next_step="Add baseline reruns as replicates or with --control, state the slope of a margin in tokens, or choose another margin.",
     ),
 )
 def _margin_undetermined(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.margin is not None:
         return None
+    if m.criteria.margin is not None and m.criteria.margin.unit == "tokens" and isinstance(m.statistics.token_slope, NoSlope):
+        return f"A margin of {m.criteria.margin} is no amount in nats yet: {m.statistics.token_slope.why}."
     return "The noise-floor margin needs a measured run floor of the baseline: at least 4 baseline runs or controls of one seed."
 
 

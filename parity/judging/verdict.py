@@ -93,18 +93,19 @@ def judge(
     families: Mapping[str, str] | None = None,
     noise_runs: Mapping[str, Sequence[Curve]] | None = None,
     multiplicity: Multiplicity | None = None,
+    shorter: Sequence[Curve] = (),
 ) -> tuple[Verdict, ...]:
     """Judge every candidate (name -> runs) against the baseline's runs, one verdict each, in the mapping's order.
 
-    `controls` are reruns of the baseline; `planned_steps` is the registered length of a run, `assume_complete` takes the longest run's.
-    Without either nothing passes. `layer_snr_db` holds per candidate the quantization SNR (dB) by (layer, operand), for the advice after a
-    fail; `evaluations` downstream results by arm (the baseline's under `baseline_name`) and task. An arm in `families` (name -> family)
-    borrows its run floor from that family of `floors`. `noise_runs` holds, by arm, reruns that were stopped early: they measure run noise
-    only, and are never judged. `multiplicity` says which of the policy's looks this is and how many candidates share its error: by default
-    the first, and those given. Losses in nats. Raises ValueError where an arm has no run, a recipe is not known
-    (`parity.recipes`), the plan is not positive, evaluations can't be compared, noise runs or a family are given for an unknown arm,
-    an arm has more than 16 noise runs, a family is given without floors, or `multiplicity` has other looks than the policy or fewer
-    candidates than are given.
+    `controls` are reruns of the baseline, `shorter` finished runs of its recipe on 25 to 50 % of its tokens, for margins in tokens;
+    `planned_steps` is the registered length of a run, `assume_complete` takes the longest run's. Without either nothing passes.
+    `layer_snr_db` holds per candidate the quantization SNR (dB) by (layer, operand), for the advice after a fail; `evaluations`
+    downstream results by arm (the baseline's under `baseline_name`) and task. An arm in `families` (name -> family) borrows its run floor
+    from that family of `floors`. `noise_runs` holds, by arm, reruns that were stopped early: they measure run noise only, and are never
+    judged. `multiplicity` says which of the policy's looks this is and how many candidates share its error: by default the first, and
+    those given. Losses in nats. Raises ValueError where an arm has no run, a recipe is not known (`parity.recipes`), the plan is not
+    positive, evaluations can't be compared, noise runs or a family are given for an unknown arm, an arm has more than 16 noise runs, a
+    family is given without floors, or `multiplicity` has other looks than the policy or fewer candidates than are given.
     """
     if not baseline:
         raise ValueError("the baseline has no run; expected at least one curve")
@@ -119,7 +120,7 @@ def judge(
     if many := [arm for arm, runs in early.items() if len(runs) > MAX_NOISE_RUNS]:
         number = len(early[many[0]])
         raise ValueError(f"noise runs of {many[0]} are {number:,}; expected at most {MAX_NOISE_RUNS} per arm: give fewer")
-    for arm, runs in [*{name: baseline, **candidates, "controls": controls}.items(), *early.items()]:
+    for arm, runs in [*{name: baseline, **candidates, "controls": controls, "shorter": shorter}.items(), *early.items()]:
         for run in runs:
             check_recipe(run.recipe, f"recipe of {arm}")
     check_arms(evaluations or {}, name, tuple(candidates))
@@ -131,7 +132,7 @@ def judge(
             complete = assume_complete or criteria.schedule == "decayed"
             window = plan_window((*baseline, *runs), planned_steps, complete, criteria.window_fraction)
             reruns = early.get(name, ()), early.get(candidate, ())
-            measured = measure((name, candidate), baseline, runs, criteria, controls, window, lenders, reruns, shared)
+            measured = measure((name, candidate), baseline, runs, criteria, controls, window, lenders, reruns, shared, shorter)
             advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, name, candidate, criteria))
             made = checks(advisory, measured.statistics.margin if measured.statistics else None, criteria)
             decision = apply_gates(decide(measured), made, criteria)

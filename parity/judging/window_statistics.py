@@ -5,6 +5,7 @@ neither for the level nor for the runs' means, and are interpolated in the gap s
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +15,7 @@ from parity.judging.arms import Arms, Controls
 from parity.judging.borrowing import NO_LENDERS, Lending, OwnRuns, borrow
 from parity.judging.capped import RunChange, capped_interval, missing_points, run_changes, run_interval
 from parity.judging.criteria import POINTS_TO_FAIL, Criteria
-from parity.judging.curve import BoolArray, FloatArray, IntArray
+from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray
 from parity.judging.early_stops.spread import EarlySpread, early_df
 from parity.judging.inputs.alignment import Aligned
 from parity.judging.interval import Interval, interval
@@ -24,6 +25,7 @@ from parity.judging.noise import MANY_POINTS, StandardError, lag1, mean_se, step
 from parity.judging.run_end import RunEnd, measure_end
 from parity.judging.run_floor import RunFloor, RunTerm, early_spread, own_spread, prior_for, run_floor, run_term, run_term_over_seeds
 from parity.judging.spikes import Spikes, find_spikes, no_spikes
+from parity.judging.token_slope import NoSlope, TokenSlope, token_slope
 from parity.judging.window import SENSITIVITY_FRACTIONS, Window, drift, ols_change
 
 MIN_SENSITIVITY_POINTS = POINTS_TO_FAIL
@@ -68,6 +70,7 @@ class WindowStatistics:
     interval: Interval
     raw_gap: float
     raw_gap_candidate: float
+    token_slope: TokenSlope | NoSlope
     margin: Margin | None
     sigma_step: float
     sd_paired: float
@@ -134,8 +137,9 @@ class PairInWindow:
     """A pair of arms and the part of its aligned steps that is measured, at least one step; losses in nats.
 
     `means` holds the mean curve (n,) of baseline and candidate over all n aligned steps, `quantum` the step to which losses are rounded,
-    `lending` the family's floor of each arm that names a family, `early` what early-stopped reruns of each arm show, `slope` how steeply
-    the loss of an unfinished baseline falls (`schedule.state`; None: finished).
+    `shorter` finished runs of the baseline's recipe on fewer tokens, `lending` the family's floor of each arm that names a family,
+    `early` what early-stopped reruns of each arm show, `slope` how steeply the loss of an unfinished baseline falls (`schedule.state`;
+    None: finished).
     """
 
     aligned: Aligned
@@ -145,6 +149,7 @@ class PairInWindow:
     controls: Controls
     criteria: Criteria
     quantum: float
+    shorter: Sequence[Curve] = ()
     lending: Lending = NO_LENDERS
     early: tuple[EarlySpread | None, EarlySpread | None] = (None, None)
     multiplicity: Multiplicity = ONE_LOOK
@@ -223,7 +228,8 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
     baseline, candidate = (
         _arm_statistics(curve, pair, measured.keep, floor) for curve, floor in zip(pair.means, measured.floors, strict=True)
     )
-    margin = determine_margin(pair.criteria, baseline.level, baseline.floor)
+    slope = token_slope(pair.criteria, pair.shorter, pair.arms.baseline.runs, window, baseline.level, baseline.floor.tau)
+    margin = determine_margin(pair.criteria, baseline.level, baseline.floor, slope if isinstance(slope, TokenSlope) else None)
     return WindowStatistics(
         n=len(pair.steps),
         baseline=baseline,
@@ -232,6 +238,7 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
         interval=measured.interval,
         raw_gap=float(pair.gap.mean()),
         raw_gap_candidate=float(np.maximum(pair.gap, gap).mean()),
+        token_slope=slope,
         margin=margin,
         sigma_step=float(np.mean([step_noise(row) for row in pair.aligned.baseline[:, pair.part]])),
         sd_paired=float(gap.std()),

@@ -221,7 +221,8 @@ def _margin_fact(document: VerdictDocument) -> str:
         if detectable > 0.0
         else "; this interval is too wide to pass"
     )
-    return f"{margin['nats']:.4f} nats from {margin['source']}; a margin of {to_pass:.4f} would pass{reach}"
+    worth = f", worth {percent(tokens)} more tokens" if (tokens := margin.get("tokens")) is not None else ""
+    return f"{margin['nats']:.4f} nats from {margin['source']}{worth}; a margin of {to_pass:.4f} would pass{reach}"
 
 
 def judge_of(documents: Sequence[VerdictDocument]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from parity import Criteria
+from parity.judging.criteria import SLOPE_EXAMPLE
 from parity.judging.floors.groups import Floors
 from parity.version import JUDGE_VERSION
 from server.database import events, tables
@@ -157,8 +158,14 @@ def submit_job(
     """Write a job with its arms and runs, queued (or awaiting data with engine external). Ring the doorbell after the commit.
 
     The runs of a named baseline are finished at once: they reuse its curves, and bind the job to its device class. Runs are
-    ordered by replicate before arm, so that the first trained runs already form pairs. InvalidError if the job names an unknown family.
+    ordered by replicate before arm, so that the first trained runs already form pairs. InvalidError if the job names an unknown family, or
+    has a margin in tokens without their slope.
     """
+    if criteria.margin is not None and criteria.margin.unit == "tokens" and criteria.margin.slope is None:
+        expected = f"{SLOPE_EXAMPLE!r}: the nats that finished runs gain per e-fold of tokens, or a margin in % or nats"
+        raise InvalidError(
+            f"criteria.margin is {str(criteria.margin)!r}, and no run of a job shows what tokens are worth; expected {expected}"
+        )
     now, order, lent = time.time(), order or Order(), family_floors(session, spec)
     job = Job(
         id=tables.new_id("j"),

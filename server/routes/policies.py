@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter
 
-from parity.judging.criteria import NVFP4, PROFILES, Criteria
+from parity.judging.criteria import NVFP4, PROFILES, Criteria, Unit
 
 router = APIRouter(prefix="/api/v1", tags=["policies"])
 
@@ -18,7 +18,7 @@ class Margin:
     """How much worse a candidate may be: nats, or a share of the baseline's loss (`relative`, 0.01 is 1 %)."""
 
     value: float
-    unit: Literal["nats", "relative"]
+    unit: Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

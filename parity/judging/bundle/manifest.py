@@ -17,7 +17,7 @@ from parity.recipes import OTHER, RecipeError, check_recipe
 
 # Noise runs have a limit per arm. Every candidate is compared with every other, every run of an arm with every other.
 MAX_RUNS, MAX_CANDIDATES = 256, 64
-BASELINE, CANDIDATE, CONTROL, NOISE = "baseline", "candidate", "control", "noise"
+BASELINE, CANDIDATE, CONTROL, SHORTER, NOISE = "baseline", "candidate", "control", "shorter", "noise"
 _MAX_SHOWN = 60
 _T = TypeVar("_T")
 
@@ -27,7 +27,8 @@ class ManifestError(ValueError):
 
 
 class Arms:
-    """The runs of a manifest's `arms` by role: `baseline_name`, `baseline`, `candidates` by name, `controls`, `noise_runs` by arm.
+    """The runs of a manifest's `arms` by role: `baseline_name`, `baseline`, `candidates` by name, `controls`, `shorter`,
+    `noise_runs` by arm.
 
     Judge 0.1.0 took any word for a recipe: unless the `same_judge` made the bundle, an unknown one is read as `other:WORD`.
     """
@@ -38,6 +39,7 @@ class Arms:
         self.baseline: list[Curve] = []
         self.candidates: dict[str, list[Curve]] = {}
         self.controls: list[Curve] = []
+        self.shorter: list[Curve] = []
         self.noise_runs: dict[str, list[Curve]] = {}
         listed = typed(arms, list, "arms", "a list of arms")
         self._check_size(listed)
@@ -55,20 +57,22 @@ class Arms:
                 raise ManifestError(f"arms[{number}].runs are {len(arm['runs']):,} noise runs; expected at most {MAX_NOISE_RUNS} per arm")
         judged = [arm for arm in arms if arm.get("role") != NOISE]
         runs = sum(len(arm["runs"]) for arm in judged)
-        if runs > MAX_RUNS or len(judged) > MAX_CANDIDATES + 2 or len(arms) > 2 * (MAX_CANDIDATES + 2):
+        if runs > MAX_RUNS or len(judged) > MAX_CANDIDATES + 3 or len(arms) > 2 * (MAX_CANDIDATES + 3):
             raise ManifestError(
                 f"{len(arms):,} arms with {runs:,} runs; expected at most {MAX_CANDIDATES} candidates and {MAX_RUNS} runs in all"
             )
 
     def _add(self, role: str, name: str, runs: list[Curve], where: str) -> None:
-        if (role == BASELINE) == bool(self.baseline) or role not in (BASELINE, CANDIDATE, CONTROL, NOISE):
+        if (role == BASELINE) == bool(self.baseline) or role not in (BASELINE, CANDIDATE, CONTROL, SHORTER, NOISE):
             raise ManifestError(
-                f"{where}.role is {shown(role)}; expected one arm with role 'baseline', first, then candidates, controls and noise runs"
+                f"{where}.role is {shown(role)}; expected role 'baseline' once, first, then candidate, control, shorter and noise"
             )
         if role == BASELINE:
             self.baseline_name, self.baseline = name or None, runs
         elif role == CONTROL:
             self.controls += runs
+        elif role == SHORTER:
+            self.shorter += runs
         else:
             by_name = self.noise_runs if role == NOISE else self.candidates
             if name in by_name:

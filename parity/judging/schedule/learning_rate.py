@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.judging.curve import Curve, FloatArray, IntArray, once_per_run
-from parity.judging.window import LEARNING_RATE
+from parity.judging.window import CONSTANT_RATE_TOLERANCE, LEARNING_RATE
 
 SAME_RATE = 1e-3  # share of the peak
 MIN_POINTS = 10
@@ -69,6 +69,19 @@ def recorded_rates(run: Curve) -> tuple[IntArray, FloatArray] | None:
     if finite.all():
         return (run.steps, rate) if len(rate) else None
     return (run.steps[finite], rate[finite]) if finite.any() else None
+
+
+def constant_rate(runs: Sequence[Curve]) -> bool | None:
+    """Whether the learning rate is constant from a tenth of every run on; None where a run did not record it."""
+    for run in runs:
+        recorded = run.columns.get(LEARNING_RATE)
+        rate = recorded[len(recorded) // 10 :] if recorded is not None else np.empty(0)
+        rate = rate[np.isfinite(rate)]
+        if len(rate) == 0:
+            return None
+        if float(np.ptp(rate)) > CONSTANT_RATE_TOLERANCE * float(np.abs(rate).max()):
+            return False
+    return True
 
 
 def differing_rates(runs: Sequence[Curve]) -> RateDifference | None:

@@ -5,17 +5,16 @@ All of it advises; `gates` says which of it the policy lets decide.
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from parity.judging.measurements import Measurements
+from parity.judging.schedule.learning_rate import constant_rate
 from parity.judging.secondary.conditions import NotComparable
 from parity.judging.secondary.downstream import TaskGap
 from parity.judging.secondary.gradients import GradientParity, gradient_parity
 from parity.judging.secondary.throughput import Ratio, Throughput, net_speedup, throughput
-from parity.judging.secondary.token_tax import TokenTax, fit_law, token_tax
+from parity.judging.secondary.token_tax import TokenTax, fit_law, tax_of_slope, token_tax
 from parity.judging.secondary.validation import ValidationGap, validation_gap
 from parity.judging.spikes import RunSpikes, spikes_over_run
-from parity.judging.window import CONSTANT_RATE_TOLERANCE, LEARNING_RATE
+from parity.judging.token_slope import TokenSlope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +52,14 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> A
         )
     window = m.aligned.steps[m.window.part(m.aligned.steps)]
     curves = m.aligned.arm_means()
-    law = fit_law(m.aligned.steps, curves[0])
+    lo, hi = statistics.interval.bounds(m.confidence)
+    law = None if isinstance(statistics.token_slope, TokenSlope) else fit_law(m.aligned.steps, curves[0])
     tax = None
-    if law is not None:
-        lo, hi = statistics.interval.bounds(m.confidence)
+    if isinstance(statistics.token_slope, TokenSlope):
+        tax = tax_of_slope(statistics.token_slope, statistics.interval.mean, lo, hi)
+    elif law is not None:
         first = int(m.aligned.steps[0])
-        tax = token_tax(law, window, first, statistics.interval.mean, lo, hi, constant_rate=_constant_rate(m))
+        tax = token_tax(law, window, first, statistics.interval.mean, lo, hi, constant_rate=constant_rate(m.arms.runs))
     return Advisory(
         grad_norm=gradient_parity(m.arms.baseline.runs, m.arms.candidate.runs, window, m.criteria.confidence),
         token_tax=tax,
@@ -69,16 +70,3 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> A
         run_spikes=spikes_over_run(curves[1] - curves[0], m.aligned.steps, statistics.baseline.level, m.resolution.quantum),
         downstream=downstream,
     )
-
-
-def _constant_rate(m: Measurements) -> bool | None:
-    """Whether the learning rate is constant from a tenth of every run on; None where a run did not record it."""
-    for run in m.arms.runs:
-        recorded = run.columns.get(LEARNING_RATE)
-        rate = recorded[len(recorded) // 10 :] if recorded is not None else np.empty(0)
-        rate = rate[np.isfinite(rate)]
-        if len(rate) == 0:
-            return None
-        if float(np.ptp(rate)) > CONSTANT_RATE_TOLERANCE * float(np.abs(rate).max()):
-            return False
-    return True

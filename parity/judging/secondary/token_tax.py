@@ -15,6 +15,7 @@ import numpy as np
 
 from parity.judging.curve import FloatArray, IntArray
 from parity.judging.noise import mad_sd
+from parity.judging.token_slope import TokenSlope
 
 BINS, SKIPPED_SHARE = 100, 0.02
 LOG_POWERS = (math.log(0.02), math.log(3.0))
@@ -99,6 +100,14 @@ def token_tax(
     ends = [_shift(law, t, value) - 1.0 for value in (gap, lo, hi)]
     caveat = {True: CAVEAT_CONSTANT, False: CAVEAT_SCHEDULE, None: CAVEAT_UNKNOWN}[constant_rate]
     return TokenTax(estimate=ends[0], lo=ends[1], hi=ends[2], caveat=caveat)
+
+
+def tax_of_slope(slope: TokenSlope, gap: float, lo: float, hi: float) -> TokenTax:
+    """The tax for a mean gap and its interval's ends (nats) by the slope of finished runs, whose schedules were as long as the runs."""
+    ends = [slope.tokens(value) for value in (gap, lo, hi)]
+    return TokenTax(
+        estimate=ends[0], lo=ends[1], hi=ends[2], caveat=f"extra tokens needed, by {slope.nats:.3g} nats per e-fold: {slope.basis}"
+    )
 
 
 def _shift(law: PowerLaw, t: FloatArray, gap: float) -> float:

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,8 @@ from parity.judging.criteria import PROFILES, Amount, Criteria, CriteriaError, c
 
 @pytest.mark.parametrize(
     ("text", "value", "unit"),
-    [("1.0%", 0.01, "relative"), (" 1.0 % ", 0.01, "relative"), ("0.01 nats", 0.01, "nats"), (0.01, 0.01, "nats"), ("1e-2", 0.01, "nats")],
+    [("1.0%", 0.01, "relative"), (" 1.0 % ", 0.01, "relative"), ("0.01 nats", 0.01, "nats"), (0.01, 0.01, "nats"), ("1e-2", 0.01, "nats")]
+    + [(text, 0.05, "tokens") for text in ("5% tokens", " 5 % tokens ", "5 % tokens at 0.2 nats")],
 )
 def test_margins(text: object, value: float, unit: str) -> None:
     amount = parse_margin(text)
@@ -27,6 +30,28 @@ def test_an_amount_survives_its_text(value: float, unit: str) -> None:
     back = parse_margin(str(amount))
     assert back.unit == unit
     assert back.value == pytest.approx(value, rel=1e-9)
+
+
+@given(st.floats(1e-6, 10.0), st.one_of(st.none(), st.floats(1e-6, 10.0)))
+def test_tokens_survive_their_text(value: float, slope: float | None) -> None:
+    back = parse_margin(str(Amount(value=value, unit="tokens", slope=slope)))
+    assert back.unit == "tokens"
+    assert back.value == pytest.approx(value, rel=1e-9)
+    assert back.slope == (None if slope is None else pytest.approx(slope, rel=1e-9))
+
+
+@pytest.mark.parametrize(
+    "text", ["0% tokens", "-5% tokens", "5 tokens", "5% tokens at 0 nats", "5% tokens at nan nats", "5% tokens at 0.2"]
+)
+def test_tokens_that_are_none(text: str) -> None:
+    with pytest.raises(CriteriaError):
+        parse_margin(text)
+
+
+def test_tokens_are_nats_by_their_slope_alone() -> None:
+    assert parse_margin("5% tokens at 0.2 nats").nats(3.0) == pytest.approx(0.2 * math.log(1.05))
+    with pytest.raises(ValueError, match="slope"):
+        parse_margin("5% tokens").nats(3.0)
 
 
 def test_a_job_must_state_a_margin() -> None:
@@ -51,6 +76,7 @@ def test_a_job_must_state_a_margin() -> None:
         ({"margin": "1%", "two_sided": "yes"}, "criteria.two_sided"),
         ({"margin": "1%", "may_differ": "engine"}, "criteria.may_differ"),
         ({"margin": "1%", "baseline_run_floor": -1}, "criteria.baseline_run_floor"),
+        ({"margin": "1%", "baseline_run_floor": "1% tokens at 0.2 nats"}, "criteria.baseline_run_floor"),
         ({"margin": "1%", "gates": ["loss", "luck"]}, "criteria.gates"),
         ({"margin": "1%", "gates": ["grad_norm"]}, "criteria.gates"),
         ({"margin": "1%", "pairing": 3}, "criteria.pairing"),

@@ -122,7 +122,7 @@ BEFORE = {
     "noise_runs": _spec(noise={"runs": 2}),
 }
 # The server gives the judge none of these, so that none can arrive later.
-NEVER = {"assume_complete": False, "evaluations": {}}
+NEVER = {"assume_complete": False, "evaluations": {}, "shorter": ()}
 # Recorded by a run while it trains; nothing can be added to a run that has ended.
 WITH_THE_RUNS = {"layer_snr_db"}
 # How many looks and candidates share the error says nothing about the runs.

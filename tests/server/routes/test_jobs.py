@@ -131,6 +131,14 @@ def test_priority_and_limit_are_those_of_the_runs(api, request_body):
     assert job["max_run_seconds"] == 60
 
 
+def test_a_margin_in_tokens_needs_their_slope_in_a_job(api, request_body):
+    refused = api.post("/api/v1/jobs", json=request_body | {"criteria": {"margin": "5% tokens"}})
+    assert refused.status_code == 422, refused.text
+    assert "5% tokens at 0.2 nats" in refused.json()["detail"]
+    accepted = api.post("/api/v1/jobs", json=request_body | {"criteria": {"margin": "5% tokens at 0.2 nats"}})
+    assert accepted.json()["criteria"]["margin"] == "5 % tokens at 0.2 nats"
+
+
 def test_a_body_that_is_no_json_is_a_422(api):
     answer = api.post("/api/v1/jobs", content=b"{", headers={"content-type": "application/json"})
     assert answer.status_code == 422
