@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-from marks import Line, share
+from marks import PUBLIC_RUNS, Line, share
 from scipy.signal import lfilter
 
 from parity import Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
@@ -17,7 +17,7 @@ from parity.judging.noise import mean_ses
 from parity.readers import read_runs
 
 RERUNS = Path(__file__).parents[1] / "tests" / "data" / "nanogpt_reruns.npz"
-GB200 = Path("/work/shared/data/torchtitan_gb200")
+GB200 = PUBLIC_RUNS / "torchtitan_gb200"
 STRIDES = (1, 5, 10, 20, 25)
 STEPS = 1750
 
