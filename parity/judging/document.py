@@ -9,6 +9,7 @@ from typing import Any
 from parity.canonical_json import json_value
 from parity.judging.advice import Advice
 from parity.judging.arms import Arm
+from parity.judging.criteria import POINTS_TO_FAIL
 from parity.judging.curve import Curve
 from parity.judging.decision import Decision
 from parity.judging.document_types import VerdictDocument
@@ -25,6 +26,7 @@ from parity.judging.window_statistics import ArmStatistics, WindowStatistics
 from parity.version import JUDGE_VERSION
 
 VERDICT_SCHEMA = "parity.verdict/1"
+CHANCE_SHOWN = ("CI_STRADDLES_MARGIN", "AS_OF", "TOO_FEW_STEPS", "RUN_NOISE_ASSUMED")
 
 
 def verdict_document(
@@ -50,6 +52,7 @@ def verdict_document(
             "baseline": _arm(m.arms.baseline, m.statistics.baseline if m.statistics else None),
             "candidate": _arm(m.arms.candidate, m.statistics.candidate if m.statistics else None),
             "window": _window(m),
+            **_chance(m, decision),
             "schedule": {"step": m.schedule.step, "finished": m.schedule.finished, "stated": m.schedule.stated, "slope": m.schedule.slope},
             "nonfinite": {"baseline": m.arms.baseline.nonfinite, "candidate": m.arms.candidate.nonfinite},
             "resolution": m.resolution,
@@ -124,6 +127,15 @@ def _measured(m: Measurements) -> dict[str, Any]:
             "masked_share": statistics.spikes.masked_share,
         },
     }
+
+
+def _chance(m: Measurements, decision: Decision) -> dict[str, Any]:
+    """The chance of parity, where only the evidence is missing for a pass or a fail."""
+    s = m.statistics
+    if decision.deciding.code not in CHANCE_SHOWN or s is None or s.margin is None or s.n < POINTS_TO_FAIL:
+        return {}
+    below = s.interval.chance_below(-s.margin.nats) if m.criteria.two_sided else 0.0
+    return {"chance_of_parity": s.interval.chance_below(s.margin.nats) - below}
 
 
 def _multiplicity(m: Measurements) -> dict[str, Any]:

@@ -337,7 +337,8 @@ class WorthDocument(TypedDict, total=False):
 class VerdictDocument(TypedDict):
     """The JSON form of a verdict, schema parity.verdict/1. Floats that are not finite are the strings "nan", "inf", "-inf".
 
-    `engine_version` is the version of the judge. What could not be measured is None.
+    `engine_version` is the version of the judge. What could not be measured is None. `chance_of_parity` is the probability that the gap
+    is within the margin, of an inconclusive verdict that lacks only evidence.
     """
 
     schema: str
@@ -352,6 +353,7 @@ class VerdictDocument(TypedDict):
     candidate: ArmDocument
     window: WindowDocument
     schedule: NotRequired[ScheduleDocument]
+    chance_of_parity: NotRequired[float]
     nonfinite: dict[str, dict[str, Any]]
     resolution: dict[str, float]
     mismatch: dict[str, Any]

@@ -13,7 +13,7 @@ from parity.judging.document_types import (
     VerdictDocument,
 )
 from parity.judging.spikes import ONE_SIDED_ALPHA
-from parity.report.headline import baseline_name, candidate_name
+from parity.report.headline import baseline_name, candidate_name, chance_words
 from parity.version import JUDGE_VERSION
 from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, percent, signed
 
@@ -61,8 +61,16 @@ def facts(document: VerdictDocument) -> list[tuple[str, str]]:
         facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document))]
         facts += _early_stops(document)
         facts.append(("margin", _margin_fact(document)))
+        facts += [("chance of parity", words) for words in (_chance_fact(document),) if words]
         facts += [("looks", words) for words in (looks_words(document),) if words]
     return facts + _advisory_facts(document)
+
+
+def _chance_fact(document: VerdictDocument) -> str:
+    """How probable it is that the gap is within the margin, and on what that rests; "" where the verdict has no chance."""
+    if not (words := chance_words(document)):
+        return ""
+    return f"{words} that the true gap is within the margin, if every gap is equally likely beforehand and the run noise is as above"
 
 
 def looks_words(document: VerdictDocument) -> str:

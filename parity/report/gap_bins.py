@@ -28,7 +28,7 @@ def verdict_gap(
         criteria,
         bins=bins,
         planned_steps=planned_steps,
-        priors=borrowed_priors(document),
+        priors=verdict_priors(document),
         confidence=interval_level(document),
         edges=edges,
     )
@@ -48,10 +48,10 @@ def interval_level(document: VerdictDocument) -> float | None:
     return gap["confidence"] if gap else shared["confidence"] if shared else None
 
 
-def borrowed_priors(document: VerdictDocument) -> tuple[Prior, Prior] | None:
-    """The priors of a verdict of which an arm borrowed its run floor, so that the chart's bands and the verdict's interval agree."""
+def verdict_priors(document: VerdictDocument) -> tuple[Prior, Prior] | None:
+    """The priors of a verdict's run floors, so that the chart's bands and the verdict's interval agree; None where it has no floors."""
     floors = document["tau"]
-    if floors is None or not ("borrowed" in floors["baseline"] or "borrowed" in floors["candidate"]):
+    if floors is None:
         return None
     first, second = (
         Prior(tau=floor["prior"], df=floor["prior_df"], basis=floor["prior_basis"]) for floor in (floors["baseline"], floors["candidate"])

@@ -6,6 +6,7 @@ from parity.judging.reasons import BY_CODE, MISFITS
 from parity.wording import count, interval_words, level_percent, percent, sentence_decimals, signed
 
 MARKS = {"pass": "●", "fail": "■", "inconclusive": "◇"}
+LEAST_CHANCE = 0.03
 NOISE_BASES = {"RUN_NOISE_ASSUMED": "assumed", "RUN_NOISE_BORROWED": "borrowed"}
 
 
@@ -26,6 +27,8 @@ def answer(document: VerdictDocument) -> str:
     parts.append(f"{_runs(document)}{_layers(document)}")
     if (basis := _noise_basis(document)) and document["codes"][0] != "RUN_NOISE_ASSUMED":
         parts.append(f"run noise {basis}")
+    if chance := chance_words(document):
+        parts.append(f"chance of parity {chance}")
     code = document["codes"][0]
     entry = BY_CODE.get(code)
     decided = f"decided by {code}: {entry.means}" if entry else f"decided by {code}"
@@ -43,6 +46,14 @@ def verdict_word(document: VerdictDocument) -> str:
     if schedule is None or schedule["finished"] or (word == "INCONCLUSIVE" and document["codes"][0] != "AS_OF"):
         return word
     return f"{'PASS' if word == 'INCONCLUSIVE' else word} AS OF STEP {schedule['step']:,}"
+
+
+def chance_words(document: VerdictDocument) -> str:
+    """The chance of parity, "62 %", "<3 %" or ">97 %"; "" where a verdict has none."""
+    chance = document.get("chance_of_parity")
+    if chance is None:
+        return ""
+    return "<3 %" if chance < LEAST_CHANCE else ">97 %" if chance > 1.0 - LEAST_CHANCE else f"{100.0 * chance:.0f} %"
 
 
 def decided_by(document: VerdictDocument) -> str:
@@ -103,7 +114,8 @@ def _inconclusive(document: VerdictDocument) -> str:
     advice = document["advice"]["sentences"]
     next_step = f" {advice[0]}" if advice else ""
     pair = f"{candidate_name(document)} against {baseline_name(document)}: "
-    return f"{pair}{_reason(document)}{_gap_aside(document)}{_layers(document, sentence=True)}{next_step}"
+    chance = f" Chance of parity {words}." if (words := chance_words(document)) else ""
+    return f"{pair}{_reason(document)}{_gap_aside(document)}{chance}{_layers(document, sentence=True)}{next_step}"
 
 
 def _reason(document: VerdictDocument) -> str:

@@ -17,7 +17,7 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.inputs.counted_runs import independent_runs
 from parity.judging.live.gap_chart import BinnedGap, GapBasis, binned_gap, gap_basis
 from parity.judging.multiplicity import Multiplicity
-from parity.report.gap_bins import borrowed_priors, interval_level
+from parity.report.gap_bins import interval_level, verdict_priors
 from server.cache import Cache
 from server.curves import loading
 from server.database import store
@@ -143,7 +143,7 @@ def _binned(
         curves = _read(session, cand_runs, wanted)
     else:
         whole = loading.loss_curves(session, cand_runs)
-        priors = borrowed_priors(document) if document else None
+        priors = verdict_priors(document) if document else None
         planned = job.spec["schedule"]["steps"]
         basis = gap_basis(baseline.whole(), whole, criteria, planned, priors, independent=baseline.independent())
         cache.put(key, _Cached(basis=basis, steps_done=done))

@@ -128,9 +128,9 @@ def binned_gap(
     At each step the gap is the mean of the candidate's runs there minus the mean of the baseline's, so that a run that has just
     started does not shorten the chart; empty bins are left out. Ranges are equally long, or (`log`) equally long in the step's logarithm.
     With a `basis` from the whole curves, the runs given are those that count, and need only have the steps of the range. `priors` are the
-    run floors to start from where the verdict borrowed them; by default they are assumed. `confidence` is the interval's level where looks
-    or candidates share the policy's (`parity.judging.multiplicity`). `edges` are first steps of ranges (bins,), ascending, which take the
-    place of `bins` and `log`, so that several candidates can have the same.
+    run floors that the verdict started from; by default those that are assumed of a finished run. `confidence` is the interval's level
+    where looks or candidates share the policy's (`parity.judging.multiplicity`). `edges` are first steps of ranges
+    (bins,), ascending, which take the place of `bins` and `log`, so that several candidates can have the same.
     """
     if bins < 1:
         raise ValueError(f"bins is {bins}; expected 1 or more")

@@ -88,6 +88,18 @@ def test_without_a_plan_nothing_passes(files: dict[str, str], run: Run) -> None:
     assert (code, err.startswith("parity: --schedule is 'finished'; expected unstated or decayed")) == (2, True)
 
 
+def test_a_pass_as_of_a_point_exits_3_unless_the_policy_accepts_it(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    common = ("compare", files["fp8"], files["mxfp8"], "--planned-steps", "3000", *nearest("fp8", "mxfp8"))
+    code, out, _ = run(*common, "--margin", "3%")
+    assert (code, out.startswith("◇ PASS AS OF STEP 1,499"), "AS_OF" in out) == (3, True, True)
+    policy = tmp_path / "parity.yaml"
+    policy.write_text("criteria: {margin: 3%, as_of: accept}\n")
+    code, out, _ = run(*common, "--criteria", str(policy))
+    assert (code, out.startswith("● PASS AS OF STEP 1,499"), "AS_OF" in out) == (0, True, True)
+    code, out, _ = run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "3000", "--margin", "0.1%", *nearest("fp8", "nvfp4"))
+    assert (code, out.startswith("■ FAIL AS OF STEP 1,499")) == (1, True)
+
+
 def test_runs_controls_recipes_and_names(files: dict[str, str], run: Run) -> None:
     code, out, _ = run(
         "compare", f"FP8={files['fp8']}", f"NVFP4={files['mxfp8']}", "--baseline-run", files["fp8_again"],

@@ -2,8 +2,9 @@
 
 import math
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import t as student
 
@@ -30,3 +31,32 @@ def test_more_noise_within_the_pair_never_narrows_it(run_df: float, within_df: f
 
 def test_without_any_noise_it_is_0() -> None:
     assert of(0.0, 2.0, 0.0, 12.0).half_width(0.95) == 0.0
+
+
+def chance_below(gap: Interval, margin: float) -> float:
+    """The slow twin: the half-widths of 200,000 confidences, with quantiles from scipy.stats."""
+    confidences = np.linspace(0.0, 0.9998, 200_001)
+    run, within = (student.ppf(0.5 + confidences / 2.0, df) for df in (gap.run.df, gap.within.df))
+    halves = np.hypot(run * math.sqrt(gap.run.variance), within * gap.within.value)
+    reached = confidences[min(int(np.searchsorted(halves, abs(margin - gap.mean))), len(confidences) - 1)]
+    return float(0.5 + np.sign(margin - gap.mean) * reached / 2.0)
+
+
+@pytest.mark.parametrize("margin", [-0.02, -0.002, 0.0001, 0.003, 0.02, 5.0])
+@pytest.mark.parametrize(("run_df", "within_se"), [(1.5, 0.002), (4.0, 0.0005), (30.0, 0.0)])
+def test_the_chance_below_a_margin_is_the_confidence_at_which_the_interval_ends_there(
+    run_df: float, within_se: float, margin: float
+) -> None:
+    gap = of(0.001, run_df, within_se, 9.0)
+    assert gap.chance_below(margin) == pytest.approx(chance_below(gap, margin), abs=1e-5)
+
+
+@given(st.floats(1.0, 30.0), st.floats(1e-5, 1e-2), st.floats(0.0, 1e-2), st.floats(1e-5, 0.1))
+def test_the_chance_is_above_97_5_percent_exactly_where_the_interval_ends_below_the_margin(
+    df: float, run_se: float, within_se: float, margin: float
+) -> None:
+    gap = of(run_se, df, within_se, 9.0)
+    half = gap.half_width(0.95)
+    assume(abs(margin - half) > 1e-6 * half)
+    assert (gap.chance_below(margin) > 0.975) == (half < margin)
+    assert (gap.chance_below(-margin) < 0.025) == (half < margin)

@@ -464,6 +464,22 @@ def test_two_sided_is_stricter(make_run: MakeRun, judge_pair: JudgePair) -> None
     assert judge_pair(make_run(), make_run(seed=2), two_sided).verdict == "pass"
 
 
+def test_the_chance_of_parity_is_that_of_one_look_and_of_both_margins(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    policy = {"schedule": "decayed", "margin": "1%"}
+    verdict = judge_pair(make_run(), make_run(seed=2, gap=-0.022), criteria_from_mapping({**policy, "two_sided": True}))
+    margin, gap = verdict.margin.nats, verdict.gap
+    assert verdict.document()["chance_of_parity"] == pytest.approx(gap.chance_below(margin) - gap.chance_below(-margin))
+    near = make_run(), make_run(seed=2, gap=0.0195)
+    once, often = (judge_pair(*near, criteria_from_mapping({**policy, "looks": looks})).document() for looks in (1, 5))
+    assert once["chance_of_parity"] == often["chance_of_parity"]
+
+
+def test_runs_that_cannot_be_compared_have_no_chance_of_parity(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    verdict = judge_pair(make_run(), make_run(seed=2, batch_seed=5))
+    assert verdict.codes[0] == "DATA_ORDER_MISMATCH"
+    assert "chance_of_parity" not in verdict.document()
+
+
 def test_several_seeds_are_paired_gaps(make_run: MakeRun, judge_pair: JudgePair) -> None:
     base = [make_run(seed=1, batch_seed=s) for s in range(3)]
     cand = [make_run(seed=2, batch_seed=s) for s in range(3)]

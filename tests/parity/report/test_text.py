@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from parity import Criteria, Curve, Verdict, curve_from_arrays
+from parity.report.facts import facts
 from parity.report.headline import answer, headline
 from parity.report.html import render_page
 from parity.report.markdown import render_markdown
@@ -59,7 +60,7 @@ NUMBER = r"[+-]\d\.\d{3}"
             "straddle",
             (
                 rf"^INCONCLUSIVE: cand against FP8: The interval \({NUMBER} to {NUMBER}\) straddles the margin of 0\.027 nats\. "
-                rf"Gap {NUMBER} nats \(.* x step noise\)\. Layer policy mlp_only\. "
+                rf"Gap {NUMBER} nats \(.* x step noise\)\. Chance of parity \d\d %\. Layer policy mlp_only\. "
             ),
         ),
         ("nan", r"^FAIL: cand has 2,000 NaN or infinite losses from step 0 on, and a run ends in one\. Layer policy mlp_only\.$"),
@@ -68,6 +69,19 @@ NUMBER = r"[+-]\d\.\d{3}"
 )
 def test_headlines(name: str, pattern: str, documents: dict[str, dict]) -> None:
     assert re.search(pattern, headline(documents[name])), headline(documents[name])
+
+
+@pytest.mark.parametrize(("chance", "words"), [(0.004, "<3 %"), (0.031, "3 %"), (0.618, "62 %"), (0.966, "97 %"), (0.9999, ">97 %")])
+def test_the_chance_of_parity_of_an_open_verdict_ends_at_3_and_97_percent(chance: float, words: str, documents: dict[str, dict]) -> None:
+    document = {**documents["straddle"], "chance_of_parity": chance}
+    assert f"chance of parity {words};" in answer(document)
+    assert f"Chance of parity {words}." in headline(document)
+    assert any(words in value and "equally likely beforehand" in value for name, value in facts(document) if name == "chance of parity")
+
+
+def test_a_decided_verdict_has_no_chance_of_parity(documents: dict[str, dict]) -> None:
+    assert 0.3 < documents["straddle"]["chance_of_parity"] < 0.9
+    assert not any("chance_of_parity" in documents[name] for name in ("pass", "fail", "nan", "assumed"))
 
 
 def test_a_headline_survives_the_network(documents: dict[str, dict]) -> None:

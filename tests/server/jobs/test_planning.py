@@ -8,6 +8,7 @@ from sqlalchemy import select
 
 from parity import criteria_from_mapping
 from parity.design.sentences import one_line
+from parity.judging.criteria import FINISHED_FLOOR
 from server.database import store
 from server.database.tables import Baseline, Job
 from server.jobs import baselines
@@ -73,7 +74,7 @@ def test_replicates_rounding_and_what_is_known_are_in_the_design(make_job):
     first, second = (one.plan for one in planned(spec, POLICY, known))
     assert (first.design.baseline_runs, first.design.candidate_runs, first.design.level) == (2, 3, 2.5)
     assert (first.design.candidate_rounding, second.design.candidate_rounding) == ("stochastic", "nearest")
-    assert [arm.share for arm in second.run_noise] == pytest.approx([0.0008, 0.0008])
+    assert [arm.share for arm in second.run_noise] == pytest.approx([FINISHED_FLOOR, FINISHED_FLOOR])
     assert first.gpu_hours == pytest.approx((2 + 2 * 3) * 5000 * 0.5 * 2 / 3600)  # both candidates with as many runs
     shares = planned(dataclasses.replace(spec), POLICY, None)[0].plan
     assert shares.unit == "share of the loss"
