@@ -15,6 +15,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from parity.recipes import RecipeError, check_rounding
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
@@ -28,6 +30,8 @@ MAX_LOSS = 1e6  # nats; beyond it a loss is as good as infinite, and its square 
 
 FORKED_FROM = "forked_from"  # the context key of a run that went on from another run's checkpoint
 DATA_DIGEST = "data_digest"  # the context key that proves two arms read the same data
+START, LOADED = "start", "loaded"  # the context key and value of a run that began with trained weights
+START_PRECISION = "start_precision"  # the context key of a run whose first steps are computed in another precision than its recipe's
 
 
 class CurveError(ValueError):
@@ -130,7 +134,8 @@ def curve_from_arrays(
     """Make a Curve of (T,) steps and (T,) losses in nats: sorted, duplicates reduced to the last, completeness proved.
 
     `overwritten` counts duplicates that were removed before, so that a stored run keeps its proof of completeness.
-    Raises CurveError for shapes that don't match, steps that are negative, fractional or not finite, text, and an unknown rounding.
+    Raises CurveError for shapes that don't match, steps that are negative, fractional or not finite, text, and a rounding that is unknown
+    or contradicts the recipe.
     """
     name = f"run {label!r}" if label else "run"
     step_T = _as_steps(steps, name)
@@ -138,6 +143,10 @@ def curve_from_arrays(
     column_T = {key: _as_floats(value, f"{name}: column {key!r}", len(step_T)) for key, value in (columns or {}).items()}
     if rounding not in (None, *ROUNDINGS):
         raise CurveError(f"{name}: rounding is {rounding!r}; expected one of {', '.join(ROUNDINGS)}, or None where it is not known")
+    try:
+        check_rounding(recipe, rounding, f"{name}: rounding")
+    except RecipeError as error:
+        raise CurveError(str(error)) from None
     keep = _last_of_each(step_T)
     duplicates = 0
     if keep is not None:

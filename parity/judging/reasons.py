@@ -15,9 +15,10 @@ from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, 
 from parity.judging.evaluation_codes import AS_OF
 from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.inputs.mismatch import BITS
-from parity.judging.inputs.pairing import OTHER_ORDER, SAME_ORDER
+from parity.judging.inputs.pairing import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.inputs.resolution import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
-from parity.judging.measurements import Measurements
+from parity.judging.inputs.treatment import contradicted_name
+from parity.judging.measurements import Measurements, began_loaded
 from parity.judging.schedule.learning_rate import differing_rates
 from parity.judging.schedule.outside_plan import MAX_BEYOND, beyond_plan
 from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
@@ -474,6 +475,39 @@ def _arms_identical(m: Measurements) -> str | None:
 @decides(
     INCONCLUSIVE,
     ReasonCode(
+        code="RECIPE_CONTRADICTED",
+        check="same ground",
+        means="an arm is named after one precision, and its runs recorded another one",
+        next_step="Check that the arms are not swapped, and correct the arm's name or its recipe.",
+    ),
+)
+def _recipe_contradicted(m: Measurements) -> str | None:
+    named = [arm for arm in (m.arms.baseline, m.arms.candidate) if contradicted_name(arm.name, arm.recipe)]
+    return f"The runs of {' and '.join(f'{arm.name} recorded recipe {arm.recipe}' for arm in named)}." if named else None
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="TREATMENT_UNSHOWN",
+        check="same ground",
+        means="the arms begin with equal losses, as reruns of one recipe do, although their recipes differ",
+        detail="where the first step is logged with four decimals or more, and the loss is not ln V of a model that starts at zero",
+        next_step="Check that the candidate trained with its recipe from the first step on. If its first steps are meant to run in another "
+        "precision, record that: --context NAME:start_precision=bf16.",
+    ),
+)
+def _treatment_unshown(m: Measurements) -> str | None:
+    start = m.equal_start
+    if start is None or m.resemblance is not None:
+        return None
+    recipes = f"{m.arms.baseline.recipe} and {m.arms.candidate.recipe}"
+    return f"Both arms begin with a loss of {start.loss:.7g} at step {start.step}; {recipes} give different losses from the first step on."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
         code="END_DIFFERS",
         check="stability",
         means="the last steps depart from the rest of the window, far enough to cross the margin",
@@ -535,14 +569,21 @@ def _better(m: Measurements) -> str | None:
         code="START_DIFFERS",
         check="same ground",
         means="the first losses differ by more than 1.5 %, although both logs begin with the first step",
+        detail="a candidate that begins worse on the same batches from loaded weights (start: loaded) is no such case",
         next_step="Check that both arms start from the same initialization and batch, and log the same loss.",
     ),
 )
 def _start_differs(m: Measurements) -> str | None:
-    if m.mismatch.start is None or m.criteria.pairing == "unpaired":
+    if m.mismatch.start is None or m.criteria.pairing == "unpaired" or _costs_precision_at_first(m):
         return None
     side = "above" if m.mismatch.start > 0.0 else "below"
     return f"The first loss of {m.arms.candidate.name} is {percent(abs(m.mismatch.start))} {side} that of {m.arms.baseline.name}."
+
+
+def _costs_precision_at_first(m: Measurements) -> bool:
+    """Whether a candidate that begins worse only has trained weights rounded: the same batches, and never a lower loss (or other units)."""
+    proven = m.r_pair is not None and m.r_pair >= SURELY_SAME_ORDER
+    return m.mismatch.start is not None and m.mismatch.start > 0.0 and proven and began_loaded(m.arms, m.criteria)
 
 
 @decides(

@@ -13,7 +13,7 @@ from parity.judging.curve import Curve, Rounding, curve_from_arrays
 from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.secondary.evaluations import TaskResult
-from parity.recipes import OTHER, RecipeError, check_recipe
+from parity.recipes import OTHER, RecipeError, check_recipe, check_rounding
 
 # Noise runs have a limit per arm. Every candidate is compared with every other, every run of an arm with every other.
 MAX_RUNS, MAX_CANDIDATES = 256, 64
@@ -167,7 +167,7 @@ def _run(entry: object, remaining: dict[str, bytes], where: str, *, same_judge: 
         label=typed(run["label"], str, f"{where}.label", "text"),
         seed=typed(run["seed"], int, f"{where}.seed", "a whole number"),
         replicate=typed(run["replicate"], int, f"{where}.replicate", "a whole number"),
-        recipe=recipe if same_judge else _known_or_other(recipe),
+        recipe=recipe if same_judge else _known_or_other(recipe, rounding),
         rounding=rounding,
         context=context,
         notes=notes,
@@ -175,10 +175,11 @@ def _run(entry: object, remaining: dict[str, bytes], where: str, *, same_judge: 
     )
 
 
-def _known_or_other(recipe: str | None) -> str | None:
-    """A recipe that an earlier judge accepted, as a word that this one does."""
+def _known_or_other(recipe: str | None, rounding: Rounding | None) -> str | None:
+    """A recipe that an earlier judge accepted with this rounding, as a word that this one does."""
     try:
         check_recipe(recipe)
+        check_rounding(recipe, rounding)
     except RecipeError:
         return f"{OTHER}{recipe or 'unnamed'}"
     return recipe
