@@ -284,7 +284,7 @@ class PeerDocument(TypedDict):
 
 
 class CompletenessDocument(TypedDict):
-    """What a run's series covers."""
+    """What a run's series covers; `rolled_back` in nats (`curve.Completeness`)."""
 
     count: int
     first: int
@@ -292,6 +292,7 @@ class CompletenessDocument(TypedDict):
     stride: int | None
     duplicates: int
     gaps: int
+    rolled_back: float
 
 
 class RunDocument(TypedDict):

@@ -21,6 +21,8 @@ from parity.judging.inputs.treatment import contradicted_name
 from parity.judging.measurements import Measurements, began_loaded
 from parity.judging.schedule.learning_rate import differing_rates
 from parity.judging.schedule.outside_plan import MAX_BEYOND, beyond_plan
+from parity.judging.secondary.gradients import GRAD_NORM, norm_ratio
+from parity.judging.secondary.validation import gap_before_window
 from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
 from parity.judging.warnings import (
     BEYOND_PLAN,
@@ -44,6 +46,8 @@ KEYS_SHOWN, DIGEST_SHOWN = 3, 8  # of the keys that differ, and of a digest's ch
 _DIGEST = re.compile(r"\b[0-9a-fA-F]{16,}\b")
 MISFITS = ("STEPS_SHIFTED", "STEPS_SCALED", "LOSS_SCALED")  # logs that have to be put right before anything else is looked at
 DRIFT_Z, DRIFT_REACH = 1.96, 1.5
+ROLLED_BACK = 0.05  # of the loss; other batches after a restart move a mean of 3 points by 2 % (124 M model)
+NORMS_APART = 10.0  # 0.9 to 2.9 on GB200, 2.9 at the first step from loaded weights
 SHARED_START = 0.1  # of the plan; two recipes part at the first step, but coarse rounding can hide that for a while
 
 
@@ -324,13 +328,17 @@ def _candidate_unstable(m: Measurements) -> str | None:
     ReasonCode(
         code="MARGIN_UNDETERMINED",
         check="run noise",
-        means="the noise-floor margin has no measured run floor",
-        next_step="Add baseline reruns as replicates or with --control, or choose another margin.",
+        means="the noise-floor margin has no measured run floor, or one run of the baseline lies apart from the others",
+        next_step="Add baseline reruns as replicates or with --control, look at a run that lies apart, or choose another margin.",
     ),
 )
 def _margin_undetermined(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.margin is not None:
         return None
+    if m.statistics.baseline.floor.one_apart:
+        return (
+            "The noise-floor margin has no yardstick: one run of the baseline ends far from the others, further than their spread explains."
+        )
     return "The noise-floor margin needs a measured run floor of the baseline: at least 4 baseline runs or controls of one seed."
 
 
@@ -606,6 +614,47 @@ def _run_above(m: Measurements) -> str | None:
 @decides(
     INCONCLUSIVE,
     ReasonCode(
+        code="ROLLED_BACK",
+        check="stability",
+        means="a run of the candidate had risen by more than 5 % of the loss before it went back to an earlier step",
+        detail="the log has the steps that were overwritten",
+        next_step="Find out why that run rose: a recipe that has to be rolled back is not at parity, whatever it reaches afterwards.",
+    ),
+)
+def _rolled_back(m: Measurements) -> str | None:
+    if m.statistics is None:
+        return None
+    worst = max(m.arms.candidate.runs, key=lambda run: run.completeness.rolled_back)
+    risen = worst.completeness.rolled_back
+    if risen <= ROLLED_BACK * abs(m.statistics.baseline.level):
+        return None
+    height = "NaN, infinite or above 1,000,000" if risen > MAX_LEVEL_NATS else f"{risen:.3f} nats above those that replaced them"
+    return f"A run of {m.arms.candidate.name} went back to an earlier step; the losses that it overwrote are {height}."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="GRAD_NORM_APART",
+        check="stability",
+        means="the gradient norms of the arms differ by a factor of 10 or more over the window",
+        detail="unless the policy's may_differ lists grad_norm",
+        next_step="Check what each arm logs (before clipping, over all ranks); if it is the same, the candidate's gradients are not "
+        "those of the baseline. List grad_norm in may_differ where the arms log different norms.",
+    ),
+)
+def _grad_norm_apart(m: Measurements) -> str | None:
+    if GRAD_NORM in m.criteria.may_differ:
+        return None
+    ratio = norm_ratio(m.arms.baseline.runs, m.arms.candidate.runs, m.aligned.steps[m.window.part(m.aligned.steps)])
+    if ratio is None or 1.0 / NORMS_APART < ratio < NORMS_APART:
+        return None
+    return f"The gradient norm of {m.arms.candidate.name} is {ratio:.3g} times that of {m.arms.baseline.name} over the window."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
         code="NOISE_RUN_DIVERGED",
         check="finite losses",
         means="a rerun that was stopped early ends more than 3 % above its arm, or has NaN or infinite losses at its end or in more than "
@@ -709,6 +758,19 @@ def _spikes_hide(m: Measurements) -> str | None:
         f"The spikes of {m.arms.candidate.name} add {spikes:.{decimals}f} nats to the gap: with them the interval reaches "
         f"{signed(hi + spikes, decimals)}, across the margin."
     )
+
+
+@decides(INCONCLUSIVE, VALIDATION_LOSS_WORSE)
+def _validation_before(m: Measurements) -> str | None:
+    """The last evaluation before the window, where the window has none in common; `gates` looks at those of the window."""
+    if m.statistics is None or m.statistics.margin is None or m.criteria.validation != "veto":
+        return None
+    runs, term = (m.arms.baseline.runs, m.arms.candidate.runs), m.statistics.interval.run
+    before = gap_before_window(*runs, m.window, term, m.criteria.confidence)
+    if before is None or before[1] <= m.statistics.margin.nats:
+        return None
+    where = f"At step {before[0]:,}, the last common evaluation,"
+    return f"{where} the validation gap is at least {before[1]:+.4f} nats, above the margin of {_margin(m.statistics)}."
 
 
 @decides(INCONCLUSIVE, RUN_NOISE_ASSUMED)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from parity.judging.advice import LayerSnr
 from parity.judging.bundle.arrays import unpack_array
-from parity.judging.curve import Curve, Rounding, curve_from_arrays
+from parity.judging.curve import MAX_LOSS, Curve, Rounding, curve_from_arrays
 from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.secondary.evaluations import TaskResult
@@ -158,6 +158,9 @@ def _run(entry: object, remaining: dict[str, bytes], where: str, *, same_judge: 
     duplicates = typed(run["duplicates"], int, f"{where}.duplicates", "a whole number")
     if duplicates < 0:
         raise ManifestError(f"{where}.duplicates is {duplicates}; expected 0 or more")
+    rolled_back = typed(run.get("rolled_back", 0.0), float, f"{where}.rolled_back", "a number of nats")
+    if not 0.0 <= rolled_back <= MAX_LOSS * 2.0:
+        raise ManifestError(f"{where}.rolled_back is {rolled_back}; expected nats, 0 or more")
     recipe = text_or_none(run["recipe"], f"{where}.recipe")
     rounding: Rounding | None = run.get("rounding")  # bundles before 2026-11-22 have none; the curve refuses any other word
     return curve_from_arrays(
@@ -172,6 +175,7 @@ def _run(entry: object, remaining: dict[str, bytes], where: str, *, same_judge: 
         context=context,
         notes=notes,
         overwritten=duplicates,
+        rolled_back=rolled_back,
     )
 
 
