@@ -13,10 +13,13 @@ NEAREST = ("f32", "bf16", "fp8", "fp8_current", "fp8_delayed", "mxfp8", "fp8_blo
 RECIPES = (*NEAREST, "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr")
 ALWAYS_STOCHASTIC = ("nvfp4", "nvfp4_no_rht", "nvfp4_1d_weights", "mxfp4_rht_sr")
 OTHER = "other:"
+_WIDTHS = ((32, ("f32",)), (16, ("bf16",)), (8, ("fp8", "mxfp8")), (4, ("nvfp4", "mxfp4")))  # bits, and how such recipes begin
+# What recipes compute the forward product as, where that is not their own name: they differ in the backward pass alone, or may.
+_FORWARD = {"fp8_current": "fp8", "fp8_delayed": "fp8", "nvfp4_no_rht": "nvfp4", "nvfp4_no_sr": "nvfp4", "mxfp4_rht_sr": "mxfp4"}
 
 
 class RecipeError(ValueError):
-    """A word that is not a recipe; the message has the word, the known ones and what to write for a recipe of one's own."""
+    """A word that is not a recipe, or a recipe that contradicts the rounding; the message says what was expected."""
 
 
 def check_recipe(recipe: str | None, name: str = "recipe") -> None:
@@ -28,6 +31,28 @@ def check_recipe(recipe: str | None, name: str = "recipe") -> None:
     raise RecipeError(f"{name} is {recipe!r}; expected one of {', '.join(RECIPES)}, or {OTHER}NAME for a recipe of your own{hint}")
 
 
+def check_rounding(recipe: str | None, rounding: str | None, name: str = "rounding") -> None:
+    """Raise RecipeError where a run that rounds to nearest has a recipe that never does; `name` is what the message calls the rounding."""
+    if rounding == "nearest" and recipe in ALWAYS_STOCHASTIC:
+        raise RecipeError(
+            f"{name} is nearest, but recipe {recipe} rounds stochastically; expected another recipe, such as nvfp4_no_sr or {OTHER}NAME"
+        )
+
+
 def rounds_to_nearest(recipe: str | None) -> bool:
     """Whether a recipe rounds to nearest by its definition. A switch behind the name can only take that away."""
     return recipe in NEAREST
+
+
+def width_of(recipe: str) -> int | None:
+    """The bits of the numbers that a known recipe multiplies; None for any other word."""
+    name = recipe.split("+", 1)[0]
+    return next((bits for bits, starts in _WIDTHS if name.startswith(starts)), None) if name in RECIPES else None
+
+
+def forward_differs(first: str | None, second: str | None) -> bool:
+    """Whether two recorded recipes surely differ in the forward pass; not where one changes single products ("nvfp4+bf16@fprop")."""
+    if first is None or second is None or "@" in first + second:
+        return False
+    names = [recipe.split("+", 1)[0] for recipe in (first, second)]
+    return _FORWARD.get(names[0], names[0]) != _FORWARD.get(names[1], names[1])

@@ -14,7 +14,7 @@ from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.readers import read_run
 from parity.readers.source import STDIN
 from parity.readers.units import other_unit
-from parity.recipes import check_recipe
+from parity.recipes import check_recipe, width_of
 from parity.wording import count
 
 Arm = tuple[str, list[Curve]]
@@ -66,6 +66,11 @@ def with_facts(curve: Curve, name: str, stated: Stated) -> Curve:
     """The curve with what is stated of it, which counts more than what its source has. Raises RecipeError, InputError."""
     recipe = stated.recipe or curve.recipe
     check_recipe(recipe, f"recipe of {name}")
+    if stated.recipe and curve.recipe and len({width_of(stated.recipe), width_of(curve.recipe)} - {None}) > 1:
+        raise InputError(
+            f"recipe of {name} is {stated.recipe}, but its source states {curve.recipe}; expected one precision: check that the arms are "
+            "not swapped, else correct the source, or export the run as CSV"
+        )
     if stated.rounding == "nearest" and curve.rounding == "stochastic" and stated.recipe is None:
         raise InputError(f"rounding of {name} is nearest, but its source states stochastic; expected one of them: state the recipe, too")
     rounding = stated_rounding(stated.rounding or curve.rounding, f"rounding of {name}", recipe)

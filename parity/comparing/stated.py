@@ -7,7 +7,7 @@ from typing import get_args
 
 from parity.judging.curve import MAX_STEP, ROUNDINGS, Rounding
 from parity.judging.multiplicity import Multiplicity
-from parity.recipes import ALWAYS_STOCHASTIC, OTHER
+from parity.recipes import check_rounding
 from parity.wording import did_you_mean
 
 
@@ -39,11 +39,8 @@ def stated_multiplicity(look: int, name: str, looks: int, candidates: int) -> Mu
 
 
 def stated_rounding(word: str | None, name: str, recipe: str | None = None) -> Rounding | None:
-    """What an input states of the rounding; InputError for any other word, and where it contradicts the recipe."""
-    if word == "nearest" and recipe in ALWAYS_STOCHASTIC:
-        raise InputError(
-            f"{name} is nearest, but recipe {recipe} rounds stochastically; expected another recipe, such as nvfp4_no_sr or {OTHER}NAME"
-        )
+    """What an input states of the rounding; InputError for any other word, RecipeError where it contradicts the recipe."""
+    check_rounding(recipe, word, name)
     for known in ROUNDINGS:
         if word == known:
             return known

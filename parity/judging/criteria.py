@@ -17,6 +17,7 @@ Unit = Literal["relative", "nats", "tokens"]
 
 FINISHED_FLOOR = 0.0009  # assumed tau0, share of L: covers the noisiest finished group of decoders (0.12 %) in 95 %
 UNFINISHED_FLOOR, FLOOR_PER_SLOPE = 0.0015, 0.012  # share of L, and of its fall per e-fold: 8B, AA38 cut at 30 to 60 %, 405B FP8
+ASSUMED_DF = 4.0  # degrees of freedom that an assumed floor is worth
 STOCHASTIC_FACTOR = 1.5  # 1.15 (8B), 1.35, 1.79, 2.3 (small models); random-effects mean 1.48
 WINDOW_FRACTION = 0.20  # of the planned steps
 POINTS_TO_PASS, POINTS_TO_FAIL = 12, 8  # common points in the window: coverage of `noise.mean_se` and of `capped` in docs/method.md
@@ -149,7 +150,7 @@ class Criteria:
     pairing: Literal["paired", "unpaired"] = "paired"
     baseline_run_floor: Amount | None = None
     candidate_run_floor: Amount | None = None
-    run_floor_df: float = 4.0
+    run_floor_df: float = ASSUMED_DF
     run_floor_evidence: str = ""
     may_differ: tuple[str, ...] = ()
     gates: tuple[str, ...] = (LOSS,)
@@ -178,7 +179,7 @@ class Criteria:
             pairing: Literal["paired", "unpaired"] = "paired",
             baseline_run_floor: Amount | str | None = None,
             candidate_run_floor: Amount | str | None = None,
-            run_floor_df: float = 4.0,
+            run_floor_df: float = ASSUMED_DF,
             run_floor_evidence: str = "",
             may_differ: tuple[str, ...] = (),
             gates: tuple[str, ...] = (LOSS,),

@@ -15,6 +15,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from parity.recipes import RecipeError, check_rounding
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
@@ -26,8 +28,12 @@ MAX_STEP = 2**53  # beyond it a step read as a float is no longer exact
 
 MAX_LOSS = 1e6  # nats; beyond it a loss is as good as infinite, and its square would overflow
 
+RISEN_ROWS = 3  # before a restart; fewer may be batch noise
+
 FORKED_FROM = "forked_from"  # the context key of a run that went on from another run's checkpoint
 DATA_DIGEST = "data_digest"  # the context key that proves two arms read the same data
+START, LOADED = "start", "loaded"  # the context key and value of a run that began with trained weights
+START_PRECISION = "start_precision"  # the context key of a run whose first steps are computed in another precision than its recipe's
 
 
 class CurveError(ValueError):
@@ -36,7 +42,11 @@ class CurveError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completeness:
-    """What a series covers: distinct steps, range, most common stride, overwritten rows, intervals wider than the stride."""
+    """What a series covers: distinct steps, range, most common stride, overwritten rows, intervals wider than the stride.
+
+    `rolled_back` is how far the losses that a restart overwrote had risen above those that replaced them, nats: the mean of the last
+    quarter of the rows before that restart (at least 3), the worst restart; 0.0 where none had risen.
+    """
 
     count: int
     first: int | None
@@ -44,6 +54,7 @@ class Completeness:
     stride: int | None
     duplicates: int
     gaps: int
+    rolled_back: float = 0.0
 
     @property
     def coverage(self) -> float:
@@ -126,11 +137,14 @@ def curve_from_arrays(
     context: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
     overwritten: int = 0,
+    rolled_back: float = 0.0,
 ) -> Curve:
     """Make a Curve of (T,) steps and (T,) losses in nats: sorted, duplicates reduced to the last, completeness proved.
 
-    `overwritten` counts duplicates that were removed before, so that a stored run keeps its proof of completeness.
-    Raises CurveError for shapes that don't match, steps that are negative, fractional or not finite, text, and an unknown rounding.
+    `overwritten` counts duplicates that were removed before, and `rolled_back` is what they had risen, so that a stored run keeps its
+    proof of completeness.
+    Raises CurveError for shapes that don't match, steps that are negative, fractional or not finite, text, and a rounding that is unknown
+    or contradicts the recipe.
     """
     name = f"run {label!r}" if label else "run"
     step_T = _as_steps(steps, name)
@@ -138,10 +152,15 @@ def curve_from_arrays(
     column_T = {key: _as_floats(value, f"{name}: column {key!r}", len(step_T)) for key, value in (columns or {}).items()}
     if rounding not in (None, *ROUNDINGS):
         raise CurveError(f"{name}: rounding is {rounding!r}; expected one of {', '.join(ROUNDINGS)}, or None where it is not known")
+    try:
+        check_rounding(recipe, rounding, f"{name}: rounding")
+    except RecipeError as error:
+        raise CurveError(str(error)) from None
     keep = _last_of_each(step_T)
     duplicates = 0
     if keep is not None:
         duplicates = len(step_T) - len(keep)
+        rolled_back = max(rolled_back, _risen_before_restart(step_T, loss_T, keep))
         step_T, loss_T = step_T[keep], loss_T[keep]
         column_T = {key: value[keep] for key, value in column_T.items()}
     for array in (step_T, loss_T, *column_T.values()):
@@ -149,7 +168,7 @@ def curve_from_arrays(
     return Curve(
         steps=step_T,
         loss=loss_T,
-        completeness=completeness_of(step_T, duplicates + overwritten),
+        completeness=completeness_of(step_T, duplicates + overwritten, rolled_back),
         label=label,
         seed=int(seed),
         replicate=int(replicate),
@@ -161,20 +180,34 @@ def curve_from_arrays(
     )
 
 
-def completeness_of(steps: IntArray, duplicates: int = 0) -> Completeness:
+def completeness_of(steps: IntArray, duplicates: int = 0, rolled_back: float = 0.0) -> Completeness:
     """Completeness of strictly increasing steps (T,)."""
     if len(steps) == 0:
-        return Completeness(count=0, first=None, last=None, stride=None, duplicates=duplicates, gaps=0)
+        return Completeness(count=0, first=None, last=None, stride=None, duplicates=duplicates, gaps=0, rolled_back=rolled_back)
     first, last = int(steps[0]), int(steps[-1])
     if len(steps) == 1:
-        return Completeness(count=1, first=first, last=last, stride=None, duplicates=duplicates, gaps=0)
+        return Completeness(count=1, first=first, last=last, stride=None, duplicates=duplicates, gaps=0, rolled_back=rolled_back)
     distance = np.diff(steps)
     stride, gaps = int(distance[0]), 0
     if not (distance == stride).all():
         values, counts = np.unique(distance, return_counts=True)
         stride = int(values[np.argmax(counts)])
         gaps = int(counts[values > stride].sum())
-    return Completeness(count=len(steps), first=first, last=last, stride=stride, duplicates=duplicates, gaps=gaps)
+    return Completeness(count=len(steps), first=first, last=last, stride=stride, duplicates=duplicates, gaps=gaps, rolled_back=rolled_back)
+
+
+def _risen_before_restart(steps: IntArray, loss: FloatArray, kept: NDArray[np.intp]) -> float:
+    """How far overwritten losses (T,) had risen above those that replaced them, nats; `kept` are the rows that count, in order of steps."""
+    old = np.ones(len(steps), dtype=bool)
+    old[kept] = False
+    rows = np.flatnonzero(old)
+    bounded = np.where(usable(loss), np.minimum(loss, MAX_LOSS), MAX_LOSS)
+    rise = bounded[rows] - bounded[kept[np.searchsorted(steps[kept], steps[rows])]]
+    breaks = np.flatnonzero((np.diff(rows) != 1) | (np.diff(steps[rows]) <= 0)) + 1
+    starts, ends = np.append(0, breaks), np.append(breaks, len(rows))
+    long = ends - starts >= RISEN_ROWS
+    parts = ((end - max(RISEN_ROWS, (end - start) // 4), end) for start, end in zip(starts[long], ends[long], strict=True))
+    return max([0.0, *(float(rise[first:end].mean()) for first, end in parts)])
 
 
 def whole_steps(values: FloatArray) -> BoolArray:

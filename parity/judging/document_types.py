@@ -293,7 +293,7 @@ class PeerDocument(TypedDict):
 
 
 class CompletenessDocument(TypedDict):
-    """What a run's series covers."""
+    """What a run's series covers; `rolled_back` in nats (`curve.Completeness`)."""
 
     count: int
     first: int
@@ -301,6 +301,7 @@ class CompletenessDocument(TypedDict):
     stride: int | None
     duplicates: int
     gaps: int
+    rolled_back: float
 
 
 class RunDocument(TypedDict):

@@ -313,6 +313,7 @@ def _store_run(run: Curve, prefix: str, files: dict[str, bytes]) -> dict[str, An
         "context": dict(run.context),
         "notes": run.notes,
         "duplicates": run.completeness.duplicates,
+        **({"rolled_back": run.completeness.rolled_back} if run.completeness.rolled_back else {}),
         "arrays": names,
     }
 

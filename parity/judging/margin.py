@@ -1,7 +1,8 @@
 """Which margin decides: the smallest in nats of those the policy states, at the baseline's level in the window.
 
 tokens: S ln(1 + x), with the slope S that the policy states or that `token_slope` found
-noise-floor: 3 sqrt(2) tau of the baseline, from reruns with at least 3 degrees of freedom; an assumed tau can't be a yardstick.
+noise-floor: 3 sqrt(2) tau of the baseline, from reruns with at least 3 degrees of freedom; an assumed tau can't be a yardstick, nor one
+that a single run sets which lies apart from the others (`run_floor.one_apart`): a broken baseline must not widen the margin.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ def determine_margin(criteria: Criteria, level: float, baseline_floor: RunFloor,
     if any(math.isnan(nats) for nats, _ in stated):
         return None
     if criteria.profile == NOISE_FLOOR:
-        if baseline_floor.measured is None or baseline_floor.measured_df < NOISE_FLOOR_DF:
+        if baseline_floor.measured is None or baseline_floor.measured_df < NOISE_FLOOR_DF or baseline_floor.one_apart:
             return None
         stated.append((NOISE_FLOOR_MULTIPLE * baseline_floor.measured, f"profile {NOISE_FLOOR}: 3 sqrt(2) x the baseline's run floor"))
     nats, source = min(stated)

@@ -8,7 +8,7 @@ import numpy as np
 from parity.judging.arms import Arm, Arms, Controls, make_arms, usable_controls
 from parity.judging.borrowing import Lending
 from parity.judging.criteria import Amount, Criteria
-from parity.judging.curve import FORKED_FROM, Curve, Rounding, usable
+from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, Rounding, usable
 from parity.judging.early_stops.usable import NO_RUNS, EarlyStops, usable_early_stops
 from parity.judging.floors.lending import Lender, Lenders
 from parity.judging.inputs.alignment import Aligned, align
@@ -18,6 +18,7 @@ from parity.judging.inputs.mismatch import Mismatch, find_mismatch
 from parity.judging.inputs.pairing import SAME_ORDER, is_proven_somewhere, worst_correlation
 from parity.judging.inputs.resolution import Resolution, resolution
 from parity.judging.inputs.screening import pairs_to_test
+from parity.judging.inputs.treatment import EqualStart, equal_start
 from parity.judging.multiplicity import ONE_LOOK, Multiplicity
 from parity.judging.schedule.state import ScheduleState, log_slope, schedule_state
 from parity.judging.single_runs import RunGap, worst_run
@@ -52,6 +53,7 @@ class Measurements:
     differing_context: tuple[str, ...]
     resolution: Resolution
     mismatch: Mismatch
+    equal_start: EqualStart | None
     resemblance: str | None
     worst_run: RunGap | None
     shared_start: int | None
@@ -108,6 +110,7 @@ def measure(
         differing_context=differing_context((*baseline, *candidate, *controls), criteria.may_differ),
         resolution=resolved,
         mismatch=find_mismatch(arms.baseline.runs, arms.candidate.runs, aligned, r_pair, resolved.quantum),
+        equal_start=equal_start(arms.baseline.runs, arms.candidate.runs, resolved.quantum),
         resemblance=_resemblance(pairs),
         worst_run=worst_run(candidate, aligned, window, statistics, criteria.confidence) if statistics else None,
         shared_start=_shared_start(arms, pairs),
@@ -156,9 +159,14 @@ def lender_for(arm: str, rounding: Rounding, declared: Amount | None, lenders: L
     return Lender(family=lender.family, floor=None, refused=f"the policy declares the run floor of {arm} ({declared})")
 
 
+def began_loaded(arms: Arms, criteria: Criteria) -> bool:
+    """Whether the policy states that all runs began with trained weights, or the record of every run does."""
+    return criteria.start == LOADED or all(run.context.get(START) == LOADED for run in arms.runs)
+
+
 def _schedule(arms: Arms, window: Window, criteria: Criteria) -> ScheduleState:
     """The state of the schedule, with the steepest slope of a run of the baseline: a worse candidate must not change its own noise."""
-    loaded = criteria.start == "loaded"
+    loaded = began_loaded(arms, criteria)
     slopes = []
     for run in arms.baseline.runs:
         end = int(np.searchsorted(run.steps, window.last, side="right"))

@@ -15,11 +15,14 @@ from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, 
 from parity.judging.evaluation_codes import AS_OF
 from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.inputs.mismatch import BITS
-from parity.judging.inputs.pairing import OTHER_ORDER, SAME_ORDER
+from parity.judging.inputs.pairing import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.inputs.resolution import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
-from parity.judging.measurements import Measurements
+from parity.judging.inputs.treatment import contradicted_name
+from parity.judging.measurements import Measurements, began_loaded
 from parity.judging.schedule.learning_rate import differing_rates
 from parity.judging.schedule.outside_plan import MAX_BEYOND, beyond_plan
+from parity.judging.secondary.gradients import GRAD_NORM, norm_ratio
+from parity.judging.secondary.validation import gap_before_window
 from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
 from parity.judging.token_slope import NoSlope
 from parity.judging.warnings import (
@@ -44,6 +47,8 @@ KEYS_SHOWN, DIGEST_SHOWN = 3, 8  # of the keys that differ, and of a digest's ch
 _DIGEST = re.compile(r"\b[0-9a-fA-F]{16,}\b")
 MISFITS = ("STEPS_SHIFTED", "STEPS_SCALED", "LOSS_SCALED")  # logs that have to be put right before anything else is looked at
 DRIFT_Z, DRIFT_REACH = 1.96, 1.5
+ROLLED_BACK = 0.05  # of the loss; other batches after a restart move a mean of 3 points by 2 % (124 M model)
+NORMS_APART = 10.0  # 0.9 to 2.9 on GB200, 2.9 at the first step from loaded weights
 SHARED_START = 0.1  # of the plan; two recipes part at the first step, but coarse rounding can hide that for a while
 
 
@@ -324,8 +329,9 @@ def _candidate_unstable(m: Measurements) -> str | None:
     ReasonCode(
         code="MARGIN_UNDETERMINED",
         check="run noise",
-        means="the noise-floor margin has no measured run floor, or a margin in tokens no slope",
-        next_step="Add baseline reruns as replicates or with --control, state the slope of a margin in tokens, or choose another margin.",
+        means="the noise-floor margin has no measured run floor, or one baseline run lies apart, or a margin in tokens has no slope",
+        next_step="Add baseline reruns as replicates or with --control, look at a run that lies apart, state the slope of a margin in tokens, "
+        "or choose another margin.",
     ),
 )
 def _margin_undetermined(m: Measurements) -> str | None:
@@ -333,6 +339,10 @@ def _margin_undetermined(m: Measurements) -> str | None:
         return None
     if m.criteria.margin is not None and m.criteria.margin.unit == "tokens" and isinstance(m.statistics.token_slope, NoSlope):
         return f"A margin of {m.criteria.margin} is no amount in nats yet: {m.statistics.token_slope.why}."
+    if m.statistics.baseline.floor.one_apart:
+        return (
+            "The noise-floor margin has no yardstick: one run of the baseline ends far from the others, further than their spread explains."
+        )
     return "The noise-floor margin needs a measured run floor of the baseline: at least 4 baseline runs or controls of one seed."
 
 
@@ -477,6 +487,39 @@ def _arms_identical(m: Measurements) -> str | None:
 @decides(
     INCONCLUSIVE,
     ReasonCode(
+        code="RECIPE_CONTRADICTED",
+        check="same ground",
+        means="an arm is named after one precision, and its runs recorded another one",
+        next_step="Check that the arms are not swapped, and correct the arm's name or its recipe.",
+    ),
+)
+def _recipe_contradicted(m: Measurements) -> str | None:
+    named = [arm for arm in (m.arms.baseline, m.arms.candidate) if contradicted_name(arm.name, arm.recipe)]
+    return f"The runs of {' and '.join(f'{arm.name} recorded recipe {arm.recipe}' for arm in named)}." if named else None
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="TREATMENT_UNSHOWN",
+        check="same ground",
+        means="the arms begin with equal losses, as reruns of one recipe do, although their recipes differ",
+        detail="where the first step is logged with four decimals or more, and the loss is not ln V of a model that starts at zero",
+        next_step="Check that the candidate trained with its recipe from the first step on. If its first steps are meant to run in another "
+        "precision, record that: --context NAME:start_precision=bf16.",
+    ),
+)
+def _treatment_unshown(m: Measurements) -> str | None:
+    start = m.equal_start
+    if start is None or m.resemblance is not None:
+        return None
+    recipes = f"{m.arms.baseline.recipe} and {m.arms.candidate.recipe}"
+    return f"Both arms begin with a loss of {start.loss:.7g} at step {start.step}; {recipes} give different losses from the first step on."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
         code="END_DIFFERS",
         check="stability",
         means="the last steps depart from the rest of the window, far enough to cross the margin",
@@ -538,14 +581,21 @@ def _better(m: Measurements) -> str | None:
         code="START_DIFFERS",
         check="same ground",
         means="the first losses differ by more than 1.5 %, although both logs begin with the first step",
+        detail="a candidate that begins worse on the same batches from loaded weights (start: loaded) is no such case",
         next_step="Check that both arms start from the same initialization and batch, and log the same loss.",
     ),
 )
 def _start_differs(m: Measurements) -> str | None:
-    if m.mismatch.start is None or m.criteria.pairing == "unpaired":
+    if m.mismatch.start is None or m.criteria.pairing == "unpaired" or _costs_precision_at_first(m):
         return None
     side = "above" if m.mismatch.start > 0.0 else "below"
     return f"The first loss of {m.arms.candidate.name} is {percent(abs(m.mismatch.start))} {side} that of {m.arms.baseline.name}."
+
+
+def _costs_precision_at_first(m: Measurements) -> bool:
+    """Whether a candidate that begins worse only has trained weights rounded: the same batches, and never a lower loss (or other units)."""
+    proven = m.r_pair is not None and m.r_pair >= SURELY_SAME_ORDER
+    return m.mismatch.start is not None and m.mismatch.start > 0.0 and proven and began_loaded(m.arms, m.criteria)
 
 
 @decides(
@@ -563,6 +613,47 @@ def _run_above(m: Measurements) -> str | None:
     worst, decimals = m.worst_run, sentence_decimals(m.worst_run.limit)
     run = f"Run {worst.label} of {m.arms.candidate.name}"
     return f"{run} alone is {worst.gap:.{decimals}f} nats worse; margin and run noise allow {worst.limit:.{decimals}f}."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="ROLLED_BACK",
+        check="stability",
+        means="a run of the candidate had risen by more than 5 % of the loss before it went back to an earlier step",
+        detail="the log has the steps that were overwritten",
+        next_step="Find out why that run rose: a recipe that has to be rolled back is not at parity, whatever it reaches afterwards.",
+    ),
+)
+def _rolled_back(m: Measurements) -> str | None:
+    if m.statistics is None:
+        return None
+    worst = max(m.arms.candidate.runs, key=lambda run: run.completeness.rolled_back)
+    risen = worst.completeness.rolled_back
+    if risen <= ROLLED_BACK * abs(m.statistics.baseline.level):
+        return None
+    height = "NaN, infinite or above 1,000,000" if risen > MAX_LEVEL_NATS else f"{risen:.3f} nats above those that replaced them"
+    return f"A run of {m.arms.candidate.name} went back to an earlier step; the losses that it overwrote are {height}."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="GRAD_NORM_APART",
+        check="stability",
+        means="the gradient norms of the arms differ by a factor of 10 or more over the window",
+        detail="unless the policy's may_differ lists grad_norm",
+        next_step="Check what each arm logs (before clipping, over all ranks); if it is the same, the candidate's gradients are not "
+        "those of the baseline. List grad_norm in may_differ where the arms log different norms.",
+    ),
+)
+def _grad_norm_apart(m: Measurements) -> str | None:
+    if GRAD_NORM in m.criteria.may_differ:
+        return None
+    ratio = norm_ratio(m.arms.baseline.runs, m.arms.candidate.runs, m.aligned.steps[m.window.part(m.aligned.steps)])
+    if ratio is None or 1.0 / NORMS_APART < ratio < NORMS_APART:
+        return None
+    return f"The gradient norm of {m.arms.candidate.name} is {ratio:.3g} times that of {m.arms.baseline.name} over the window."
 
 
 @decides(
@@ -671,6 +762,19 @@ def _spikes_hide(m: Measurements) -> str | None:
         f"The spikes of {m.arms.candidate.name} add {spikes:.{decimals}f} nats to the gap: with them the interval reaches "
         f"{signed(hi + spikes, decimals)}, across the margin."
     )
+
+
+@decides(INCONCLUSIVE, VALIDATION_LOSS_WORSE)
+def _validation_before(m: Measurements) -> str | None:
+    """The last evaluation before the window, where the window has none in common; `gates` looks at those of the window."""
+    if m.statistics is None or m.statistics.margin is None or m.criteria.validation != "veto":
+        return None
+    runs, term = (m.arms.baseline.runs, m.arms.candidate.runs), m.statistics.interval.run
+    before = gap_before_window(*runs, m.window, term, m.criteria.confidence)
+    if before is None or before[1] <= m.statistics.margin.nats:
+        return None
+    where = f"At step {before[0]:,}, the last common evaluation,"
+    return f"{where} the validation gap is at least {before[1]:+.4f} nats, above the margin of {_margin(m.statistics)}."
 
 
 @decides(INCONCLUSIVE, RUN_NOISE_ASSUMED)

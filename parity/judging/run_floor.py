@@ -10,6 +10,7 @@ Reruns that were stopped early add nu_n tau_n^2 and nu_n to the sums of an arm (
 ratio, which adds 2 sd_log^2 (nu_nA/df_A) (nu_nB/df_B) sqrt(df_A df_B) to rho.
 tau0, assumed: 0.09 % of L where the schedule was finished, else max(0.15 %, 1.2 % |s|), s the slope of the baseline's loss on ln(step)
 in shares of L; times 1.5 where the arm rounds stochastically or nobody stated how it rounds. Both arms rest on one guess.
+One run apart: its distance from the mean of its seed's others exceeds t(df - 1, 1 - 0.01/(2 m)) times their spread, of m runs and controls.
 nu0 is 4 for an assumed prior; one that is borrowed from a family of reruns has its own (`borrowing`).
 Can fail: the prior. It is named in the verdict, and replicates or controls replace it.
 Sources: 131 groups of reruns in 15 families (docs/method.md); Satterthwaite 1946; conjugate shrinkage of a variance.
@@ -17,16 +18,19 @@ Sources: 131 groups of reruns in 15 families (docs/method.md); Satterthwaite 194
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from parity.judging import special
 from parity.judging.criteria import FINISHED_FLOOR, FLOOR_PER_SLOPE, STOCHASTIC_FACTOR, UNFINISHED_FLOOR, Amount, Criteria
 from parity.judging.curve import FloatArray, Rounding
 from parity.judging.early_stops.spread import SHARED_VARIANCE, EarlySpread
 from parity.judging.floors.lending import Loan, between_families
 from parity.recipes import rounds_to_nearest
+
+MIN_DF_APART, ONE_APART = 2, 0.01  # degrees of freedom without the run that is looked at, and false alarms
 
 TauSource = Literal[
     "prior",
@@ -65,7 +69,8 @@ class Prior:
 class RunFloor:
     """tau of one arm in nats, with its df; `measured` is the unshrunk estimate (None without reruns) on `measured_df`.
 
-    `early` is what reruns show that were stopped early: part of tau and df, and of neither `measured` nor `runs`.
+    `early` is what reruns show that were stopped early: part of tau and df, and of neither `measured` nor `runs`. `by_seed` has the means
+    of the runs and controls of each seed, nats.
     """
 
     tau: float
@@ -76,6 +81,12 @@ class RunFloor:
     measured_df: int
     runs: int
     early: EarlySpread | None = None
+    by_seed: tuple[tuple[float, ...], ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def one_apart(self) -> bool:
+        """Whether one of the runs and controls lies apart from the others of its seed; a false alarm in 1 % of sets."""
+        return one_apart(self.by_seed)
 
     @property
     def borrowed_df(self) -> float:
@@ -156,6 +167,7 @@ def run_floor(
         measured_df=df,
         runs=len(run_means),
         early=early,
+        by_seed=_by_seed(run_means, run_seeds, control_means),
     )
 
 
@@ -163,17 +175,41 @@ def own_spread(
     run_means: FloatArray, run_seeds: Sequence[int], control_means: FloatArray | None = None
 ) -> tuple[float, int, TauSource | None]:
     """Sum of squares (nats^2) of an arm's runs and controls about their mean, per seed, its degrees of freedom, and what gave them."""
-    seed_groups = [[mean for mean, own in zip(run_means, run_seeds, strict=True) if own == seed] for seed in sorted(set(run_seeds))]
-    replicate_df = sum(len(group) - 1 for group in seed_groups)
-    controls = [] if control_means is None else list(control_means)
-    if controls:
-        seed_groups[0] = [*seed_groups[0], *controls]
-    df = sum(len(group) - 1 for group in seed_groups)
-    squares = sum(float(np.sum((np.array(group) - np.mean(group)) ** 2)) for group in seed_groups)
+    groups = _by_seed(run_means, run_seeds, control_means)
+    replicate_df = len(run_seeds) - len(groups)
+    squares, df = _within(groups)
     source: TauSource | None = None
     if df:
-        source = "replicates" if not controls else "controls" if not replicate_df else "replicates and controls"
+        has_controls = df > replicate_df
+        source = "replicates" if not has_controls else "controls" if not replicate_df else "replicates and controls"
     return squares, df, source
+
+
+def _by_seed(run_means: FloatArray, run_seeds: Sequence[int], control_means: FloatArray | None) -> tuple[tuple[float, ...], ...]:
+    """The means of the runs (K,) of each seed, in order of the seeds; the controls (C,) are of the first one."""
+    groups = [[float(mean) for mean, own in zip(run_means, run_seeds, strict=True) if own == seed] for seed in sorted(set(run_seeds))]
+    groups[0] += [] if control_means is None else [float(mean) for mean in control_means]
+    return tuple(tuple(group) for group in groups)
+
+
+def _within(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """Sum of squares of groups about their means, and its degrees of freedom."""
+    return sum(float(np.sum((np.array(group) - np.mean(group)) ** 2)) for group in groups), sum(len(group) - 1 for group in groups)
+
+
+def one_apart(groups: Sequence[Sequence[float]]) -> bool:
+    """Whether one value of some groups lies apart from the others of its group, by the spread within groups without it."""
+    values = sum(len(group) for group in groups)
+    for group in groups:
+        for own, value in enumerate(group):
+            others = [*group[:own], *group[own + 1 :]]
+            squares, df = _within([others, *(each for each in groups if each is not group)]) if others else (0.0, 0)
+            if df < MIN_DF_APART or squares == 0.0:
+                continue
+            limit = float(special.stdtrit(df, 1.0 - ONE_APART / (2 * values))) * math.sqrt(squares / df * (1.0 + 1.0 / len(others)))
+            if abs(value - float(np.mean(others))) > limit:
+                return True
+    return False
 
 
 def early_spread(early: EarlySpread | None, run_means: FloatArray) -> tuple[float, float]:

@@ -24,7 +24,7 @@ from parity.judging.secondary.advisory import Advisory, measure_advisory
 from parity.judging.secondary.downstream import Evaluations, check_arms, downstream_gaps
 from parity.judging.secondary.peers import Peer, compare_peers
 from parity.judging.window import plan_window
-from parity.recipes import check_recipe
+from parity.recipes import check_recipe, check_rounding
 from parity.wording import interval_words, signed
 
 
@@ -103,9 +103,10 @@ def judge(
     downstream results by arm (the baseline's under `baseline_name`) and task. An arm in `families` (name -> family) borrows its run floor
     from that family of `floors`. `noise_runs` holds, by arm, reruns that were stopped early: they measure run noise only, and are never
     judged. `multiplicity` says which of the policy's looks this is and how many candidates share its error: by default the first, and
-    those given. Losses in nats. Raises ValueError where an arm has no run, a recipe is not known (`parity.recipes`), the plan is not
-    positive, evaluations can't be compared, noise runs or a family are given for an unknown arm, an arm has more than 16 noise runs, a
-    family is given without floors, or `multiplicity` has other looks than the policy or fewer candidates than are given.
+    those given. Losses in nats. Raises ValueError where an arm has no run, a recipe is not known or contradicts the rounding
+    (`parity.recipes`), the plan is not positive, evaluations can't be compared, noise runs or a family are given for an unknown arm, an
+    arm has more than 16 noise runs, a family is given without floors, or `multiplicity` has other looks than the policy or fewer
+    candidates than are given.
     """
     if not baseline:
         raise ValueError("the baseline has no run; expected at least one curve")
@@ -123,6 +124,7 @@ def judge(
     for arm, runs in [*{name: baseline, **candidates, "controls": controls, "shorter": shorter}.items(), *early.items()]:
         for run in runs:
             check_recipe(run.recipe, f"recipe of {arm}")
+            check_rounding(run.recipe, run.rounding, f"rounding of {arm}")
     check_arms(evaluations or {}, name, tuple(candidates))
     lenders = _lenders(floors, families or {}, (name, *candidates))
     shared = _shared(multiplicity, criteria, len(candidates))

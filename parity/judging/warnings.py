@@ -2,20 +2,26 @@
 
 from collections.abc import Callable
 
+from parity.judging.criteria import ASSUMED_DF
+from parity.judging.curve import DATA_DIGEST
 from parity.judging.decision import Reason, ReasonCode, Rule
 from parity.judging.evaluation_codes import AS_OF
 from parity.judging.floors.lending import Lender, Loan
+from parity.judging.floors.model import MAX_DF
+from parity.judging.inputs.context import DEVICE_CLASS, ENGINE
 from parity.judging.inputs.independence import Relation
 from parity.judging.inputs.pairing import SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.inputs.resolution import COARSE_QUANTUM, SMOOTHED_WEIGHT
 from parity.judging.measurements import Measurements
 from parity.judging.schedule.learning_rate import recorded_rates
 from parity.judging.schedule.outside_plan import beyond_plan, late_start
-from parity.judging.secondary.validation import evaluated_apart
+from parity.judging.secondary.validation import evaluated_apart, is_evaluated
 from parity.judging.window_statistics import MIN_MEASURED_DF
 from parity.wording import count, percent, signed
 
 FEW_MISSING = 0.01  # of the window's steps
+USUAL_CONFIDENCE = 0.95
+LEAST_FLOOR = 0.0003  # of the loss; the least of finished decoders on record (floors/public.csv) is 0.028 %, of 350 M parameters
 RUNS_SHOWN = 3  # of those that were left out; the document has all
 
 _WARNINGS: list[tuple[ReasonCode, Rule]] = []
@@ -227,14 +233,37 @@ def _spikes_masked(m: Measurements) -> str | None:
     ReasonCode(
         code="VALIDATION_NOT_COMPARED",
         check=None,
-        means="both arms have validation losses in the window, but at no common step",
+        means="validation losses are on record and were not compared",
+        detail="one arm has none, or the arms evaluated at no common step of the window",
         next_step="Evaluate all runs at the same steps: then the validation loss is judged, too.",
     )
 )
 def _validation_not_compared(m: Measurements) -> str | None:
+    arms = (m.arms.baseline, m.arms.candidate)
+    evaluated = [any(is_evaluated(run) for run in arm.runs) for arm in arms]
+    if evaluated[0] != evaluated[1]:
+        return f"The validation losses were not compared: only {arms[evaluated.index(True)].name} has them."
     if not evaluated_apart(m.arms.baseline.runs, m.arms.candidate.runs, m.window):
         return None
-    return "The validation losses were not compared: the arms evaluated at different steps."
+    return "The validation losses were not compared: the arms evaluated at no common step of the window."
+
+
+@warns(
+    ReasonCode(
+        code="CONTEXT_IN_ONE_ARM",
+        check=None,
+        means="the engine, the device class or the data digest is on record for one arm only, so nothing shows that the arms share it",
+        next_step="Record the same facts of both arms (--context NAME:KEY=VALUE, or the manifest of an external run).",
+    )
+)
+def _context_in_one_arm(m: Measurements) -> str | None:
+    arms = (m.arms.baseline, m.arms.candidate)
+    parts = []
+    for key in (ENGINE, DEVICE_CLASS, DATA_DIGEST):
+        recorded = [any(key in run.context for run in arm.runs) for arm in arms]
+        if recorded[0] != recorded[1] and key not in m.criteria.may_differ:
+            parts.append(f"{key} of {arms[recorded.index(True)].name}")
+    return f"On record for one arm only: {', '.join(parts)}." if parts else None
 
 
 @warns(
@@ -256,20 +285,23 @@ def _steps_missing(m: Measurements) -> str | None:
         code="POLICY_UNUSUAL",
         check=None,
         means="the policy makes passing easier than usual",
-        detail="a confidence below 90 %, a window below 10 % of the plan, or a run floor below 0.02 % of the loss",
+        detail="a confidence below 95 %, a window below 10 % of the plan, a run floor below 0.03 % of the loss, or run_floor_df above "
+        "30 (above 4 where no run floor is stated)",
         next_step="Check the policy: with these values a pass says less than it seems to.",
     )
 )
 def _policy_unusual(m: Measurements) -> str | None:
     c = m.criteria
-    parts = [f"confidence {percent(c.confidence)}"] if c.confidence < 0.9 else []
+    parts = [f"confidence {percent(c.confidence)}"] if c.confidence < USUAL_CONFIDENCE else []
+    usual_df = MAX_DF if c.baseline_run_floor is not None and c.candidate_run_floor is not None else ASSUMED_DF
+    parts += [f"run floors on {c.run_floor_df:,.6g} degrees of freedom"] if c.run_floor_df > usual_df else []
     parts += [f"window {percent(c.window_fraction)} of the plan"] if c.window_fraction < 0.1 else []
     if m.statistics is not None:
         level = abs(m.statistics.baseline.level)
         parts += [
             f"run floor {percent(f.prior.tau / level)} of the loss"
             for f in m.statistics.floors
-            if level and f.prior.tau < 0.0002 * level and f.prior.loan is None
+            if level and f.prior.tau < LEAST_FLOOR * level and f.prior.loan is None
         ]
     return f"The policy makes a pass easier than usual: {', '.join(dict.fromkeys(parts))}." if parts else None
 

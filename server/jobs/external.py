@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from parity.judging.curve import Rounding
-from parity.recipes import ALWAYS_STOCHASTIC
+from parity.recipes import RecipeError, check_rounding
 from server.database import batches, clock, flushes, store
 from server.database.batches import DifferentError
 from server.database.coverage import Coverage, coverage
@@ -89,10 +89,10 @@ def attach(
     _check_external(run)
     if recipe is not None and recipe != run.arm.recipe:
         raise InvalidError(f"recipe is {recipe}, expected {run.arm.recipe}, the recipe of arm {run.arm.name} of run {run_id}")
-    if rounding == "nearest" and run.arm.recipe in ALWAYS_STOCHASTIC:
-        raise InvalidError(
-            f"rounding is nearest, but recipe {run.arm.recipe} of arm {run.arm.name} rounds stochastically; expected stochastic"
-        )
+    try:
+        check_rounding(run.arm.recipe, rounding, f"rounding of arm {run.arm.name}")
+    except RecipeError as error:
+        raise InvalidError(str(error)) from None
     if is_repeated:
         lifecycle.go_on(session, run, settings.external_stale_seconds)
     if run.state in RUN_ENDED and not lifecycle.may_go_on(session, run):

@@ -1,11 +1,14 @@
 """Words for recipes: those of the trainer are known, others are refused, and only a few give the smaller run noise."""
 
+import dataclasses
+from collections.abc import Callable
+
 import pytest
 
 import training.rules
 import training.switches
-from parity import criteria_from_mapping, curve_from_arrays, judge
-from parity.recipes import ALWAYS_STOCHASTIC, NEAREST, RECIPES, RecipeError, check_recipe
+from parity import Criteria, Curve, compare, criteria_from_mapping, curve_from_arrays, judge
+from parity.recipes import ALWAYS_STOCHASTIC, NEAREST, RECIPES, RecipeError, check_recipe, check_rounding
 
 
 def test_known_recipes_are_those_of_the_trainer() -> None:
@@ -44,3 +47,28 @@ def test_the_judge_refuses_an_unknown_recipe_wherever_it_stands(place: str) -> N
             criteria_from_mapping({"schedule": "decayed", "margin": "1%"}),
             controls=[runs["control"]],
         )
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        lambda: check_rounding("nvfp4", "nearest"),
+        lambda: curve_from_arrays([1, 2], [3.0, 2.0], recipe="nvfp4", rounding="nearest"),
+        lambda: judge([contradicting()], {"b": [contradicting()]}, Criteria(margin="1%")),
+        lambda: compare(contradicting(), contradicting(), margin="1%"),
+        lambda: compare({"step": [1, 2], "loss": [3.0, 2.0]}, {"step": [1, 2], "loss": [3.0, 2.1]}, recipe="nvfp4", rounding="nearest"),
+    ],
+)
+def test_a_stochastic_recipe_with_rounding_to_nearest_is_one_error_everywhere(state: Callable[[], object]) -> None:
+    with pytest.raises(
+        ValueError, match="is nearest, but recipe nvfp4 rounds stochastically; expected another recipe, such as nvfp4_no_sr"
+    ):
+        state()
+
+
+def contradicting() -> Curve:
+    return dataclasses.replace(curve_from_arrays([1, 2], [3.0, 2.0], rounding="nearest"), recipe="nvfp4")
+
+
+def test_a_recipe_without_stochastic_rounding_may_round_to_nearest() -> None:
+    assert curve_from_arrays([1, 2], [3.0, 2.0], recipe="nvfp4_no_sr", rounding="nearest").recipe == "nvfp4_no_sr"

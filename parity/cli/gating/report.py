@@ -16,7 +16,7 @@ from parity.canonical_json import canonical_json
 from parity.cli.gating.policy import GatePolicy
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.output import UsageError
-from parity.judging.decision import INCONCLUSIVE, PASS, WORST_FIRST
+from parity.judging.decision import INCONCLUSIVE, PASS, WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.sign_offs import SignOffDocument, why_not_acceptable
 from parity.report.facts import judge_of
@@ -29,6 +29,11 @@ from parity.wording import age_in_words, version_words
 
 SCHEMA = "parity.gate/1"
 FILES = "files"
+SCHEDULE_STATED = "SCHEDULE_STATED"
+STATED_ONLY = (
+    "NO PASS OF THE GATE: that the learning rate had decayed is stated, not recorded (SCHEDULE_STATED); record learning_rate in every run, "
+    "or set as_of: accept under criteria"
+)
 COMMENT_CHARACTERS = 65_000  # some are left for the mark by which a comment is found again
 SUMMARY_BYTES = 1024 * 1024
 
@@ -67,7 +72,12 @@ class Outcome:
         """Whether every verdict is a pass, or inconclusive and signed off by a person; false for passes alone."""
         open_ones = [one for one in self.verdicts if one["verdict"] != PASS]
         signed = all(one["verdict"] == INCONCLUSIVE and one["candidate"]["name"] in self.accepted for one in open_ones)
-        return self.trouble is None and self.result == INCONCLUSIVE and bool(open_ones) and signed
+        return self.trouble is None and self.result == INCONCLUSIVE and bool(open_ones) and signed and not self.is_stated_only
+
+    @property
+    def is_stated_only(self) -> bool:
+        """Whether a pass rests on the end of a schedule that is only stated, and the policy does not accept that: no pass of a gate."""
+        return any(_is_stated_only(one) for one in self.verdicts)
 
     @property
     def line(self) -> str:
@@ -75,11 +85,12 @@ class Outcome:
         if self.trouble is not None or self.worst is None:
             return f"NO VERDICT ({self.result}): {' '.join((self.trouble or 'the job has none').split())}"
         others = "".join(f", {one['candidate']['name']} {str(one['verdict']).upper()}" for one in self.verdicts)
+        stated = f"{STATED_ONLY}. " if self.result == INCONCLUSIVE and self.is_stated_only else ""
         several = f" All candidates: {others[2:]}." if len(self.verdicts) > 1 else ""
         signed = ""
         if self.is_accepted:
             signed = f"{NOT_A_PASS.upper()}: {'; '.join(accepted_words(each) for each in self.accepted.values())}. "
-        return " ".join(f"{signed}{headline(self.worst)}{several}".split())
+        return " ".join(f"{stated}{signed}{headline(self.worst)}{several}".split())
 
     @property
     def worst(self) -> VerdictDocument | None:
@@ -88,18 +99,29 @@ class Outcome:
 
 
 def result_of(verdicts: Sequence[VerdictDocument]) -> Result:
-    """The result of the worst of several verdicts; inconclusive without one."""
+    """The result of the worst of several verdicts, as a gate takes them; inconclusive without one."""
     worst = _worst(verdicts)
-    return worst["verdict"] if worst else "inconclusive"
+    return _taken(worst) if worst else INCONCLUSIVE
 
 
 def _worst(verdicts: Sequence[VerdictDocument]) -> VerdictDocument | None:
-    return min(verdicts, key=lambda document: WORST_FIRST.index(document["verdict"]), default=None)
+    return min(verdicts, key=lambda document: WORST_FIRST.index(_taken(document)), default=None)
+
+
+def _taken(document: VerdictDocument) -> State:
+    """The verdict as a gate takes it: a pass that rests on a schedule which is only stated is none, unless the policy accepts that."""
+    return INCONCLUSIVE if _is_stated_only(document) else document["verdict"]
+
+
+def _is_stated_only(document: VerdictDocument) -> bool:
+    criteria = document.get("params", {}).get("criteria", {})
+    return document["verdict"] == PASS and SCHEDULE_STATED in document["codes"] and criteria.get("as_of") != "accept"
 
 
 def exit_code_under(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
     """The exit code under a policy, and a sentence where the policy changes it ("" where not)."""
     code = EXIT_CODES[outcome.result]
+    unproven = STATED_ONLY if outcome.result == INCONCLUSIVE and outcome.is_stated_only else ""
     if code and outcome.is_accepted and not policy.advisory:
         return 0, f"accepted by a person: the exit code is 0; without the sign-off it would be {code} ({outcome.result})"
     blocked = _not_acceptable(outcome) if policy.on_inconclusive == "pass" and outcome.result == INCONCLUSIVE else None
@@ -109,7 +131,7 @@ def exit_code_under(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
     why = "advisory" if policy.advisory else f"on_{'infra' if outcome.result == 'infrastructure' else outcome.result}: pass"
     if code and (policy.advisory or passes.get(outcome.result, False)):
         return 0, f"{why}: the exit code is 0; without that it would be {code} ({outcome.result})"
-    return code, "advisory: the exit code is 0 whatever the verdict" if policy.advisory else ""
+    return code, "advisory: the exit code is 0 whatever the verdict" if policy.advisory else unproven
 
 
 def _not_acceptable(outcome: Outcome) -> str | None:
@@ -223,11 +245,12 @@ def prepare(paths: Sequence[str | None]) -> None:
 
 def write(outcome: Outcome, policy: GatePolicy, *, json: str | None, junit: str | None, comment: str | None) -> list[str]:
     """Write the reports that are wanted, and GitHub's where it runs this; returns what could not be written."""
-    troubles = []
+    troubles, code = [], exit_code_under(outcome, policy)[0]
     if json:
         troubles.append(_put(json, canonical_json(document(outcome, policy)), "w"))
     if junit:
-        troubles.append(_put(junit, render_junit(outcome.verdicts, outcome.trouble, _facts(outcome, policy), outcome.accepted), "w"))
+        trouble = outcome.trouble or (STATED_ONLY if code and outcome.is_stated_only else None)
+        troubles.append(_put(junit, render_junit(outcome.verdicts, trouble, _facts(outcome, policy), outcome.accepted), "w"))
     if comment:
         troubles.append(_put(comment, markdown(outcome, policy, fits_a_comment), "w"))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):

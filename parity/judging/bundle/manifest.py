@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from parity.judging.advice import LayerSnr
 from parity.judging.bundle.arrays import unpack_array
-from parity.judging.curve import Curve, Rounding, curve_from_arrays
+from parity.judging.curve import MAX_LOSS, Curve, Rounding, curve_from_arrays
 from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.secondary.evaluations import TaskResult
-from parity.recipes import OTHER, RecipeError, check_recipe
+from parity.recipes import OTHER, RecipeError, check_recipe, check_rounding
 
 # Noise runs have a limit per arm. Every candidate is compared with every other, every run of an arm with every other.
 MAX_RUNS, MAX_CANDIDATES = 256, 64
@@ -162,6 +162,9 @@ def _run(entry: object, remaining: dict[str, bytes], where: str, *, same_judge: 
     duplicates = typed(run["duplicates"], int, f"{where}.duplicates", "a whole number")
     if duplicates < 0:
         raise ManifestError(f"{where}.duplicates is {duplicates}; expected 0 or more")
+    rolled_back = typed(run.get("rolled_back", 0.0), float, f"{where}.rolled_back", "a number of nats")
+    if not 0.0 <= rolled_back <= MAX_LOSS * 2.0:
+        raise ManifestError(f"{where}.rolled_back is {rolled_back}; expected nats, 0 or more")
     recipe = text_or_none(run["recipe"], f"{where}.recipe")
     rounding: Rounding | None = run.get("rounding")  # bundles before 2026-11-22 have none; the curve refuses any other word
     return curve_from_arrays(
@@ -171,18 +174,20 @@ def _run(entry: object, remaining: dict[str, bytes], where: str, *, same_judge: 
         label=typed(run["label"], str, f"{where}.label", "text"),
         seed=typed(run["seed"], int, f"{where}.seed", "a whole number"),
         replicate=typed(run["replicate"], int, f"{where}.replicate", "a whole number"),
-        recipe=recipe if same_judge else _known_or_other(recipe),
+        recipe=recipe if same_judge else _known_or_other(recipe, rounding),
         rounding=rounding,
         context=context,
         notes=notes,
         overwritten=duplicates,
+        rolled_back=rolled_back,
     )
 
 
-def _known_or_other(recipe: str | None) -> str | None:
-    """A recipe that an earlier judge accepted, as a word that this one does."""
+def _known_or_other(recipe: str | None, rounding: Rounding | None) -> str | None:
+    """A recipe that an earlier judge accepted with this rounding, as a word that this one does."""
     try:
         check_recipe(recipe)
+        check_rounding(recipe, rounding)
     except RecipeError:
         return f"{OTHER}{recipe or 'unnamed'}"
     return recipe

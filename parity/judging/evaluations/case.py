@@ -121,6 +121,6 @@ def _grounds(arms: tuple[Sequence[Curve], Sequence[Curve]], may_differ: Sequence
     grounds = []
     for key in keys:
         values = [tuple(sorted(values_of(arm, key))) for arm in contexts]
-        if all(values) and len(set(values[0]) | set(values[1])) > 1:
+        if all(values) and len(values_of([*contexts[0], *contexts[1]], key)) > 1:
             grounds.append(Ground(key=key, baseline=values[0], candidate=values[1]))
     return tuple(grounds)

@@ -12,7 +12,9 @@ from parity.judging.floors.between import MIN_DF, fit_between
 from parity.judging.floors.conflict import Agreement
 from parity.judging.floors.groups import ANY_DECODER, Floors
 from parity.judging.floors.model import FamilyFloor, fit_family
-from parity.wording import count
+from parity.wording import count, percent
+
+LEAST_SHARE = 1e-4  # of the loss; the least that a public family lends is 0.028 %
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,10 @@ def find_lender(floors: Floors, name: str, rounding: Rounding) -> Lender:
         return _refused(
             name,
             f"its {floor.groups} groups show too little of how far groups differ ({floor.df:.2f} degrees of freedom; expected {MIN_DF})",
+        )
+    if floor.share < LEAST_SHARE:
+        return _refused(
+            name, f"its floor is {percent(floor.share)} of the loss, below {percent(LEAST_SHARE)}: no family on record comes near that"
         )
     return Lender(family=name, floor=floor, bit_equal=len(family.bit_equal))
 

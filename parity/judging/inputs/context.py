@@ -1,15 +1,22 @@
 """What must agree between the arms besides the recipe: engine, device class, data, threads, code. A difference confounds the gap.
 
-This is the one home of that rule: the judge, the check of a named baseline and the job page all use it.
+This is the one home of that rule: the judge, the check of a named baseline and the job page all use it. Words that people type are equal
+but for case, blanks and hyphens; two names of a device are one where the words of one are all in the other ("H100" and "NVIDIA H100 80GB
+HBM3", but neither "H200" nor "H100 PCIe" and "H100 SXM").
 """
 
+import itertools
+import re
 from collections.abc import Collection, Mapping, Sequence
 
-from parity.judging.curve import DATA_DIGEST, FORKED_FROM, Curve
+from parity.judging.curve import DATA_DIGEST, FORKED_FROM, START_PRECISION, Curve
 
 NOT_SET = "not set"
+DEVICE_CLASS, ENGINE = "device_class", "engine"
 HOST = "host"  # the machine's name: machines of one device class train alike, only their speed is not comparable
 _VARIABLE = "env."
+_TYPED = (DEVICE_CLASS, ENGINE)  # keys whose values people type
+_VENDORS = frozenset(("nvidia", "amd", "instinct", "tesla", "geforce"))
 
 
 def values_of(contexts: Sequence[Mapping[str, str]], key: str) -> set[str]:
@@ -20,6 +27,8 @@ def values_of(contexts: Sequence[Mapping[str, str]], key: str) -> set[str]:
     """
     recorded = [context for context in contexts if context]
     values = {str(context[key]) for context in recorded if key in context}
+    if key in _TYPED and all(_same(key, *pair) for pair in itertools.combinations(values, 2)):
+        values = {max(values, key=lambda value: (len(value), value))} if values else values
     return values | ({NOT_SET} if key.startswith(_VARIABLE) and any(key not in context for context in recorded) else set())
 
 
@@ -29,8 +38,11 @@ def values_by_key(contexts: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
 
 
 def confounding_keys(contexts: Sequence[Mapping[str, str]], may_differ: Collection[str] = ()) -> list[str]:
-    """The keys on which runs disagree and which the policy does not let differ; a machine's name and a run's parent confound nothing."""
-    allowed = (HOST, FORKED_FROM, *may_differ)
+    """The keys on which runs disagree and which the policy does not let differ.
+
+    A machine's name and a run's parent confound nothing, and the precision of the first steps is part of the recipe.
+    """
+    allowed = (HOST, FORKED_FROM, START_PRECISION, *may_differ)
     return [key for key, values in values_by_key(contexts).items() if len(values) > 1 and key not in allowed]
 
 
@@ -45,3 +57,12 @@ def same_data_recorded(runs: Sequence[Curve]) -> bool:
     """Whether every run carries the same recorded data digest (equal seeds then mean an equal order)."""
     digests = {run.context.get(DATA_DIGEST, "") for run in runs}
     return len(digests) == 1 and "" not in digests
+
+
+def _same(key: str, first: str, second: str) -> bool:
+    """Whether two typed values mean the same."""
+    words = [frozenset(re.findall(r"[a-z0-9.]+", value.lower())) for value in (first, second)]
+    if key == DEVICE_CLASS:
+        words = [own - _VENDORS or own for own in words]
+        return all(words) and (words[0] <= words[1] or words[1] <= words[0])
+    return words[0] == words[1]

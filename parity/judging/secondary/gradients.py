@@ -15,12 +15,12 @@ import numpy as np
 
 from parity.judging.curve import Curve, FloatArray, IntArray
 from parity.judging.interval import t_quantile
-from parity.judging.noise import mean_se
+from parity.judging.noise import mean_se, median
 
 GRAD_NORM, CLIPPED_GRAD_NORM = "grad_norm", "clipped_grad_norm"
 CLIPPED_BELOW = 1.0 - 1e-5  # of the norm before clipping: both may be stored as float32
 LIMIT = math.log(1.10)
-MIN_POINTS = 50
+MIN_POINTS, FEWEST_POINTS = 50, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,15 @@ def gradient_parity(baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], s
         basis=basis,
         clipped_share=(_clipped_share(baseline, steps), _clipped_share(candidate, steps)),
     )
+
+
+def norm_ratio(baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], steps: IntArray) -> float | None:
+    """Median ratio of the gradient norms (candidate / baseline) at (n,) steps; None where a run has none, or fewer than 8 are usable."""
+    if not all(GRAD_NORM in run.columns for run in (*baseline, *candidate)):
+        return None
+    ratio = np.mean([_log_norm(run, steps) for run in candidate], axis=0) - np.mean([_log_norm(run, steps) for run in baseline], axis=0)
+    ratio = ratio[np.isfinite(ratio)]
+    return float(np.exp(median(ratio))) if len(ratio) >= FEWEST_POINTS else None
 
 
 def _clipped_share(arm: tuple[Curve, ...], steps: IntArray) -> float | None:

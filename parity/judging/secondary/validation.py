@@ -37,17 +37,9 @@ def validation_gap(
     baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], window: Window, run: RunTerm, confidence: float
 ) -> ValidationGap | None:
     """Compare the `validation_loss` columns (NaN between evaluations) inside the window; None where no evaluation is common to all runs."""
-    if not all(VALIDATION_LOSS in item.columns for item in (*baseline, *candidate)):
-        return None
-    series = [[_evaluations(item, window) for item in arm] for arm in (baseline, candidate)]
-    steps = series[0][0][0]
-    for arm in series:
-        for own, _ in arm:
-            steps = np.intersect1d(steps, own, assume_unique=True)
+    steps, gap = _common_gap(baseline, candidate, (window.first, window.last))
     if len(steps) == 0:
         return None
-    means = [np.mean([loss[np.searchsorted(own, steps)] for own, loss in arm], axis=0) for arm in series]
-    gap: FloatArray = means[1] - means[0]
     variance = float(gap.var(ddof=1)) if len(gap) > 1 else 0.0
     t = t_quantile(confidence, run.df)
     half = t * math.sqrt(run.variance + variance / len(gap))
@@ -57,17 +49,50 @@ def validation_gap(
     return ValidationGap(mean=mean, lo=mean - half, hi=mean + half, n=len(gap), last_lo=float(gap[-1]) - spread, infinite=infinite)
 
 
+def gap_before_window(
+    baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], window: Window, run: RunTerm, confidence: float
+) -> tuple[int, float] | None:
+    """Step of the last common evaluation before the window, and the lower end of its gap (nats), where the window has none."""
+    if len(_common_gap(baseline, candidate, (window.first, window.last))[0]):
+        return None
+    steps, gap = _common_gap(baseline, candidate, (0, window.first - 1))
+    if len(steps) == 0:
+        return None
+    spread = t_quantile(confidence, run.df) * math.sqrt(run.variance + float(gap[:-1].var(ddof=1)) if len(gap) > 2 else run.variance)
+    return int(steps[-1]), float(gap[-1]) - spread
+
+
+def _common_gap(baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], span: tuple[int, int]) -> tuple[IntArray, FloatArray]:
+    """Steps (n,) within a span at which all runs evaluated, and the arms' mean gap there (n,), nats."""
+    if not all(is_evaluated(item) for item in (*baseline, *candidate)):
+        return np.empty(0, dtype=np.int64), np.empty(0)
+    series = [[_evaluations(item, span) for item in arm] for arm in (baseline, candidate)]
+    steps = series[0][0][0]
+    for arm in series:
+        for own, _ in arm:
+            steps = np.intersect1d(steps, own, assume_unique=True)
+    means = [np.mean([loss[np.searchsorted(own, steps)] for own, loss in arm], axis=0) for arm in series]
+    gap: FloatArray = means[1] - means[0]
+    return steps, gap
+
+
+def is_evaluated(run: Curve) -> bool:
+    """Whether a run recorded a validation loss."""
+    return VALIDATION_LOSS in run.columns and not np.isnan(run.columns[VALIDATION_LOSS]).all()
+
+
 def evaluated_apart(baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], window: Window) -> bool:
-    """Whether both arms have validation losses in the window, but at no common step."""
-    if not all(VALIDATION_LOSS in item.columns for item in (*baseline, *candidate)):
+    """Whether all runs have validation losses, some of them in the window, but at no common step of it."""
+    if not all(is_evaluated(item) for item in (*baseline, *candidate)):
         return False
-    arms = [[set(_evaluations(item, window)[0].tolist()) for item in arm] for arm in (baseline, candidate)]
-    return all(any(arm) for arm in arms) and not set.intersection(*arms[0], *arms[1])
+    span = (window.first, window.last)
+    some = any(len(_evaluations(item, span)[0]) for item in (*baseline, *candidate))
+    return some and len(_common_gap(baseline, candidate, span)[0]) == 0
 
 
-def _evaluations(run: Curve, window: Window) -> tuple[IntArray, FloatArray]:
-    """Steps and values of the finite validation losses in the window."""
-    part = window.part(run.steps)
+def _evaluations(run: Curve, span: tuple[int, int]) -> tuple[IntArray, FloatArray]:
+    """Steps and values of the finite validation losses within a span of steps (inclusive)."""
+    part = slice(int(np.searchsorted(run.steps, span[0])), int(np.searchsorted(run.steps, span[1], side="right")))
     values = run.columns[VALIDATION_LOSS][part]
     finite = np.isfinite(values)
     return run.steps[part][finite], values[finite]

@@ -18,7 +18,7 @@ from typing import Any, cast, get_args
 from parity.judging.curve import Curve, Rounding
 from parity.readers.columns import listed
 from parity.readers.source import ReadError
-from parity.recipes import ALWAYS_STOCHASTIC, OTHER, RECIPES, RecipeError, check_recipe
+from parity.recipes import ALWAYS_STOCHASTIC, OTHER, RECIPES, RecipeError, check_recipe, check_rounding
 
 RECIPE_KEYS = ("parity_recipe", "recipe")
 ROUNDING_KEYS = ("parity_rounding", "rounding")
@@ -79,11 +79,10 @@ def facts_of(config: Mapping[str, Any], source: str) -> ConfigFacts:
 
     recipe = _recipe(one(RECIPE_KEYS), notes)
     rounding = _rounding(one(ROUNDING_KEYS), one(STOCHASTIC_KEYS), notes)
-    if recipe in ALWAYS_STOCHASTIC and rounding == "nearest":
-        raise ReadError(
-            f"{source}: the run's config states recipe {recipe}, which rounds stochastically, and rounding nearest; correct the config, "
-            "or export the run as CSV and state both with --recipe and --rounding"
-        )
+    try:
+        check_rounding(recipe, rounding, f"{source}: the rounding in the run's config")
+    except RecipeError as error:
+        raise ReadError(f"{error}; correct the config, or export the run as CSV and state both with --recipe and --rounding") from None
     facts = ConfigFacts(
         recipe=recipe,
         rounding=rounding,

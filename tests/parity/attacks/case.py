@@ -22,11 +22,14 @@ class Case:
     cand: Sequence[Curve]
     policy: Mapping[str, Any] = field(default_factory=lambda: {"margin": "1%"})
     options: Mapping[str, Any] = field(default_factory=lambda: {"assume_complete": True})
+    names: tuple[str, str] | None = None
 
     def judged(self) -> Verdict:
         """The verdict."""
         policy = criteria_from_mapping({"schedule": "decayed", **self.policy})
-        return judge(list(self.base), {"candidate": list(self.cand)}, policy, **self.options)[0]
+        named = {"baseline_name": self.names[0]} if self.names else {}
+        name = self.names[1] if self.names else "candidate"
+        return judge(list(self.base), {name: list(self.cand)}, policy, **named, **self.options)[0]
 
 
 Build = Callable[[Runs], Case]

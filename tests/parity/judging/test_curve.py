@@ -79,3 +79,30 @@ def test_a_curve_does_not_alias_the_callers_array() -> None:
     assert run.loss[0] == 1.0
     with pytest.raises(ValueError, match="read-only"):
         run.loss[0] = 3.0
+
+
+def slowly_risen(steps: list[int], loss: list[float]) -> float:
+    """Row by row: the rows before each restart whose steps come again later, and how far they lay above what replaced them."""
+    last = {step: row for row, step in enumerate(steps)}
+    rises, segment = [0.0], []
+    for row, step in enumerate([*steps, -1]):
+        goes_on = row < len(steps) and last[step] != row and (not segment or (segment[-1] == row - 1 and step > steps[row - 1]))
+        if segment and not goes_on:
+            tail = segment[-max(3, len(segment) // 4) :]
+            if len(segment) >= 3:
+                rises.append(sum(loss[each] - loss[last[steps[each]]] for each in tail) / len(tail))
+            segment = []
+        if row < len(steps) and last[step] != row:
+            segment.append(row)
+    return max(rises)
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 9)), min_size=1, max_size=40))
+def test_what_a_restart_overwrote_is_measured_against_what_replaced_it(rows: list[tuple[int, int]]) -> None:
+    steps, loss = [step for step, _ in rows], [float(value) for _, value in rows]
+    assert curve_from_arrays(steps, loss).completeness.rolled_back == pytest.approx(slowly_risen(steps, loss))
+
+
+def test_a_loss_that_is_not_a_number_before_a_restart_has_risen_without_bound() -> None:
+    nan = float("nan")
+    assert curve_from_arrays([0, 1, 2, 3, 1, 2, 3], [3.0, nan, nan, nan, 2.0, 2.0, 2.0]).completeness.rolled_back == 1e6 - 2.0

@@ -18,8 +18,8 @@ from parity.version import JUDGE_VERSION
 @pytest.fixture
 def case(make_run: Callable[..., Curve], one_percent: Criteria) -> Case:
     noisy = make_run(seed=4)
-    steps = np.append(noisy.steps, 1999)  # a duplicate: the proof of completeness must survive
-    loss = np.append(noisy.loss, noisy.loss[-1])
+    steps = np.append(noisy.steps, range(1996, 2000))  # duplicates after a restart: the proof of completeness must survive
+    loss = np.append(noisy.loss, noisy.loss[-4:] - 0.01)
     loss[1000] = np.nan
     return Case(
         baseline=[make_run(seed=1, recipe="fp8", context={"engine": "e"}, columns={"grad_norm": np.ones(2000)}), make_run(seed=2)],

@@ -12,6 +12,7 @@ from parity.judging.run_floor import (
     Prior,
     RunFloor,
     assume_stochastic,
+    one_apart,
     prior_for,
     run_floor,
     run_term,
@@ -169,3 +170,20 @@ def test_what_is_assumed_of_both_arms_is_one_guess() -> None:
     policy = criteria_from_mapping({"margin": "1%"})
     floors = [run_floor(prior_for(recipe, None, policy, 3.0), np.array([3.0]), [0]) for recipe in ("fp8", "nvfp4")]
     assert run_term(*floors).df == pytest.approx(4.0)
+
+
+def test_a_run_that_lies_apart_is_seen_with_one_false_alarm_in_a_hundred() -> None:
+    rng = np.random.default_rng(0)
+    for runs in (4, 6, 12):
+        alarms = np.mean([one_apart([rng.normal(size=runs).tolist()]) for _ in range(3000)])
+        assert 0.004 <= alarms <= 0.017
+    assert one_apart([[0.0, 0.1, -0.1, 0.05, 9.0]])
+    assert not one_apart([[0.0, 0.1, 9.0]])
+    assert not one_apart([[0.0] * 5])
+    assert one_apart([[0.0, 0.1], [3.0, 3.1], [5.0, 5.1], [7.0, 16.0]])
+
+
+def test_a_run_apart_is_looked_for_within_its_seed() -> None:
+    means, seeds = [1.0, 1.01, 0.99, 5.0, 5.01, 4.99], [0, 0, 0, 1, 1, 1]
+    assert not floor_of(means, seeds=seeds).one_apart
+    assert floor_of([*means[:5], 5.5], seeds=seeds, controls=[1.0, 1.005, 0.995]).one_apart

@@ -76,6 +76,7 @@ def test_nan_is_spelled_and_fails(api):
         ({"controlls": []}, "/controlls"),
         ({"candidates": {"c": [_run(4, recipe="nvpf4")]}}, "/candidates/c/0"),
         ({"baseline": [_run(2, rounding="up")]}, "/baseline/0/rounding"),
+        ({"candidates": {"c": [_run(4, recipe="nvfp4", rounding="nearest")]}}, "/candidates/c/0"),
     ],
 )
 def test_bad_curves_are_named(api, change, pointer):

@@ -9,7 +9,7 @@ import pytest
 
 from parity.cli.gating.command import is_narrow, revision_of, with_one_more_replicate
 from parity.cli.gating.policy import GatePolicy
-from parity.cli.gating.report import SUMMARY_BYTES, Outcome, exit_code_under, fits_a_comment, markdown, write
+from parity.cli.gating.report import SUMMARY_BYTES, Outcome, exit_code_under, fits_a_comment, markdown, result_of, write
 from parity.wording import age_in_words
 
 OUTCOME = Outcome(result="infrastructure", revision="r", trouble="no worker", job="j1", source="new", reason="new", url="http://x/jobs/j1")
@@ -159,3 +159,36 @@ def test_ages_in_words():
     assert [age_in_words(seconds) for seconds in (0.6, 1.6, 90, 120, 7200, 200_000)] == [
         *("1 second", "2 seconds", "90 seconds", "2.0 minutes", "2.0 hours", "2.3 days"),
     ]
+
+
+def _passed(as_of="refuse", code="SCHEDULE_STATED"):
+    return _verdict("WITHIN_MARGIN", {"lo": -0.01, "hi": 0.01}, "pass") | {
+        "codes": ["WITHIN_MARGIN", code],
+        "params": {"criteria": {"as_of": as_of}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "policy", "result", "code"),
+    [
+        ([_passed()], {}, "inconclusive", 3),
+        ([_passed("accept")], {}, "pass", 0),
+        ([_passed(code="ROUNDED")], {}, "pass", 0),
+        ([_passed()], {"on_inconclusive": "pass"}, "inconclusive", 0),
+        ([_passed(code="ROUNDED"), _passed()], {}, "inconclusive", 3),
+        ([_passed(), _verdict("GAP_EXCEEDS_MARGIN", verdict="fail")], {}, "fail", 1),
+    ],
+)
+def test_the_end_of_a_schedule_that_is_only_stated_passes_no_gate(verdicts, policy, result, code):
+    assert result_of(verdicts) == result
+    outcome = dataclasses.replace(OUTCOME, result=result, trouble=None, verdicts=verdicts)
+    left_with, note = exit_code_under(outcome, GatePolicy(**policy))
+    assert left_with == code
+    assert ("SCHEDULE_STATED" in note) == (code == 3)
+
+
+def test_a_sign_off_of_another_candidate_does_not_cover_a_stated_schedule():
+    signed = _verdict("CI_STRADDLES_MARGIN")
+    outcome = dataclasses.replace(OUTCOME, result="inconclusive", trouble=None, verdicts=[signed], accepted={"c": {}})
+    assert outcome.is_accepted
+    assert not dataclasses.replace(outcome, verdicts=[signed, _passed()]).is_accepted

@@ -1,5 +1,6 @@
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,7 +8,12 @@ from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.inputs.context import NOT_SET, confounding_keys, differing_context, same_data_recorded, values_by_key
 
 CONTEXTS = st.lists(
-    st.dictionaries(st.sampled_from(["engine", "env.A", "env.B", "data_digest"]), st.sampled_from("xy")), min_size=1, max_size=4
+    st.dictionaries(
+        st.sampled_from(["engine", "env.A", "env.B", "data_digest", "device_class"]),
+        st.sampled_from(["H100", "h100", "H100 80GB", "H100 PCIe"]),
+    ),
+    min_size=1,
+    max_size=4,
 )
 
 
@@ -37,3 +43,23 @@ def test_equal_data_is_recorded_only_where_every_run_has_the_digest() -> None:
     assert same_data_recorded([run(data_digest="d"), run(data_digest="d")])
     assert not same_data_recorded([run(data_digest="d"), run()])
     assert not same_data_recorded([run(), run()])
+
+
+@pytest.mark.parametrize(
+    ("key", "first", "second", "differ"),
+    [
+        ("device_class", "H100", "h100", False),
+        ("device_class", " H100 ", "H100", False),
+        ("device_class", "NVIDIA H100 80GB HBM3", "H100", False),
+        ("device_class", "NVIDIA-H100", "h100", False),
+        ("device_class", "H100 PCIe", "NVIDIA H100 80GB HBM3", True),
+        ("device_class", "H100", "H200", True),
+        ("device_class", "GB200", "B200", True),
+        ("device_class", "nvidia", "NVIDIA H100", True),
+        ("engine", "TorchTitan", "torchtitan", False),
+        ("engine", "megatron", "megatron bridge", True),
+        ("data_digest", "AB", "ab", True),
+    ],
+)
+def test_one_name_spelled_in_two_ways_does_not_confound(key: str, first: str, second: str, differ: bool) -> None:
+    assert bool(differing_context([run(**{key: first}), run(**{key: second})])) is differ

@@ -5,7 +5,7 @@ import pytest
 
 from parity import Verdict
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.secondary.gradients import gradient_parity
+from parity.judging.secondary.gradients import gradient_parity, norm_ratio
 from parity.report.markdown import render_markdown
 
 STEPS = np.arange(800, 1000)
@@ -60,3 +60,10 @@ def test_the_share_of_clipped_steps(make_run: Callable[..., Curve], judge_pair: 
     assert base == 0.0
     assert cand == pytest.approx(0.5, abs=0.08)
     assert "of the steps against 0 %" in render_markdown([document])
+
+
+@pytest.mark.parametrize("factor", [0.01, 1.0, 100.0])
+def test_the_ratio_of_norms_needs_eight_points(factor: float) -> None:
+    assert norm_ratio((run(1.0, 1),), (run(factor, 2, spikes=20),), STEPS[:8]) == pytest.approx(factor, rel=0.05)
+    assert norm_ratio((run(1.0, 1),), (run(factor, 2),), STEPS[:7]) is None
+    assert norm_ratio((run(1.0, 1),), (curve_from_arrays(np.arange(1000), np.ones(1000)),), STEPS) is None

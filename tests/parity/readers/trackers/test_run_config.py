@@ -63,7 +63,7 @@ def test_rounding(config, rounding):
 
 
 def test_a_config_that_contradicts_itself_is_refused():
-    with pytest.raises(ReadError, match="states recipe nvfp4, which rounds stochastically, and rounding nearest"):
+    with pytest.raises(ReadError, match="rounding in the run's config is nearest, but recipe nvfp4 rounds stochastically"):
         facts(recipe="nvfp4", rounding="nearest")
 
 

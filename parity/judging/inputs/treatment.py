@@ -1,0 +1,76 @@
+"""Did the candidate train with its recipe? What the first loss and the names of the arms say against it.
+
+equal start   the logs of both arms begin at step 0 or 1 with the same loss, to the last of at least four decimals, though their recorded
+              recipes compute the forward pass in other numbers. Reruns of one recipe begin so: equal weights, batch and arithmetic.
+              Two precisions differ by 0.0019 nats (emulated MXFP8 and NVFP4, 0.1 M parameters) to 0.35 (8B on GB200)
+no evidence   where the first loss is ln V, V a whole number (a multiple of 64 where the digits do not tell): a model whose output
+              layer starts at zero predicts that in every precision, as the public reruns of the 124 M model do (10.8258 = ln 50,304);
+              where both logs have gradient norms of that step and they differ; and where the run states what its first steps compute in
+other name    an arm is called by one precision and its runs recorded another one: the arms may be swapped
+
+Can fail: a first loss that was changed, and recipes that nobody recorded. Later steps say nothing: reruns differ there, too.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.judging.curve import START_PRECISION, Curve, usable
+from parity.recipes import forward_differs, width_of
+
+FIRST_STEP, MAX_QUANTUM = 1, 1e-4
+SAME_NORM = 1e-3  # relative; at the first step precisions differ by 0.8 % and more on GB200
+VOCABULARY_UNIT = 64  # to whose multiples vocabularies are padded
+RESOLVED = 0.2  # digits that hold exp(loss) to this tell whole numbers from others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EqualStart:
+    """The first step of both logs and the loss, nats, that they share."""
+
+    step: int
+    loss: float
+
+
+def equal_start(baseline: Sequence[Curve], candidate: Sequence[Curve], quantum: float) -> EqualStart | None:
+    """Where a run of the candidate begins with the loss of a baseline's run of its seed, which its recipe does not explain.
+
+    `quantum` is the step to which losses are rounded, nats.
+    """
+    if quantum > MAX_QUANTUM * (1.0 + 1e-9) or any(START_PRECISION in run.context for run in (*baseline, *candidate)):
+        return None
+    pairs = ((run, other) for run in baseline for other in candidate if run.seed == other.seed)
+    return next((start for run, other in pairs if (start := _equal_start(run, other, quantum)) is not None), None)
+
+
+def contradicted_name(name: str, recipe: str | None) -> bool:
+    """Whether an arm is called by a recipe of another precision than the one on record."""
+    word = name.strip().lower().replace("-", "_").removeprefix("te_")
+    own, recorded = width_of(word), width_of(recipe) if recipe else None
+    return own is not None and recorded is not None and own != recorded
+
+
+def _equal_start(base: Curve, cand: Curve, quantum: float) -> EqualStart | None:
+    if not (len(base.steps) and len(cand.steps)) or not forward_differs(base.recipe, cand.recipe):
+        return None
+    step, loss = int(base.steps[0]), float(base.loss[0])
+    if step > FIRST_STEP or int(cand.steps[0]) != step or float(cand.loss[0]) != loss or not usable(base.loss[:1])[0]:
+        return None
+    return None if _is_uniform(loss, quantum) or _norms_differ(base, cand) else EqualStart(step=step, loss=loss)
+
+
+def _is_uniform(loss: float, quantum: float) -> bool:
+    """Whether a loss may be that of a model that predicts every one of V tokens alike."""
+    if not 0.0 < loss < math.log(2**24):
+        return False
+    size = math.exp(loss)
+    digits = size * (0.5 * quantum + 2.0 * float(np.spacing(np.float32(loss))))
+    unit = 1 if digits < RESOLVED else VOCABULARY_UNIT
+    return abs(size - unit * round(size / unit)) <= digits
+
+
+def _norms_differ(base: Curve, cand: Curve) -> bool:
+    norms = [float(run.columns["grad_norm"][0]) for run in (base, cand) if "grad_norm" in run.columns]
+    return len(norms) == 2 and abs(norms[1] - norms[0]) > SAME_NORM * abs(norms[0])
