@@ -330,8 +330,8 @@ def _candidate_unstable(m: Measurements) -> str | None:
         code="MARGIN_UNDETERMINED",
         check="run noise",
         means="the noise-floor margin has no measured run floor, or one baseline run lies apart, or a margin in tokens has no slope",
-        next_step="Add baseline reruns as replicates or with --control, look at a run that lies apart, state the slope of a margin in tokens, "
-        "or choose another margin.",
+        next_step="Add baseline reruns as replicates or with --control, look at a run that lies apart, state the slope of a margin in "
+        "tokens, or choose another margin.",
     ),
 )
 def _margin_undetermined(m: Measurements) -> str | None:
