@@ -39,6 +39,8 @@ from parity.cli.run_tables import (
     Target,
     Times,
     TokensPerStep,
+    Where,
+    holds_held_out_losses,
     judge_evaluations,
     read_table_arms,
     refuse_evaluation_options,
@@ -55,7 +57,6 @@ from parity.comparing.reruns import read_rerun_table
 from parity.comparing.stated import check_floors, check_plan, stated_multiplicity
 from parity.judging.criteria import GATES, NVFP4
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evaluations.measured import MAX_POINTS, has_few_evaluations
 from parity.judging.evidence import Case, bundle_bytes
 from parity.readers.accuracy import read_accuracy
 from parity.report.economics import FullRun, worth
@@ -145,6 +146,21 @@ def compare(
         str | None,
         typer.Option(metavar="loaded", rich_help_panel=ARMS, help="State that all runs began with trained weights, not from scratch."),
     ] = None,
+    loss_is: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            rich_help_panel=ARMS,
+            help="State that the losses are of held-out data (validation) or of training. [default: by the name of the column named for "
+            "the loss, else training]",
+        ),
+    ] = None,
+    loss_unit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="other", rich_help_panel=ARMS, help="State that the loss is no cross-entropy in nats, such as a mean squared error."
+        ),
+    ] = None,
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -159,6 +175,7 @@ def compare(
     ] = None,
     arm_by: ArmBy = None,
     run_by: RunBy = None,
+    where: Where = None,
     baseline: BaselineArm = None,
     step: StepColumn = None,
     loss: LossColumn = None,
@@ -300,6 +317,7 @@ def compare(
         looks=looks,
         schedule=schedule,
         start=start,
+        loss_unit=loss_unit,
     )
     case_criteria = load_criteria(policy)
     recipes = stated_recipes(recipe)
@@ -310,6 +328,7 @@ def compare(
         run_by=run_by,
         step=step,
         loss=loss,
+        where=where,
         baseline=baseline,
         pair_by=pair_by,
         cluster=cluster,
@@ -334,7 +353,8 @@ def compare(
             seeds=seeds,
         )
         arms = read_arms(options)
-        noise_runs = read_noise_runs(options, arms)
+        held_out = holds_held_out_losses(loss_is, columns.losses())
+        noise_runs = {} if held_out else read_noise_runs(options, arms)
     else:
         noise_runs = {}
         files_of_arms = {"--baseline-run": baseline_run, "--candidate-run": candidate_run, "--control": control, "--noise-run": noise_run}
@@ -342,28 +362,33 @@ def compare(
         refuse_given({"--column": column}, NO_COLUMN)
         refuse_given({"--seeds": seeds}, "is not used with --arm-by; name the column of the seed with --pair-by")
         arms = read_table_arms(runs, table, ArmFacts(recipes=recipes, roundings=roundings, contexts=contexts_by_arm(context or ())))
-        if has_few_evaluations([curves for _, curves in arms]):
-            refuse_given(
-                {
-                    "--gate": gate,
-                    "--accuracy-margin": accuracy_margin,
-                    "--assume-complete": assume_complete,
-                    "--layer-policy": layer_policy,
-                    "--evaluation": evaluation,
-                    "--layer-snr": layer_snr,
-                    "--family": family,
-                    "--floors": floors,
-                    "--full-run-hours": full_run_hours,
-                    "--hour-price": hour_price,
-                    "--html": html,
-                    "--open": open_page,
-                    "--push": push,
-                },
-                f"needs training curves; these runs have at most {MAX_POINTS} evaluations each, so only their losses are compared",
-            )
-            judged = judge_evaluations(arms, table, case_criteria, planned_steps, look)
-            return report_evaluations(*judged, files, as_json=as_json, markdown=markdown)
-        refuse_evaluation_options(arms, table)
+        held_out = holds_held_out_losses(loss_is, {loss})
+        if not held_out:
+            refuse_evaluation_options(table)
+    if held_out:
+        refuse_given(
+            {
+                "--gate": gate,
+                "--accuracy-margin": accuracy_margin,
+                "--assume-complete": assume_complete,
+                "--layer-policy": layer_policy,
+                "--evaluation": evaluation,
+                "--layer-snr": layer_snr,
+                "--family": family,
+                "--floors": floors,
+                "--full-run-hours": full_run_hours,
+                "--hour-price": hour_price,
+                "--html": html,
+                "--open": open_page,
+                "--push": push,
+                "--control": control,
+                "--noise-run": noise_run,
+            },
+            "needs training curves; of held-out losses only the losses are compared",
+        )
+        paired = seeds is not None or pair_by is not None
+        judged = judge_evaluations(arms, table, case_criteria, planned_steps, look, paired=paired)
+        return report_evaluations(*judged, files, as_json=as_json, markdown=markdown)
     multiplicity = stated_multiplicity(look, "--look", case_criteria.looks, len(arms) - 1)
     controls = [read_control(file, columns) for file in control or []]
     names = [name for name, _ in arms]

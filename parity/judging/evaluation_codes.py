@@ -14,7 +14,7 @@ AS_OF = ReasonCode(
 TOO_FEW_RUNS = ReasonCode(
     code="TOO_FEW_RUNS",
     check="run noise",
-    means="an arm of evaluations has fewer than two runs of its own, so the spread of its runs is unknown",
+    means="an arm has a single run, and the loss is of a kind whose run noise cannot be assumed",
     next_step="Add runs, so that each arm has at least two; five or more give a useful interval.",
 )
 RUNS_TRUNCATED = ReasonCode(

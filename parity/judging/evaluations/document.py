@@ -10,13 +10,14 @@ from parity.judging.curve import Curve, FloatArray
 from parity.judging.decision import Decision
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.measured import MIN_RUNS, Measured
-from parity.judging.evaluations.rules import Ground, Question, judged, side
+from parity.judging.evaluations.rules import Ground, Question, clustered, judged, side
 from parity.judging.evaluations.speed import speeds
 from parity.judging.evaluations.target import Reached, arm_time, samples_to, token_tax
 from parity.judging.evaluations.times import RunTimes
-from parity.judging.evaluations.welch import Estimate, spread
+from parity.judging.evaluations.welch import spread
+from parity.judging.interval import Interval
 from parity.judging.reasons import BY_CODE
-from parity.judging.run_floor import prior_for
+from parity.judging.run_floor import Prior
 from parity.version import JUDGE_VERSION
 
 EVALUATION_SCHEMA = "parity.evaluations/1"
@@ -35,7 +36,7 @@ def evaluation_document(
     """The document of one comparison, keys sorted, safe for JSON."""
     reached = [[samples_to(run, target) for run in arm] for arm in m.runs] if target is not None and m.points else None
     arms = [
-        _arm(arm_names[number], runs, values, reached[number] if reached else None, times[number], question)
+        _arm(arm_names[number], runs, values, reached[number] if reached else None, times[number], question, m.priors[number])
         for number, (runs, values) in enumerate(zip(m.runs, (m.baseline, m.candidate), strict=True))
     ]
     document: EvaluationDocument = json_value(
@@ -52,6 +53,7 @@ def evaluation_document(
             "baseline": arms[0],
             "candidate": arms[1],
             "as_of": _as_of(m, question),
+            "schedule": {"step": m.schedule.step, "finished": m.schedule.finished, "stated": m.schedule.stated, "slope": m.schedule.slope},
             "gap": _gap(m, question),
             "curve": {"steps": m.steps, **_fields(m.bands)} if m.bands else None,
             "grounds": [{**_fields(ground), "confounded": ground.confounded} for ground in grounds],
@@ -77,11 +79,16 @@ def _advice(decision: Decision) -> list[str]:
 
 
 def _arm(
-    name: str, runs: Sequence[Curve], values: FloatArray, reached: Sequence[Reached] | None, times: Sequence[RunTimes], question: Question
+    name: str,
+    runs: Sequence[Curve],
+    values: FloatArray,
+    reached: Sequence[Reached] | None,
+    times: Sequence[RunTimes],
+    question: Question,
+    prior: Prior,
 ) -> dict[str, object]:
     mean = float(values.mean()) if len(values) and np.isfinite(values).all() else None
     between = spread(values, question.criteria.confidence) if len(values) >= MIN_RUNS and mean else None
-    prior = prior_for(runs[0].recipe, None, question.criteria, mean or 0.0, runs[0].rounding)
     by_label = {own.run: own for own in times}
     described = []
     for number, run in enumerate(runs):
@@ -128,7 +135,7 @@ def _gap(m: Measured, question: Question) -> dict[str, object]:
     clusters = None
     if over is not None and question.cluster:
         counted = {"key": question.cluster, "baseline": over.clusters[0], "candidate": over.clusters[1], "crossed": over.crossed}
-        clusters = {**_interval(over.estimate, m, question), **counted}
+        clusters = {**_interval(clustered(m, over), m, question), **counted}
     return {
         "confidence": question.confidence,
         "over_runs": _interval(m.over_runs, m, question) if m.over_runs else None,
@@ -138,7 +145,7 @@ def _gap(m: Measured, question: Question) -> dict[str, object]:
     }
 
 
-def _interval(gap: Estimate, m: Measured, question: Question) -> dict[str, object]:
+def _interval(gap: Interval, m: Measured, question: Question) -> dict[str, object]:
     lo, hi = gap.bounds(question.confidence)
     code = side(gap, question.margin.nats, question)[1] if question.margin else None
     level = float(m.baseline.mean())

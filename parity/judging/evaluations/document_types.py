@@ -3,7 +3,7 @@
 from typing import Any, TypedDict
 
 from parity.judging.decision import State
-from parity.judging.document_types import MarginDocument, ReasonDocument
+from parity.judging.document_types import MarginDocument, ReasonDocument, ScheduleDocument
 
 
 class SpreadDocument(TypedDict):
@@ -142,6 +142,7 @@ class EvaluationDocument(TypedDict):
     baseline: EvaluatedArmDocument
     candidate: EvaluatedArmDocument
     as_of: AsOfDocument | None
+    schedule: ScheduleDocument
     gap: EvaluatedGapDocument
     curve: CurveDocument | None
     grounds: list[dict[str, Any]]
