@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.canonical_json import json_value
-from parity.judging.curve import Curve, FloatArray
+from parity.judging.curve import Curve
 from parity.judging.decision import Decision
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.measured import MIN_RUNS, Measured
@@ -17,7 +17,6 @@ from parity.judging.evaluations.times import RunTimes
 from parity.judging.evaluations.welch import spread
 from parity.judging.interval import Interval
 from parity.judging.reasons import BY_CODE
-from parity.judging.run_floor import Prior
 from parity.version import JUDGE_VERSION
 
 EVALUATION_SCHEMA = "parity.evaluations/1"
@@ -36,8 +35,7 @@ def evaluation_document(
     """The document of one comparison, keys sorted, safe for JSON."""
     reached = [[samples_to(run, target) for run in arm] for arm in m.runs] if target is not None and m.points else None
     arms = [
-        _arm(arm_names[number], runs, values, reached[number] if reached else None, times[number], question, m.priors[number])
-        for number, (runs, values) in enumerate(zip(m.runs, (m.baseline, m.candidate), strict=True))
+        _arm(arm_names[number], m, number, reached[number] if reached else None, times[number], question) for number in range(len(m.runs))
     ]
     document: EvaluationDocument = json_value(
         {
@@ -79,33 +77,29 @@ def _advice(decision: Decision) -> list[str]:
 
 
 def _arm(
-    name: str,
-    runs: Sequence[Curve],
-    values: FloatArray,
-    reached: Sequence[Reached] | None,
-    times: Sequence[RunTimes],
-    question: Question,
-    prior: Prior,
+    name: str, m: Measured, number: int, reached: Sequence[Reached] | None, times: Sequence[RunTimes], question: Question
 ) -> dict[str, object]:
+    """The baseline (number 0) or the candidate (1)."""
+    runs, values = m.runs[number], (m.baseline, m.candidate)[number]
     mean = float(values.mean()) if len(values) and np.isfinite(values).all() else None
     between = spread(values, question.criteria.confidence) if len(values) >= MIN_RUNS and mean else None
     by_label = {own.run: own for own in times}
     described = []
-    for number, run in enumerate(runs):
-        to_target = reached[number] if reached else None
+    for place, run in enumerate(runs):
+        to_target = reached[place] if reached else None
         described.append(
             {
                 "label": run.label,
                 "cluster": run.context.get(question.cluster) if question.cluster else None,
                 "last_step": run.steps[-1] if len(run.steps) else 0,
-                "loss": values[number] if mean is not None else None,
+                "loss": values[place] if mean is not None else None,
                 "samples_to_target": to_target.samples if to_target else None,
                 "beyond": to_target.beyond if to_target else None,
                 "times": _times(by_label[run.label]) if run.label in by_label else None,
                 "sha256": run.digest(),
             }
         )
-    share = {"rel": between.sd / mean, "assumed_rel": prior.tau / mean} if between and mean else {}
+    share = {"rel": between.sd / mean, "assumed_rel": m.priors[number].tau / float(m.baseline.mean())} if between and mean else {}
     return {
         "name": name,
         "recipe": runs[0].recipe,

@@ -108,7 +108,7 @@ def measure(
     window = plan_window((*kept[0], *kept[1]), planned_steps, criteria.schedule == "decayed", criteria.window_fraction)
     slope = log_slope(steps, arms[0].mean(axis=0), loaded=criteria.start == "loaded") if len(steps) else UNKNOWN_SLOPE
     schedule = schedule_state((kept[0], kept[1]), window, criteria, slope)
-    points = _points(steps, at) or tuple(steps[window.part(steps)].tolist()) or tuple(steps[-1:].tolist())
+    points = _points(steps, at) or tuple(steps[steps >= window.first].tolist()) or tuple(steps[-1:].tolist())
     compared = np.isin(steps, points)
     values = rows[:, compared].mean(axis=1) if points else np.full(len(rows), np.nan)
     base, cand = values[: len(kept[0])], values[len(kept[0]) :]
