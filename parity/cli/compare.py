@@ -1,5 +1,6 @@
 """The command `compare`: judge candidates against a baseline from files, with no server."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from parity.cli.inputs import (
     stated_recipes,
     stated_roundings,
 )
+from parity.cli.numbers import NEEDS_NUMBERS, NEEDS_RUNS, number_arms, typed_numbers
 from parity.cli.publishing import check_push, push_case, write_page
 from parity.cli.run_tables import (
     NO_COLUMN,
@@ -75,7 +77,8 @@ def compare(
         typer.Argument(
             metavar="BASE CAND [CAND...]",
             help="Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN one run of a table or archive, "
-            "wandb:ENTITY/PROJECT/RUN, mlflow:RUN_ID or trackio:PROJECT/RUN a tracker's run. With --arm-by, one table of many runs.",
+            "wandb:ENTITY/PROJECT/RUN, mlflow:RUN_ID or trackio:PROJECT/RUN a tracker's run. With --arm-by, one table of many runs. "
+            "NAME=LOSS, such as bf16=2.242 fp8=2.276, compares two numbers.",
         ),
     ],
     baseline_run: Annotated[
@@ -153,6 +156,12 @@ def compare(
             rich_help_panel=ARMS,
             help="State that the losses are of held-out data (validation) or of training. [default: by the name of the column named for "
             "the loss, else training]",
+        ),
+    ] = None,
+    tokens: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N", rich_help_panel=ARMS, help="State the tokens that both runs were trained on, for numbers in place of files."
         ),
     ] = None,
     loss_unit: Annotated[
@@ -338,7 +347,16 @@ def compare(
         times=times,
     )
     files = ReportFiles(bundle=bundle, figure=figure, junit=junit)
-    if table.arm_by is None:
+    numbers = typed_numbers(runs) if table.arm_by is None else None
+    if numbers is None:
+        refuse_given({"--tokens": tokens}, NEEDS_NUMBERS)
+    if numbers is not None:
+        noise_runs, held_out = {}, True
+        refuse_given({"--baseline-run": baseline_run, "--candidate-run": candidate_run, "--seeds": seeds, "--context": context}, NEEDS_RUNS)
+        refuse_given(table.given() | {"--column": column, "--planned-steps": planned_steps, "--start": start}, NEEDS_RUNS)
+        arms = number_arms(numbers, tokens, recipes, roundings)
+        table = dataclasses.replace(table, tokens_per_step=None if tokens is None else 1.0)
+    elif table.arm_by is None:
         table.refuse_alone()
         options = ArmOptions(
             runs=runs,

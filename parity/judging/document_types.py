@@ -342,6 +342,7 @@ class VerdictDocument(TypedDict):
     baseline: ArmDocument
     candidate: ArmDocument
     window: WindowDocument
+    chance_of_parity: NotRequired[float]
     schedule: NotRequired[ScheduleDocument]
     nonfinite: dict[str, dict[str, Any]]
     resolution: dict[str, float]

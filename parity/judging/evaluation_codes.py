@@ -35,4 +35,12 @@ CLUSTERS_UNUSABLE = ReasonCode(
     next_step="Run both arms on the same systems, or each on at least two.",
 )
 
-DECIDING, WARNINGS = (AS_OF, TOO_FEW_RUNS, CLUSTERS_UNUSABLE), (RUNS_TRUNCATED, CLUSTERS_WIDEN)
+NUMBERS_ALONE = ReasonCode(
+    code="NUMBERS_ALONE",
+    check="same ground",
+    means="each arm is one number that was typed: pairing, software and schedule of the runs are not known",
+    detail="a gap above the margin fails, no number passes",
+    next_step="Give the logs of both runs in place of the numbers, with the same data order, and state their plan and schedule.",
+)
+
+DECIDING, WARNINGS = (AS_OF, NUMBERS_ALONE, TOO_FEW_RUNS, CLUSTERS_UNUSABLE), (RUNS_TRUNCATED, CLUSTERS_WIDEN)

@@ -3,6 +3,8 @@
 gap = mean over the window of d_t = L_candidate(t) - L_baseline(t), nats, positive = candidate worse
 half-width = hypot(t(df_run) SE_run, t(df_within) SE_within)
 lo* = max over the series made better of its lo, hi* = min over the series made worse of its hi      (`capped`)
+P(true gap < m) = (1 + sign(m - gap) c) / 2, c solved from |m - gap| = half-width(c): of one look, where every gap is equally likely
+beforehand; above 0.975 exactly where the 95 % interval ends below m
 
 Satterthwaite's joint degrees of freedom would be narrower by a few percent, but below 4 of them their quantile falls faster than SE
 grows, so that more noise within the pair narrows the interval. A 95 % two-sided interval is two one-sided tests at 2.5 % each. Can fail:
@@ -19,6 +21,8 @@ from parity.judging import special
 from parity.judging.curve import FloatArray
 from parity.judging.noise import StandardError
 from parity.judging.run_floor import RunTerm
+
+MOST_CERTAIN, HALVINGS = 0.9998, 30  # a chance nearer to 0 or 1 rests on tails that nobody measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,6 +67,15 @@ class Interval:
         """Half the two-sided interval at `confidence` (0 to 1) of the series as it is, nats."""
         run, within = math.sqrt(self.run.variance), self.within.value
         return math.hypot(t_quantile(confidence, self.run.df) * run, t_quantile(confidence, self.within.df) * within) + self.rounding
+
+    def chance_below(self, gap: float) -> float:
+        """Probability that the true gap is below `gap` nats, 0.0001 to 0.9999, where every gap is equally likely beforehand."""
+        distance = abs(gap - self.mean)
+        low, high = 0.0, MOST_CERTAIN
+        for _ in range(HALVINGS if self.half_width(high) > distance else 0):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if self.half_width(middle) <= distance else (low, middle)
+        return 0.5 * (1.0 + math.copysign(high, gap - self.mean))
 
     def bounds(self, confidence: float) -> tuple[float, float]:
         """Lower and upper end of the two-sided interval, nats."""

@@ -2,10 +2,12 @@
 
 from parity.judging.decision import GATE
 from parity.judging.document_types import GapDocument, MarginDocument, VerdictDocument
+from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.reasons import BY_CODE, MISFITS
 from parity.wording import count, interval_words, level_percent, percent, sentence_decimals, signed
 
 MARKS = {"pass": "●", "fail": "■", "inconclusive": "◇"}
+LEAST_CHANCE = 0.03
 NOISE_BASES = {"RUN_NOISE_ASSUMED": "assumed", "RUN_NOISE_BORROWED": "borrowed"}
 
 
@@ -43,6 +45,14 @@ def verdict_word(document: VerdictDocument) -> str:
     if schedule is None or schedule["finished"] or (word == "INCONCLUSIVE" and document["codes"][0] != "AS_OF"):
         return word
     return f"{'PASS' if word == 'INCONCLUSIVE' else word} AS OF STEP {schedule['step']:,}"
+
+
+def chance_words(document: VerdictDocument | EvaluationDocument) -> str:
+    """The chance of parity, "62 %", "<3 %" or ">97 %"; "" where a verdict has none."""
+    chance = document.get("chance_of_parity")
+    if chance is None:
+        return ""
+    return "<3 %" if chance < LEAST_CHANCE else ">97 %" if chance > 1.0 - LEAST_CHANCE else f"{100.0 * chance:.0f} %"
 
 
 def decided_by(document: VerdictDocument) -> str:

@@ -101,6 +101,7 @@ class EvaluationCase:
             planned_steps=self.planned_steps,
             cluster=self.cluster,
             tokens_per_step=self.tokens_per_step,
+            typed=measured.typed,
         )
         grounds = _grounds(arms, self.criteria.may_differ)
         base_times, cand_times = ([run for run in self.times if run.arm == name] for name in (self.baseline_name, candidate))

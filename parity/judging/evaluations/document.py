@@ -8,6 +8,7 @@ import numpy as np
 from parity.canonical_json import json_value
 from parity.judging.curve import Curve
 from parity.judging.decision import Decision
+from parity.judging.evaluation_codes import AS_OF, NUMBERS_ALONE
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.measured import MIN_RUNS, Measured
 from parity.judging.evaluations.rules import Ground, Question, clustered, judged, side
@@ -19,6 +20,7 @@ from parity.judging.interval import Interval
 from parity.judging.reasons import BY_CODE
 from parity.version import JUDGE_VERSION
 
+CHANCE_SHOWN = ("CI_STRADDLES_MARGIN", "AS_OF", "NUMBERS_ALONE", "RUN_NOISE_ASSUMED")
 EVALUATION_SCHEMA = "parity.evaluations/1"
 
 
@@ -53,6 +55,7 @@ def evaluation_document(
             "as_of": _as_of(m, question),
             "schedule": {"step": m.schedule.step, "finished": m.schedule.finished, "stated": m.schedule.stated, "slope": m.schedule.slope},
             "gap": _gap(m, question),
+            **_chance(m, question, decision),
             "curve": {"steps": m.steps, **_fields(m.bands)} if m.bands else None,
             "grounds": [{**_fields(ground), "confounded": ground.confounded} for ground in grounds],
             "target": _target(reached, target, question),
@@ -72,7 +75,8 @@ def _notes(runs: Sequence[Curve]) -> list[dict[str, object]]:
 
 def _advice(decision: Decision) -> list[str]:
     """What to do about each reason that has a remedy, the deciding one first."""
-    steps = (BY_CODE[code].next_step for code in decision.codes)
+    alone = NUMBERS_ALONE.code in decision.codes  # numbers have no plan to state
+    steps = (BY_CODE[code].next_step for code in decision.codes if not (alone and code == AS_OF.code))
     return list(dict.fromkeys(step for step in steps if step))
 
 
@@ -137,6 +141,11 @@ def _gap(m: Measured, question: Question) -> dict[str, object]:
         "judged": _interval(gap, m, question) if (gap := judged(m, question)) else None,
         "pairs": m.pairs,
     }
+
+
+def _chance(m: Measured, question: Question, decision: Decision) -> dict[str, float]:
+    gap, margin = judged(m, question), question.margin
+    return {"chance_of_parity": gap.chance_below(margin.nats)} if gap and margin and decision.deciding.code in CHANCE_SHOWN else {}
 
 
 def _interval(gap: Interval, m: Measured, question: Question) -> dict[str, object]:

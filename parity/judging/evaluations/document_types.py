@@ -1,6 +1,6 @@
 """The JSON form of a comparison of evaluations."""
 
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from parity.judging.decision import State
 from parity.judging.document_types import MarginDocument, ReasonDocument, ScheduleDocument
@@ -128,7 +128,7 @@ class AsOfDocument(TypedDict):
 
 
 class EvaluationDocument(TypedDict):
-    """One comparison of evaluations."""
+    """One comparison of evaluations; `chance_of_parity` is there where only the evidence is missing for a pass or a fail."""
 
     schema: str
     engine_version: str
@@ -144,6 +144,7 @@ class EvaluationDocument(TypedDict):
     as_of: AsOfDocument | None
     schedule: ScheduleDocument
     gap: EvaluatedGapDocument
+    chance_of_parity: NotRequired[float]
     curve: CurveDocument | None
     grounds: list[dict[str, Any]]
     target: TargetDocument | None

@@ -31,6 +31,7 @@ from parity.judging.run_floor import Prior, RunTerm, run_floor, run_term, run_te
 
 SINGLE_NOISE, SINGLE_DF = 0.0005, 4.0  # s0, share of the loss: sd of a gap between evaluations of one pair; what it is worth
 FEW_FACTOR = 1.5  # of the variance of 2 to 11 points, which may be correlated
+PRINTED_STEP = "printed_step"  # the column of a loss that was typed: the place of its last digit, nats
 WRITTEN = 1000  # of an arm's losses show how many decimals are written
 
 Losses = tuple[FloatArray, FloatArray]  # (K_A, n) and (K_B, n), or the runs' means (K_A,) and (K_B,)
@@ -100,6 +101,8 @@ def few_errors(rows: FloatArray, sd: float) -> tuple[FloatArray, FloatArray]:
 
 def printed_step(runs: Sequence[Curve]) -> float:
     """The step to which the losses of an arm are printed, nats: that of their changes, at least the last decimal place that is written."""
+    if all(PRINTED_STEP in run.columns for run in runs):
+        return max(float(run.columns[PRINTED_STEP].max()) for run in runs)
     finite = [run.loss[usable(run.loss)] for run in runs]
     values = np.concatenate(finite)[:WRITTEN]
     if len(values) == 0:

@@ -15,7 +15,7 @@ import numpy as np
 from parity.judging.criteria import Criteria
 from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, usable
 from parity.judging.evaluations.clusters import ClusteredGap, clustered_gap
-from parity.judging.evaluations.gap import gap_interval, printed_step
+from parity.judging.evaluations.gap import PRINTED_STEP, gap_interval, printed_step
 from parity.judging.evaluations.welch import of_clusters
 from parity.judging.inputs.alignment import common_losses
 from parity.judging.inputs.independence import same_series
@@ -77,6 +77,11 @@ class Measured:
     def rounding(self) -> float:
         """By how much printed digits can move the gap, nats."""
         return sum(self.steps_printed) / 2.0
+
+    @property
+    def typed(self) -> bool:
+        """Whether the losses are numbers that somebody typed, one an arm."""
+        return any(PRINTED_STEP in run.columns for arm in self.runs for run in arm)
 
     @property
     def single(self) -> bool:
@@ -218,7 +223,7 @@ def _share_start(left: Curve, right: Curve) -> bool:
 
 def _alike(left: Curve, right: Curve) -> bool:
     """Whether one run is a copy of the other, but for a constant; coarsely rounded losses must agree at every point."""
-    if same_series(left, right):
+    if len(left.steps) >= START_POINTS and same_series(left, right):
         return True
     _, (x, y) = common_losses((left, right))
     finite = usable(x) & usable(y)

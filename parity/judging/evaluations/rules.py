@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from parity.judging.criteria import WIDE_MARGIN, Criteria
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, State
-from parity.judging.evaluation_codes import AS_OF, CLUSTERS_UNUSABLE, CLUSTERS_WIDEN, RUNS_TRUNCATED, TOO_FEW_RUNS
+from parity.judging.evaluation_codes import AS_OF, CLUSTERS_UNUSABLE, CLUSTERS_WIDEN, NUMBERS_ALONE, RUNS_TRUNCATED, TOO_FEW_RUNS
 from parity.judging.evaluations.blocks import blocks_of_pass
 from parity.judging.evaluations.clusters import ClusteredGap
 from parity.judging.evaluations.measured import Measured
@@ -26,6 +26,10 @@ from parity.wording import count, interval_words, level_percent, percent, signed
 
 Row = tuple[State | None, ReasonCode, str]
 VALUES_SHOWN = 3
+NOT_KNOWN = (
+    "As these numbers stand, with assumed run noise. Not known: whether the runs read the same batches, whether their software and "
+    "evaluation agree, and where their schedules stood."
+)
 BITS_WITHIN = 0.02  # of 1 / ln 2
 
 
@@ -47,7 +51,8 @@ class Ground:
 class Question:
     """What is asked about two arms: names as a report says them, the policy, the plan, the cluster's key, and how points are named.
 
-    `confidence` is that of the gap's interval: the policy's, shared by the candidates and looks of the comparison.
+    `confidence` is that of the gap's interval: the policy's, shared by the candidates and looks of the comparison. `typed`: the losses are
+    numbers without runs.
     """
 
     names: tuple[str, str]
@@ -57,9 +62,12 @@ class Question:
     planned_steps: int | None
     cluster: str | None
     tokens_per_step: float | None
+    typed: bool = False
 
     def point(self, step: int) -> str:
         """A point as a report says it: tokens where their number is known, else the step."""
+        if self.typed and not self.tokens_per_step:
+            return "these numbers"
         return tokens_words(step * self.tokens_per_step) if self.tokens_per_step else f"step {step:,}"
 
 
@@ -73,7 +81,7 @@ def tokens_words(tokens: float) -> str:
 
 def decide(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Decision:
     """Apply the rules to what was measured."""
-    rows = list(_rows(m, question, grounds))
+    rows = sorted(_rows(m, question, grounds), key=lambda row: row[0] is None)  # what decides first, then what is only said
     (state, entry, sentence), *further = rows
     others = tuple(Reason(code=other.code, sentence=text) for other_state, other, text in further if other_state in (INCONCLUSIVE, None))
     return Decision(state=state or INCONCLUSIVE, deciding=Reason(code=entry.code, sentence=sentence), others=others)
@@ -110,12 +118,13 @@ def _rows(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Itera
     if gap and margin and code == "WITHIN_MARGIN":
         yield from blocks_of_pass(m, margin=margin.nats, planned_steps=question.planned_steps)
         yield from _no_evidence_for_a_pass(m, margin, question)
-        if why and question.criteria.as_of != "accept":
-            yield INCONCLUSIVE, AS_OF, as_of
+    if m.typed:
+        yield (INCONCLUSIVE if code == "WITHIN_MARGIN" else None), NUMBERS_ALONE, NOT_KNOWN
+    if why:
+        decides = gap is None or (code == "WITHIN_MARGIN" and question.criteria.as_of != "accept")
+        yield (INCONCLUSIVE if decides else None), AS_OF, as_of
     if gap and margin and code != "GAP_EXCEEDS_MARGIN":
         yield _against_margin(gap, margin, question)
-    if why and not (code == "WITHIN_MARGIN" and question.criteria.as_of != "accept"):
-        yield (INCONCLUSIVE if gap is None else None), AS_OF, as_of
     if gap and margin:
         yield from _clusters_widen(m, margin, str(code), question)
     yield from _warnings(m, question)
