@@ -225,7 +225,7 @@ def compare(
     accuracy_margin: Annotated[
         float | None,
         typer.Option(
-            metavar="POINTS", rich_help_panel=POLICY, help="Set the acceptable loss of accuracy in percentage points. [default: 1.0]"
+            metavar="POINTS", rich_help_panel=POLICY, help="Set the acceptable loss of accuracy in percentage points. [default: 2.0]"
         ),
     ] = None,
     looks: Annotated[

@@ -32,7 +32,7 @@ def typed_numbers(runs: Sequence[str]) -> dict[str, str] | None:
     typed = [_is_number(value) and not (Path(run).exists() or Path(value).exists()) for run, (_, _, value) in zip(runs, split, strict=True)]
     if not any(typed):
         return None
-    for run, (name, _, value), is_number in zip(runs, split, typed, strict=True):
+    for run, (name, _, _), is_number in zip(runs, split, typed, strict=True):
         if not is_number:
             number = next(other for other, one in zip(runs, typed, strict=True) if one)
             raise UsageError(f"{number} is a number, but {run!r} is not; expected numbers for all arms, or files for all")

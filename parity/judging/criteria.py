@@ -126,7 +126,7 @@ class Criteria:
     run_floor_evidence: str = ""
     may_differ: tuple[str, ...] = ()
     gates: tuple[str, ...] = (LOSS,)
-    accuracy_margin_points: float = 1.0
+    accuracy_margin_points: float = 2.0
     early_stop: Literal["advise", "stop"] = "advise"
     validation: Literal["veto", "advise"] = "veto"
     looks: int = 1
@@ -156,7 +156,7 @@ class Criteria:
             run_floor_evidence: str = "",
             may_differ: tuple[str, ...] = (),
             gates: tuple[str, ...] = (LOSS,),
-            accuracy_margin_points: float = 1.0,
+            accuracy_margin_points: float = 2.0,
             early_stop: Literal["advise", "stop"] = "advise",
             validation: Literal["veto", "advise"] = "veto",
             looks: int = 1,

@@ -257,7 +257,7 @@ class ValidationDocument(TypedDict):
 
 
 class TaskDocument(TypedDict):
-    """A downstream task's accuracy, percentage points."""
+    """A downstream task's accuracy, percentage points; `chance` is the accuracy of guessing, where it is known."""
 
     task: str
     baseline: float
@@ -268,6 +268,8 @@ class TaskDocument(TypedDict):
     items: int
     paired: bool
     margin_points: float
+    chance: float | None
+    at_chance: bool
     state: State
     sentence: str
 

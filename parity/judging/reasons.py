@@ -17,6 +17,7 @@ from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.inputs.mismatch import BITS
 from parity.judging.inputs.pairing import OTHER_ORDER, SAME_ORDER
 from parity.judging.inputs.resolution import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
+from parity.judging.margin import Margin
 from parity.judging.measurements import Measurements
 from parity.judging.schedule.learning_rate import differing_rates
 from parity.judging.schedule.outside_plan import MAX_BEYOND, beyond_plan
@@ -672,6 +673,33 @@ def _spikes_hide(m: Measurements) -> str | None:
         f"The spikes of {m.arms.candidate.name} add {spikes:.{decimals}f} nats to the gap: with them the interval reaches "
         f"{signed(hi + spikes, decimals)}, across the margin."
     )
+
+
+@decides(INCONCLUSIVE, ROUNDED)
+def _margin_of_few_digits(m: Measurements) -> str | None:
+    margin = m.statistics.margin if m.statistics else None
+    printed = m.resolution.quantum
+    if margin is None or m.criteria.is_absolute or margin.nats >= MIN_PRINTED_STEPS * printed or _within_margin(m) is None:
+        return None
+    return few_digits(margin, printed)
+
+
+def few_digits(margin: Margin, printed: float) -> str:
+    """The sentence for a relative margin below 4 steps of the losses as they are printed (nats)."""
+    return (
+        f"The margin of {margin.nats:.2g} is below {MIN_PRINTED_STEPS} steps of {printed:.2g}, to which the losses are printed: expected "
+        "more digits, or a margin and run floors in absolute units."
+    )
+
+
+@decides(INCONCLUSIVE, evaluation_codes.TOO_FEW_RUNS)
+def _single_runs_of_another_loss(m: Measurements) -> str | None:
+    if m.criteria.loss_unit != "other" or min(len(m.arms.baseline.runs), len(m.arms.candidate.runs)) > 1 or _within_margin(m) is None:
+        return None
+    return ANOTHER_LOSS
+
+
+ANOTHER_LOSS = "The loss is no cross-entropy, so its run noise cannot be assumed from cross-entropies: a pass needs two runs per arm."
 
 
 @decides(INCONCLUSIVE, RUN_NOISE_ASSUMED)

@@ -19,7 +19,7 @@ from parity.judging.inputs.mismatch import BITS
 from parity.judging.interval import Interval, interval
 from parity.judging.margin import Margin
 from parity.judging.noise import StandardError
-from parity.judging.reasons import BY_CODE, MIN_PRINTED_STEPS, no_relative_margin
+from parity.judging.reasons import ANOTHER_LOSS, BY_CODE, MIN_PRINTED_STEPS, few_digits, no_relative_margin
 from parity.judging.run_floor import RunTerm
 from parity.judging.window import COMPLETE_SHARE
 from parity.wording import count, interval_words, level_percent, percent, signed
@@ -158,13 +158,11 @@ def _no_evidence_for_a_pass(m: Measured, margin: Margin, question: Question) -> 
     criteria = question.criteria
     printed = max(m.steps_printed)
     if not criteria.is_absolute and margin.nats < MIN_PRINTED_STEPS * printed:
-        words = f"The margin of {margin.nats:.2g} is below {MIN_PRINTED_STEPS} steps of {printed:.2g}, to which the losses are printed"
-        yield INCONCLUSIVE, BY_CODE["ROUNDED"], f"{words}: expected more digits, or a margin and run floors in absolute units."
+        yield INCONCLUSIVE, BY_CODE["ROUNDED"], few_digits(margin, printed)
     if margin.rel > WIDE_MARGIN and criteria.wide_margin != "accept":
         yield INCONCLUSIVE, BY_CODE["MARGIN_WIDE"], f"The margin of {margin.nats:.4f} is {percent(margin.rel)} of the loss."
     if m.single and criteria.loss_unit == "other":
-        words = "The loss is no cross-entropy, so its run noise cannot be assumed from cross-entropies: a pass needs two runs per arm."
-        yield INCONCLUSIVE, TOO_FEW_RUNS, words
+        yield INCONCLUSIVE, TOO_FEW_RUNS, ANOTHER_LOSS
     if m.single and criteria.assumed_noise == "reject":
         yield INCONCLUSIVE, BY_CODE["RUN_NOISE_ASSUMED"], _noise_assumed(m, question)
 
