@@ -1,7 +1,7 @@
 """E1 of calibration.py: 25 questions about 16 public sets, each a call of its own of `parity compare`, and the answers that are allowed.
 
-Run: python benchmarks/expected.py [FOLDER], the folder with expected.csv (default: $PARITY_DATA or /work/shared/data), whose
-public_pairs/README.md has the sets and their sources. Prints one line a call: what was answered and on which code, what is allowed, ok or
+Run: python benchmarks/expected.py [FOLDER], the folder with expected.csv (default: `marks.PUBLIC_RUNS`), whose public_pairs/README.md
+has the sets and their sources. Prints one line a call: what was answered and on which code, what is allowed, ok or
 MISS. A row of several sizes or arms is one call each; it holds where all of its calls do.
 """
 
@@ -9,17 +9,15 @@ import contextlib
 import csv
 import io
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from marks import Line
+from marks import PUBLIC_RUNS, Line
 
 from parity.cli.main import main
 
-FOLDER = Path(os.environ.get("PARITY_DATA", "/work/shared/data"))
 Row = Mapping[str, str]
 
 HELD_OUT = ("--loss-is", "validation")
@@ -138,12 +136,12 @@ def lines(folder: Path) -> Iterator[Line]:
 
 def e1(_quick: bool) -> Iterator[Line]:
     """The questions where the data is at hand; one call that is not allowed is no miss of its own, one decision that is not is."""
-    if (FOLDER / "expected.csv").exists():
-        yield from lines(FOLDER)
+    if (PUBLIC_RUNS / "expected.csv").is_file():
+        yield from lines(PUBLIC_RUNS)
 
 
 CHECKS = {"E1": e1}
 
 if __name__ == "__main__":
-    for line in lines(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER):
+    for line in lines(Path(sys.argv[1]) if len(sys.argv) > 1 else PUBLIC_RUNS):
         print(f"{line.what:75} {line.value:65} {line.mark:60} {'ok' if line.ok else 'MISS'}", flush=True)
