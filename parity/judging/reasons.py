@@ -677,11 +677,11 @@ def _spikes_hide(m: Measurements) -> str | None:
 
 @decides(INCONCLUSIVE, ROUNDED)
 def _margin_of_few_digits(m: Measurements) -> str | None:
-    margin = m.statistics.margin if m.statistics else None
-    printed = m.resolution.quantum
-    if margin is None or m.criteria.is_absolute or margin.nats >= MIN_PRINTED_STEPS * printed or _within_margin(m) is None:
+    """Batch noise wider than a printed step averages the rounding away, so that a long curve shows less than a step."""
+    s, printed = m.statistics, m.resolution.quantum
+    if s is None or s.margin is None or m.criteria.is_absolute or printed <= s.sigma_step or _within_margin(m) is None:
         return None
-    return few_digits(margin, printed)
+    return few_digits(s.margin, printed) if s.margin.nats < MIN_PRINTED_STEPS * printed else None
 
 
 def few_digits(margin: Margin, printed: float) -> str:
