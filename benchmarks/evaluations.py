@@ -8,6 +8,7 @@ Run: python benchmarks/evaluations.py [--runs curves.csv] [--groups groups.csv].
 
 import argparse
 import csv
+import dataclasses
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,10 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve, FloatArray, curve_from_arrays
 from parity.judging.evaluations.clusters import clustered_gap
-from parity.judging.evaluations.measured import measure
+from parity.judging.evaluations.gap import gap_interval
+from parity.judging.evaluations.measured import Measured, measure
 from parity.judging.evaluations.welch import difference
+from parity.judging.interval import Interval
+from parity.judging.run_floor import Prior, prior_for
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "llama31-8b" / "curves.csv"
 SPLITS, DRAWS = 2_000, 4_000
@@ -38,13 +43,25 @@ def read_runs(path: Path) -> dict[str, list[Curve]]:
     return arms
 
 
+def measured(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> Measured:
+    """Two arms at the last fifth of their steps, nothing stated but the recipe."""
+    arms = [[dataclasses.replace(run, recipe="fp8") for run in arm] for arm in (baseline, candidate)]
+    return measure(*arms, Criteria(margin="1%"), confidence=0.95, planned_steps=None, paired=False, cluster=None, at=())
+
+
+def of_values(x: FloatArray, y: FloatArray, prior: Prior) -> Interval:
+    """The gap of the runs' losses (n_x,) and (n_y,)."""
+    seeds = np.zeros(len(x), np.int64), np.zeros(len(y), np.int64)
+    return gap_interval((x[:, None], y[:, None]), (prior, prior), seeds, 0.0)
+
+
 def splits(name: str, runs: Sequence[Curve], rng: np.random.Generator) -> bool:
     """Share of random halves of identical runs whose interval covers 0, at the end and with the bands at all points."""
     half, covered, bands, sizes = len(runs) // 2, 0, 0, []
     for _ in range(SPLITS):
         order = rng.permutation(len(runs))
         arms = [runs[i] for i in order[:half]], [runs[i] for i in order[half : 2 * half]]
-        m = measure(*arms, confidence=0.95, paired=False, cluster=None, at=())
+        m = measured(*arms)
         assert m.over_runs is not None
         assert m.bands is not None
         lo, hi = m.over_runs.bounds(0.95)
@@ -62,11 +79,11 @@ def splits(name: str, runs: Sequence[Curve], rng: np.random.Generator) -> bool:
 
 def small_splits(name: str, runs: Sequence[Curve], size: int, rng: np.random.Generator) -> None:
     """The same with few runs an arm: reported, and checked through the groups."""
-    values = measure(runs, runs, confidence=0.95, paired=False, cluster=None, at=()).baseline
+    m = measured(runs, runs)
     covered = 0
     for _ in range(SPLITS):
-        drawn = rng.permutation(values)[: 2 * size]
-        lo, hi = difference(drawn[:size], drawn[size:]).bounds(0.95)
+        drawn = rng.permutation(m.baseline)[: 2 * size]
+        lo, hi = of_values(drawn[:size], drawn[size:], m.priors[0]).bounds(0.95)
         covered += lo <= 0.0 <= hi
     print(f"{name} against {name}, {size} and {size} runs: covers 0 in {covered / SPLITS:.1%}")
 
@@ -75,13 +92,13 @@ def groups(path: Path, rng: np.random.Generator) -> bool:
     """Arms drawn with each group's spread, 2 to 8 runs an arm: coverage of 0, and passes at a gap of one margin (nominal 2.5 %)."""
     with path.open() as file:
         spreads = [float(row["sd_nats"]) / float(row["mean_loss_nats"]) for row in csv.DictReader(file)]
-    held = True
+    held, prior = True, prior_for("bf16", None, Criteria(margin="1%"), 1.0)
     for runs in (2, 3, 5, 8):
         covered = passes = 0
         for draw in range(DRAWS):
             # the two arms of a comparison are two recipes, so their spreads are those of two groups
             x, y = (rng.normal(0.0, spreads[(draw * 7 + shift) % len(spreads)], runs) for shift in (0, 3))
-            lo, hi = difference(x, y).bounds(0.95)
+            lo, hi = of_values(1.0 + x, 1.0 + y, prior).bounds(0.95)
             covered += lo <= 0.0 <= hi
             passes += hi < 0.0  # a true gap of the margin shifts the interval and the margin alike
         ok = LOW <= covered / DRAWS <= 0.985 and passes / DRAWS <= 0.035

@@ -1,5 +1,6 @@
 """The command `compare`: judge candidates against a baseline from files, with no server."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from parity.cli.inputs import (
     stated_recipes,
     stated_roundings,
 )
+from parity.cli.numbers import NEEDS_NUMBERS, NEEDS_RUNS, number_arms, typed_numbers
 from parity.cli.publishing import check_push, push_case, write_page
 from parity.cli.run_tables import (
     NO_COLUMN,
@@ -39,6 +41,8 @@ from parity.cli.run_tables import (
     Target,
     Times,
     TokensPerStep,
+    Where,
+    holds_held_out_losses,
     judge_evaluations,
     read_table_arms,
     refuse_evaluation_options,
@@ -55,7 +59,6 @@ from parity.comparing.reruns import read_rerun_table
 from parity.comparing.stated import check_floors, check_plan, stated_multiplicity
 from parity.judging.criteria import GATES, NVFP4
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evaluations.measured import MAX_POINTS, has_few_evaluations
 from parity.judging.evidence import Case, bundle_bytes
 from parity.readers.accuracy import read_accuracy
 from parity.report.economics import FullRun, worth
@@ -74,7 +77,8 @@ def compare(
         typer.Argument(
             metavar="BASE CAND [CAND...]",
             help="Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN one run of a table or archive, "
-            "wandb:ENTITY/PROJECT/RUN, mlflow:RUN_ID or trackio:PROJECT/RUN a tracker's run. With --arm-by, one table of many runs.",
+            "wandb:ENTITY/PROJECT/RUN, mlflow:RUN_ID or trackio:PROJECT/RUN a tracker's run. With --arm-by, one table of many runs. "
+            "NAME=LOSS, such as bf16=2.242 fp8=2.276, compares two numbers.",
         ),
     ],
     baseline_run: Annotated[
@@ -154,6 +158,27 @@ def compare(
         str | None,
         typer.Option(metavar="loaded", rich_help_panel=ARMS, help="State that all runs began with trained weights, not from scratch."),
     ] = None,
+    loss_is: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            rich_help_panel=ARMS,
+            help="State that the losses are of held-out data (validation) or of training. [default: by the name of the column named for "
+            "the loss, else training]",
+        ),
+    ] = None,
+    tokens: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N", rich_help_panel=ARMS, help="State the tokens that both runs were trained on, for numbers in place of files."
+        ),
+    ] = None,
+    loss_unit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="other", rich_help_panel=ARMS, help="State that the loss is no cross-entropy in nats, such as a mean squared error."
+        ),
+    ] = None,
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -168,6 +193,7 @@ def compare(
     ] = None,
     arm_by: ArmBy = None,
     run_by: RunBy = None,
+    where: Where = None,
     baseline: BaselineArm = None,
     step: StepColumn = None,
     loss: LossColumn = None,
@@ -212,7 +238,7 @@ def compare(
     accuracy_margin: Annotated[
         float | None,
         typer.Option(
-            metavar="POINTS", rich_help_panel=POLICY, help="Set the acceptable loss of accuracy in percentage points. [default: 1.0]"
+            metavar="POINTS", rich_help_panel=POLICY, help="Set the acceptable loss of accuracy in percentage points. [default: 2.0]"
         ),
     ] = None,
     looks: Annotated[
@@ -313,6 +339,7 @@ def compare(
         looks=looks,
         schedule=schedule,
         start=start,
+        loss_unit=loss_unit,
     )
     case_criteria = load_criteria(policy)
     recipes = stated_recipes(recipe)
@@ -323,6 +350,7 @@ def compare(
         run_by=run_by,
         step=step,
         loss=loss,
+        where=where,
         baseline=baseline,
         pair_by=pair_by,
         cluster=cluster,
@@ -332,7 +360,16 @@ def compare(
         times=times,
     )
     files = ReportFiles(bundle=bundle, figure=figure, junit=junit)
-    if table.arm_by is None:
+    numbers = typed_numbers(runs) if table.arm_by is None else None
+    if numbers is None:
+        refuse_given({"--tokens": tokens}, NEEDS_NUMBERS)
+    if numbers is not None:
+        noise_runs, held_out = {}, True
+        refuse_given({"--baseline-run": baseline_run, "--candidate-run": candidate_run, "--seeds": seeds, "--context": context}, NEEDS_RUNS)
+        refuse_given(table.given() | {"--column": column, "--planned-steps": planned_steps, "--start": start}, NEEDS_RUNS)
+        arms = number_arms(numbers, tokens, recipes, roundings)
+        table = dataclasses.replace(table, tokens_per_step=None if tokens is None else 1.0)
+    elif table.arm_by is None:
         table.refuse_alone()
         options = ArmOptions(
             runs=runs,
@@ -347,7 +384,8 @@ def compare(
             seeds=seeds,
         )
         arms = read_arms(options)
-        noise_runs = read_noise_runs(options, arms)
+        held_out = holds_held_out_losses(loss_is, columns.losses())
+        noise_runs = {} if held_out else read_noise_runs(options, arms)
     else:
         noise_runs = {}
         files_of_arms = {"--baseline-run": baseline_run, "--candidate-run": candidate_run, "--control": control, "--noise-run": noise_run}
@@ -356,28 +394,33 @@ def compare(
         refuse_given({"--column": column}, NO_COLUMN)
         refuse_given({"--seeds": seeds}, "is not used with --arm-by; name the column of the seed with --pair-by")
         arms = read_table_arms(runs, table, ArmFacts(recipes=recipes, roundings=roundings, contexts=contexts_by_arm(context or ())))
-        if has_few_evaluations([curves for _, curves in arms]):
-            refuse_given(
-                {
-                    "--gate": gate,
-                    "--accuracy-margin": accuracy_margin,
-                    "--assume-complete": assume_complete,
-                    "--layer-policy": layer_policy,
-                    "--evaluation": evaluation,
-                    "--layer-snr": layer_snr,
-                    "--family": family,
-                    "--floors": floors,
-                    "--full-run-hours": full_run_hours,
-                    "--hour-price": hour_price,
-                    "--html": html,
-                    "--open": open_page,
-                    "--push": push,
-                },
-                f"needs training curves; these runs have at most {MAX_POINTS} evaluations each, so only their losses are compared",
-            )
-            judged = judge_evaluations(arms, table, case_criteria, planned_steps, look)
-            return report_evaluations(*judged, files, as_json=as_json, markdown=markdown)
-        refuse_evaluation_options(arms, table)
+        held_out = holds_held_out_losses(loss_is, {loss})
+        if not held_out:
+            refuse_evaluation_options(table)
+    if held_out:
+        refuse_given(
+            {
+                "--gate": gate,
+                "--accuracy-margin": accuracy_margin,
+                "--assume-complete": assume_complete,
+                "--layer-policy": layer_policy,
+                "--evaluation": evaluation,
+                "--layer-snr": layer_snr,
+                "--family": family,
+                "--floors": floors,
+                "--full-run-hours": full_run_hours,
+                "--hour-price": hour_price,
+                "--html": html,
+                "--open": open_page,
+                "--push": push,
+                "--control": control,
+                "--noise-run": noise_run,
+            },
+            "needs training curves; of held-out losses only the losses are compared",
+        )
+        paired = seeds is not None or pair_by is not None
+        judged = judge_evaluations(arms, table, case_criteria, planned_steps, look, paired=paired)
+        return report_evaluations(*judged, files, as_json=as_json, markdown=markdown)
     multiplicity = stated_multiplicity(look, "--look", case_criteria.looks, len(arms) - 1)
     controls = [read_control(file, columns) for file in control or []]
     names = [name for name, _ in arms]

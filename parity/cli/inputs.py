@@ -20,7 +20,7 @@ from parity.judging.floors.groups import ANY_DECODER, Floors
 from parity.judging.floors.lending import Lenders
 from parity.judging.floors.public import public_floors
 from parity.readers import ReadError, SeveralRunsError, read_run, run_name, split_name
-from parity.readers.columns import QUANTITIES
+from parity.readers.columns import LOSS, QUANTITIES
 from parity.readers.layers import read_layer_snr
 from parity.readers.long_table import SHOWN
 from parity.readers.source import STDIN
@@ -43,6 +43,7 @@ class PolicyOptions:
     looks: int | None = None
     schedule: str | None = None
     start: str | None = None
+    loss_unit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,10 @@ class ColumnNames:
         for place in ("", *places):
             names |= self.by_place.get(place, {})
         return names
+
+    def losses(self) -> set[str | None]:
+        """The columns that were named for the loss, of any file."""
+        return {names.get(LOSS) for names in self.by_place.values()}
 
     def refuse_unknown(self, places: Sequence[str]) -> None:
         """Raise UsageError if a name is for an arm or a file that is not there."""
@@ -102,6 +107,7 @@ def load_criteria(options: PolicyOptions) -> Criteria:
         "looks": options.looks,
         "schedule": options.schedule,
         "start": options.start,
+        "loss_unit": options.loss_unit,
     }
     try:
         return policy(
@@ -113,6 +119,7 @@ def load_criteria(options: PolicyOptions) -> Criteria:
             looks=options.looks,
             schedule=options.schedule,
             start=options.start,
+            loss_unit=options.loss_unit,
         )
     except CriteriaError as error:
         set_by = {key: _OPTIONS[key] for key, value in flags.items() if value is not None}
@@ -126,6 +133,7 @@ _OPTIONS = {
     "looks": "--looks",
     "schedule": "--schedule",
     "start": "--start",
+    "loss_unit": "--loss-unit",
 }
 
 

@@ -1,8 +1,8 @@
-"""Tables of many runs on the command line: their options, their arms, and the comparison of runs with few evaluations."""
+"""Tables of many runs on the command line: their options, their arms, and the comparison of held-out losses."""
 
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -18,9 +18,9 @@ from parity.judging.criteria import LOSS, Criteria
 from parity.judging.curve import Curve, Rounding
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.measured import MAX_POINTS, MIN_RUNS
 from parity.judging.evaluations.times import RunTimes
 from parity.judging.evidence import bundle_bytes
+from parity.readers.columns import is_held_out
 from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times
 from parity.readers.source import STDIN
 from parity.readers.trackers import is_source
@@ -39,6 +39,14 @@ RunBy = Annotated[
     str | None,
     typer.Option(metavar="COLUMN[,COLUMN]", rich_help_panel=TABLE, help="Name the columns that together tell the runs of an arm apart."),
 ]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN=VALUE",
+        rich_help_panel=TABLE,
+        help="Read only the rows with this value; a column given several times may have any of them. Repeatable.",
+    ),
+]
 StepColumn = Annotated[
     str | None,
     typer.Option("--step", metavar="COLUMN", rich_help_panel=TABLE, help="Name the column of the step. [default: well-known names]"),
@@ -56,7 +64,7 @@ PairBy = Annotated[
         metavar="COLUMN",
         rich_help_panel=TABLE,
         help="Pair runs of two arms that have the same value, because they share data and initialization. "
-        "[default: unpaired; curves of more than 100 points: one seed]",
+        "[default: held-out losses unpaired; training losses one seed]",
     ),
 ]
 Cluster = Annotated[
@@ -69,7 +77,7 @@ Cluster = Annotated[
 ]
 At = Annotated[
     str | None,
-    typer.Option(metavar="STEP[,STEP]", rich_help_panel=TABLE, help="Compare at these steps. [default: the last that all runs reached]"),
+    typer.Option(metavar="STEP[,STEP]", rich_help_panel=TABLE, help="Compare at these steps. [default: the last 20 % that all reached]"),
 ]
 Target = Annotated[
     float | None, typer.Option(metavar="NATS", rich_help_panel=TABLE, help="Compare how many steps the arms need to reach this loss.")
@@ -88,7 +96,10 @@ Times = Annotated[
 ]
 
 
+VALIDATION = "validation"
+LOSS_KINDS = ("training", VALIDATION)
 NEEDS_ARM_BY = "needs --arm-by COLUMN, the column that names the arms in a table of many runs"
+NEEDS_HELD_OUT = f"needs losses of held-out data; state --loss-is {VALIDATION}, or name their column, such as val_loss, with --loss"
 NO_COLUMN = "is not used with --arm-by; name the columns with --step and --loss"
 
 
@@ -100,6 +111,7 @@ class TableOptions:
     run_by: str | None
     step: str | None
     loss: str | None
+    where: Sequence[str] | None = None
     baseline: str | None = None
     pair_by: str | None = None
     cluster: str | None = None
@@ -123,7 +135,19 @@ class TableOptions:
             missing = "--run-by COLUMN[,COLUMN]" if self.arm_by else "--arm-by COLUMN"
             raise UsageError(f"{missing} is missing; expected the columns that name the arm and the run in a table of many runs")
         keep = () if self.cluster is None else (self.cluster,)
-        return RunTable(arm=self.arm_by, run=self.run_columns(), step=self.step, loss=self.loss, seed=self.pair_by, keep=keep)
+        return RunTable(
+            arm=self.arm_by, run=self.run_columns(), step=self.step, loss=self.loss, seed=self.pair_by, keep=keep, where=self.selection()
+        )
+
+    def selection(self) -> dict[str, list[str]]:
+        """The values of each column that --where names."""
+        values: dict[str, list[str]] = {}
+        for item in self.where or ():
+            column, mark, value = item.partition("=")
+            if not (column and mark and value):
+                raise UsageError(f"--where is {item!r}; expected COLUMN=VALUE such as batch=2048")
+            values.setdefault(column, []).append(value)
+        return values
 
     def run_columns(self) -> tuple[str, ...]:
         """The columns of --run-by."""
@@ -204,22 +228,24 @@ def _with_facts(run: Curve, arm: str, facts: ArmFacts) -> Curve:
     )
 
 
-def refuse_evaluation_options(arms: Sequence[Arm], options: TableOptions) -> None:
-    """Raise UsageError where an option that only a comparison of evaluations has was given for longer curves."""
-    points = max(len(run.steps) for _, runs in arms for run in runs)
-    fewest = min(len(runs) for _, runs in arms)
-    reason = f"needs runs of at most {MAX_POINTS} evaluations and at least {MIN_RUNS} runs per arm; these have up to {points:,} points"
-    refuse_given(
-        options.given("cluster", "at", "target", "tokens_per_step", "times"), f"{reason} and {count(fewest, 'run')} in the smallest arm"
-    )
+def holds_held_out_losses(loss_is: str | None, columns: Collection[str | None]) -> bool:
+    """Whether runs hold held-out losses, as stated, else by the names of the columns that were named for the loss (None: none was)."""
+    if loss_is not in (None, *LOSS_KINDS):
+        raise UsageError(f"--loss-is is {loss_is!r}; expected {' or '.join(LOSS_KINDS)}{did_you_mean(loss_is, LOSS_KINDS)}")
+    return loss_is == VALIDATION if loss_is else any(column is not None and is_held_out(column) for column in columns)
+
+
+def refuse_evaluation_options(options: TableOptions) -> None:
+    """Raise UsageError where an option that only a comparison of held-out losses has was given for training losses."""
+    refuse_given(options.given("cluster", "at", "target", "tokens_per_step", "times"), NEEDS_HELD_OUT)
 
 
 def judge_evaluations(
-    arms: Sequence[Arm], options: TableOptions, criteria: Criteria, planned_steps: int | None, look: int
+    arms: Sequence[Arm], options: TableOptions, criteria: Criteria, planned_steps: int | None, look: int, *, paired: bool
 ) -> tuple[EvaluationCase, list[EvaluationDocument]]:
-    """Judge arms of few evaluations, baseline first: the case and one document per candidate. Raises UsageError or ReadError."""
+    """Judge arms of held-out losses, baseline first: the case and one document per candidate. Raises UsageError or ReadError."""
     if gates := [gate for gate in criteria.gates if gate != LOSS]:
-        raise UsageError(f"the policy's gates are {', '.join(gates)}, but these runs have only evaluations; expected the gate {LOSS} alone")
+        raise UsageError(f"the policy's gates are {', '.join(gates)}, but these are held-out losses; expected the gate {LOSS} alone")
     (name, baseline), candidates = arms[0], dict(arms[1:])
     times = read_times(options, dict(arms)) if options.times else []
     try:
@@ -228,7 +254,7 @@ def judge_evaluations(
             candidates=candidates,
             criteria=criteria,
             baseline_name=name,
-            paired=options.pair_by is not None,
+            paired=paired,
             cluster=options.cluster,
             at=_steps(options.at),
             target=options.target,

@@ -23,6 +23,7 @@ def policy(
     looks: int | None = None,
     schedule: str | None = None,
     start: str | None = None,
+    loss_unit: str | None = None,
 ) -> Criteria:
     """The policy in `stated`, the keys of a `criteria:` part, with the other arguments over it.
 
@@ -33,7 +34,8 @@ def policy(
         mapping["gates"] = list(dict.fromkeys([LOSS, *gates]))
     if accuracy_margin is not None:
         mapping["accuracy_margin_points"] = accuracy_margin
-    mapping |= {key: value for key, value in (("looks", looks), ("schedule", schedule), ("start", start)) if value is not None}
+    others = {"looks": looks, "schedule": schedule, "start": start, "loss_unit": loss_unit}
+    mapping |= {key: value for key, value in others.items() if value is not None}
     if margin is not None or profile is not None:
         mapping["margin"], mapping["profile"] = margin, profile
     if not mapping.get("margin") and not mapping.get("profile"):

@@ -29,6 +29,7 @@ MAX_RUN_CAPS = 20
 NOMINAL = 0.95  # at which the two parts of the half-width are compared
 
 RunChange = tuple[float, RunTerm]  # the shift of the mean gap, nats, and the between-run term that is left
+RowErrors = Callable[[FloatArray], tuple[FloatArray, FloatArray]]  # standard errors and df (b,) of the means of (b, n) values
 
 
 def missing_points(steps: IntArray, window: Window) -> int:
@@ -40,12 +41,25 @@ def missing_points(steps: IntArray, window: Window) -> int:
     return max(inside, 0) + max(int(steps[0]) - window.first, 0) // stride + max(window.last - int(steps[-1]), 0) // stride
 
 
-def capped_interval(gap: FloatArray, plain: Interval, missing: int, runs: tuple[Sequence[RunChange], Sequence[RunChange]]) -> Interval:
-    """The interval of the mean of (n,) paired gaps with lo* and hi*; `runs` are the changes of runs for the better and for the worse."""
+def capped_interval(
+    gap: FloatArray,
+    plain: Interval,
+    missing: int,
+    runs: tuple[Sequence[RunChange], Sequence[RunChange]],
+    *,
+    errors_of: RowErrors = mean_ses,
+    fewest: int = 4,
+) -> Interval:
+    """The interval of the mean of (n,) paired gaps with lo* and hi*; `runs` are the changes of runs for the better and for the worse.
+
+    `errors_of` gives the standard errors of changed series of `fewest` points and more.
+    """
     short = gap if len(gap) <= 2 * BLOCKS else _blocks(gap)
+    lowered, raised = (_lowered(series) if len(series) >= fewest else [] for series in (short, -short))
+    mirrored = [(-shift, term) for shift, term in runs[1]]
     sides = (
-        _side(gap, plain, missing, runs[0], _lowered(short), careful=len(gap) < FEW_POINTS),
-        _side(-gap, _mirrored(plain), missing, [(-shift, term) for shift, term in runs[1]], _lowered(-short)),
+        _side(gap, plain, missing, runs[0], lowered, errors_of, careful=len(gap) < FEW_POINTS),
+        _side(-gap, _mirrored(plain), missing, mirrored, raised, errors_of),
     )
     return interval(plain.mean, plain.within, plain.run, (sides[0], _mirror(sides[1])))
 
@@ -67,12 +81,19 @@ def run_changes(gaps: FloatArray, changed: Callable[[FloatArray], RunChange]) ->
 
 
 def _side(
-    gap: FloatArray, plain: Interval, missing: int, runs: Sequence[RunChange], rows: Sequence[FloatArray], *, careful: bool = False
+    gap: FloatArray,
+    plain: Interval,
+    missing: int,
+    runs: Sequence[RunChange],
+    rows: Sequence[FloatArray],
+    errors_of: RowErrors,
+    *,
+    careful: bool = False,
 ) -> Side:
     means, errors, dfs = np.array([plain.mean]), np.array([plain.within.value]), np.array([plain.within.df])
     if rows:
         lowered = np.array(rows)
-        own, df = mean_ses(lowered)
+        own, df = errors_of(lowered)
         if careful:
             run_half = t_quantile(NOMINAL, plain.run.df) * plain.run.variance**0.5
             counts = t_quantiles(NOMINAL, df) * own <= run_half
@@ -94,10 +115,8 @@ def _of_rows(means: FloatArray, within: tuple[FloatArray, FloatArray], plain: In
 
 
 def _lowered(gap: FloatArray) -> list[FloatArray]:
-    """The series (n,) lowered by caps and levels, n > 3."""
+    """The series (n,) lowered by caps and levels."""
     n = len(gap)
-    if n < 4:
-        return []
     every = 1 if n <= ALL_CAPS else 1 + n // ALL_CAPS if n < MANY_POINTS else -(-n // CAPS_OF_MANY)
     caps = np.sort(gap)[::every]
     rows = list(np.minimum(gap, caps[:, None]))

@@ -154,7 +154,7 @@ class Criteria:
     run_floor_evidence: str = ""
     may_differ: tuple[str, ...] = ()
     gates: tuple[str, ...] = (LOSS,)
-    accuracy_margin_points: float = 1.0
+    accuracy_margin_points: float = 2.0
     early_stop: Literal["advise", "stop"] = "advise"
     validation: Literal["veto", "advise"] = "veto"
     looks: int = 1
@@ -163,6 +163,7 @@ class Criteria:
     start: Literal["unstated", "loaded"] = "unstated"
     as_of: Literal["refuse", "accept"] = "refuse"
     wide_margin: Literal["refuse", "accept"] = "refuse"
+    loss_unit: Literal["nats", "other"] = "nats"
 
     if TYPE_CHECKING:  # amounts as text, too; at run time the dataclass makes the same `__init__` of its fields
 
@@ -183,7 +184,7 @@ class Criteria:
             run_floor_evidence: str = "",
             may_differ: tuple[str, ...] = (),
             gates: tuple[str, ...] = (LOSS,),
-            accuracy_margin_points: float = 1.0,
+            accuracy_margin_points: float = 2.0,
             early_stop: Literal["advise", "stop"] = "advise",
             validation: Literal["veto", "advise"] = "veto",
             looks: int = 1,
@@ -192,6 +193,7 @@ class Criteria:
             start: Literal["unstated", "loaded"] = "unstated",
             as_of: Literal["refuse", "accept"] = "refuse",
             wide_margin: Literal["refuse", "accept"] = "refuse",
+            loss_unit: Literal["nats", "other"] = "nats",
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -214,6 +216,7 @@ class Criteria:
         _one_of("criteria.start", self.start, ("unstated", "loaded"))
         _one_of("criteria.as_of", self.as_of, ("refuse", "accept"))
         _one_of("criteria.wide_margin", self.wide_margin, ("refuse", "accept"))
+        _one_of("criteria.loss_unit", self.loss_unit, ("nats", "other"))
         if LOSS not in self.gates or not set(self.gates) <= set(GATES):
             raise CriteriaError("criteria.gates", list(self.gates), f"a list with {LOSS!r} in it, of {', '.join(GATES)}")
         _between("criteria.confidence", self.confidence, 0.5, 0.9999)
@@ -227,6 +230,12 @@ class Criteria:
     def profile_name(self) -> str:
         """The profile's name, or "custom" where the job states a margin of its own."""
         return self.profile or "custom"
+
+    @property
+    def is_absolute(self) -> bool:
+        """Whether the margin and both run floors are amounts of the loss itself, so that its level and its unit do not matter."""
+        amounts = (self.margin, self.baseline_run_floor, self.candidate_run_floor)
+        return self.profile is None and all(amount is not None and amount.unit == "nats" for amount in amounts)
 
     def document(self) -> dict[str, Any]:
         """The policy as JSON-able values; `criteria_from_mapping(criteria.document())` gives the same policy back."""
@@ -265,6 +274,7 @@ _WORDS = (
     "start",
     "as_of",
     "wide_margin",
+    "loss_unit",
 )
 _WHOLE_NUMBERS = ("min_points", "looks")
 

@@ -266,7 +266,7 @@ class ValidationDocument(TypedDict):
 
 
 class TaskDocument(TypedDict):
-    """A downstream task's accuracy, percentage points."""
+    """A downstream task's accuracy, percentage points; `chance` is the accuracy of guessing, where it is known."""
 
     task: str
     baseline: float
@@ -277,6 +277,8 @@ class TaskDocument(TypedDict):
     items: int
     paired: bool
     margin_points: float
+    chance: float | None
+    at_chance: bool
     state: State
     sentence: str
 
@@ -353,8 +355,8 @@ class VerdictDocument(TypedDict):
     baseline: ArmDocument
     candidate: ArmDocument
     window: WindowDocument
-    schedule: NotRequired[ScheduleDocument]
     chance_of_parity: NotRequired[float]
+    schedule: NotRequired[ScheduleDocument]
     nonfinite: dict[str, dict[str, Any]]
     resolution: dict[str, float]
     mismatch: dict[str, Any]

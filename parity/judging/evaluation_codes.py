@@ -14,7 +14,7 @@ AS_OF = ReasonCode(
 TOO_FEW_RUNS = ReasonCode(
     code="TOO_FEW_RUNS",
     check="run noise",
-    means="an arm of evaluations has fewer than two runs of its own, so the spread of its runs is unknown",
+    means="an arm has a single run, and the loss is of a kind whose run noise cannot be assumed",
     next_step="Add runs, so that each arm has at least two; five or more give a useful interval.",
 )
 RUNS_TRUNCATED = ReasonCode(
@@ -35,4 +35,12 @@ CLUSTERS_UNUSABLE = ReasonCode(
     next_step="Run both arms on the same systems, or each on at least two.",
 )
 
-DECIDING, WARNINGS = (AS_OF, TOO_FEW_RUNS, CLUSTERS_UNUSABLE), (RUNS_TRUNCATED, CLUSTERS_WIDEN)
+NUMBERS_ALONE = ReasonCode(
+    code="NUMBERS_ALONE",
+    check="same ground",
+    means="each arm is one number that was typed: pairing, software and schedule of the runs are not known",
+    detail="a gap above the margin fails, no number passes",
+    next_step="Give the logs of both runs in place of the numbers, with the same data order, and state their plan and schedule.",
+)
+
+DECIDING, WARNINGS = (AS_OF, NUMBERS_ALONE, TOO_FEW_RUNS, CLUSTERS_UNUSABLE), (RUNS_TRUNCATED, CLUSTERS_WIDEN)

@@ -50,7 +50,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A mean gap in nats with its standard error, joint degrees of freedom and the two parts of the error; `sides` are of lo*, hi*."""
+    """A mean gap in nats with its standard error, joint degrees of freedom and the two parts of the error; `sides` are of lo*, hi*.
+
+    `rounding` is by how much printed digits can move the gap, where a few values decide.
+    """
 
     mean: float
     se: float
@@ -58,11 +61,12 @@ class Interval:
     within: StandardError
     run: RunTerm
     sides: tuple[Side | None, Side | None] = field(default=(None, None), compare=False, repr=False)
+    rounding: float = 0.0
 
     def half_width(self, confidence: float) -> float:
         """Half the two-sided interval at `confidence` (0 to 1) of the series as it is, nats."""
         run, within = math.sqrt(self.run.variance), self.within.value
-        return math.hypot(t_quantile(confidence, self.run.df) * run, t_quantile(confidence, self.within.df) * within)
+        return math.hypot(t_quantile(confidence, self.run.df) * run, t_quantile(confidence, self.within.df) * within) + self.rounding
 
     def chance_below(self, gap: float) -> float:
         """Probability that the true gap is below `gap` nats, 0.0001 to 0.9999, where every gap is equally likely beforehand."""
@@ -77,8 +81,8 @@ class Interval:
         """Lower and upper end of the two-sided interval, nats."""
         half = self.half_width(confidence)
         better, worse = self.sides
-        lo = self.mean - half if better is None else float(better.ends(confidence, -1.0).max())
-        hi = self.mean + half if worse is None else float(worse.ends(confidence, 1.0).min())
+        lo = self.mean - half if better is None else float(better.ends(confidence, -1.0).max()) - self.rounding
+        hi = self.mean + half if worse is None else float(worse.ends(confidence, 1.0).min()) + self.rounding
         return lo, hi
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from parity.judging import evaluation_codes
-from parity.judging.criteria import POINTS_TO_FAIL, WIDE_MARGIN
+from parity.judging.criteria import POINTS_TO_FAIL, WIDE_MARGIN, Criteria
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, Rule, State
 from parity.judging.evaluation_codes import AS_OF
 from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
@@ -18,6 +18,7 @@ from parity.judging.inputs.mismatch import BITS
 from parity.judging.inputs.pairing import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.inputs.resolution import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
 from parity.judging.inputs.treatment import contradicted_name
+from parity.judging.margin import Margin
 from parity.judging.measurements import Measurements, began_loaded
 from parity.judging.schedule.learning_rate import differing_rates
 from parity.judging.schedule.outside_plan import MAX_BEYOND, beyond_plan
@@ -42,7 +43,8 @@ from parity.wording import count, interval_words, percent, sentence_decimals, si
 
 MAX_NONFINITE_SHARE = 0.01
 MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its steps
-MAX_LEVEL_NATS = 20.0  # above ln of any vocabulary: a relative margin or run floor would be meaningless
+MIN_LEVEL_NATS, MAX_LEVEL_NATS = 0.3, 20.0  # below, the noise is no share of the loss any more; above ln of any vocabulary
+MIN_PRINTED_STEPS = 4  # of the loss in a relative margin: fewer are a margin between neighbouring digits
 KEYS_SHOWN, DIGEST_SHOWN = 3, 8  # of the keys that differ, and of a digest's characters; the document has all of both
 _DIGEST = re.compile(r"\b[0-9a-fA-F]{16,}\b")
 MISFITS = ("STEPS_SHIFTED", "STEPS_SCALED", "LOSS_SCALED")  # logs that have to be put right before anything else is looked at
@@ -211,23 +213,26 @@ def _baseline_invalid(m: Measurements) -> str | None:
         code="LOSS_NOT_NATS",
         check="input",
         means="the loss is not a cross-entropy in nats, so relative margins and run floors mean nothing",
-        next_step="Give the cross-entropy per token in nats, or state the margin and both run floors in absolute units.",
+        next_step="Give the cross-entropy per token in nats, state --loss-unit other for a loss such as a mean squared error, or state the "
+        "margin and both run floors in absolute units.",
     ),
 )
 def _not_nats(m: Measurements) -> str | None:
     if m.statistics is None:
         return None
     level = m.statistics.baseline.level
-    absolute = m.statistics.margin is not None and _all_absolute(m)
-    if absolute or 0.0 < level <= MAX_LEVEL_NATS:
+    absolute = m.statistics.margin is not None and m.criteria.is_absolute
+    words = None if absolute else no_relative_margin(level, m.criteria)
+    return f"The baseline's loss in the window is {level:.4g}; {words}." if words else None
+
+
+def no_relative_margin(level: float, criteria: Criteria) -> str | None:
+    """Why no share of a loss at this level says how good a model is; None where one does."""
+    if criteria.loss_unit == "other":
+        return None if level > 0.0 else "expected a loss above 0, of which a margin can be a share"
+    if MIN_LEVEL_NATS <= level <= MAX_LEVEL_NATS:
         return None
-    return f"The baseline's loss in the window is {level:.4g}; expected a cross-entropy in nats, above 0 and at most {MAX_LEVEL_NATS:g}."
-
-
-def _all_absolute(m: Measurements) -> bool:
-    c = m.criteria
-    amounts = (c.margin, c.baseline_run_floor, c.candidate_run_floor)
-    return c.profile is None and all(amount is not None and amount.unit == "nats" for amount in amounts)
+    return f"expected a cross-entropy in nats, {MIN_LEVEL_NATS:g} to {MAX_LEVEL_NATS:g}, of which margin and run noise can be shares"
 
 
 @decides(
@@ -775,6 +780,33 @@ def _validation_before(m: Measurements) -> str | None:
         return None
     where = f"At step {before[0]:,}, the last common evaluation,"
     return f"{where} the validation gap is at least {before[1]:+.4f} nats, above the margin of {_margin(m.statistics)}."
+
+
+@decides(INCONCLUSIVE, ROUNDED)
+def _margin_of_few_digits(m: Measurements) -> str | None:
+    """Batch noise wider than a printed step averages the rounding away, so that a long curve shows less than a step."""
+    s, printed = m.statistics, m.resolution.quantum
+    if s is None or s.margin is None or m.criteria.is_absolute or printed <= s.sigma_step or _within_margin(m) is None:
+        return None
+    return few_digits(s.margin, printed) if s.margin.nats < MIN_PRINTED_STEPS * printed else None
+
+
+def few_digits(margin: Margin, printed: float) -> str:
+    """The sentence for a relative margin below 4 steps of the losses as they are printed (nats)."""
+    return (
+        f"The margin of {margin.nats:.2g} is below {MIN_PRINTED_STEPS} steps of {printed:.2g}, to which the losses are printed: expected "
+        "more digits, or a margin and run floors in absolute units."
+    )
+
+
+@decides(INCONCLUSIVE, evaluation_codes.TOO_FEW_RUNS)
+def _single_runs_of_another_loss(m: Measurements) -> str | None:
+    if m.criteria.loss_unit != "other" or min(len(m.arms.baseline.runs), len(m.arms.candidate.runs)) > 1 or _within_margin(m) is None:
+        return None
+    return ANOTHER_LOSS
+
+
+ANOTHER_LOSS = "The loss is no cross-entropy, so its run noise cannot be assumed from cross-entropies: a pass needs two runs per arm."
 
 
 @decides(INCONCLUSIVE, RUN_NOISE_ASSUMED)

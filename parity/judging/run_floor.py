@@ -11,6 +11,7 @@ ratio, which adds 2 sd_log^2 (nu_nA/df_A) (nu_nB/df_B) sqrt(df_A df_B) to rho.
 tau0, assumed: 0.09 % of L where the schedule was finished, else max(0.15 %, 1.2 % |s|), s the slope of the baseline's loss on ln(step)
 in shares of L; times 1.5 where the arm rounds stochastically or nobody stated how it rounds. Both arms rest on one guess.
 One run apart: its distance from the mean of its seed's others exceeds t(df - 1, 1 - 0.01/(2 m)) times their spread, of m runs and controls.
+A loss that is no cross-entropy counts as unfinished: the finished constant was measured on cross-entropies.
 nu0 is 4 for an assumed prior; one that is borrowed from a family of reruns has its own (`borrowing`).
 Can fail: the prior. It is named in the verdict, and replicates or controls replace it.
 Sources: 131 groups of reruns in 15 families (docs/method.md); Satterthwaite 1946; conjugate shrinkage of a variance.
@@ -139,8 +140,9 @@ def prior_for(
     if declared is not None:
         evidence = f" ({criteria.run_floor_evidence})" if criteria.run_floor_evidence else ""
         return Prior(tau=declared.nats(level), df=criteria.run_floor_df, basis=f"declared by the policy: {declared}{evidence}")
-    share = assumed_share(slope)
-    state = "a finished schedule" if slope is None else "an unfinished run"
+    other = criteria.loss_unit == "other"
+    share = assumed_share(0.0 if slope is None and other else slope)
+    state = "a loss of another kind" if other else "a finished schedule" if slope is None else "an unfinished run"
     if assume_stochastic(recipe, rounding):
         share *= STOCHASTIC_FACTOR
         state += " with stochastic or unstated rounding"

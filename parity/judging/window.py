@@ -1,7 +1,6 @@
 """The late window, registered before the run starts, and the vetoes that say a curve is not ready to be judged.
 
 window: the last 20 % of the planned steps, never searched for; of a schedule that starts to decay inside it, the decay phase.
-C1 decline of evaluations over the last fifth (`evaluations.measured`) <= min(max(3 % of (L_first - L), 1 % of L), 5 % of L)
 C2 drift g: least-squares change of the gap over the window, SE(g) from the long-run variance of u_t e_t
 
 Flatness can't prove convergence (power laws never flatten; no threshold separates finished runs from runs cut short), so the window
@@ -23,7 +22,6 @@ PlanSource = Literal["declared", "assumed complete", "unknown"]
 
 COMPLETE_SHARE = 0.95
 MISSING_SHARE = 0.005  # of the plan, or one logging interval: an end that is as good as reached
-SHARE_OF_TOTAL_DECLINE, SHARE_OF_LEVEL, MAX_SHARE_OF_LEVEL = 0.03, 0.01, 0.05
 LEARNING_RATE, CONSTANT_RATE_TOLERANCE, MIN_CONSTANT_SHARE = "learning_rate", 1e-3, 0.05
 SENSITIVITY_FRACTIONS = (0.10, 0.20, 0.30, 0.50)
 
@@ -139,11 +137,6 @@ def ols_change(series: FloatArray, steps: IntArray) -> float:
     u = _unit_steps(steps)
     power = dot(u, u)
     return dot(u, series - series.mean()) / power if power > 0.0 else 0.0
-
-
-def decline_limit(first_loss: float, level: float) -> float:
-    """C1: how much an arm may decline over the window, in nats."""
-    return min(max(SHARE_OF_TOTAL_DECLINE * (first_loss - level), SHARE_OF_LEVEL * level), MAX_SHARE_OF_LEVEL * level)
 
 
 def drift(gap: FloatArray, steps: IntArray) -> tuple[float, float]:

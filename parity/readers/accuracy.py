@@ -2,6 +2,7 @@
 
 CSV, results:  task,correct         one row per item, correct is 1/0 or true/false; an `item` column names the item (else the order does)
 CSV, counts:   task,accuracy,n      one row a task, accuracy from 0 to 1; or task,correct,n with the number of correct items
+A column `choices` states how many choices an item of the task has (0: free answers), for tasks that are not public.
 JSON:          a list of such rows, or {"task": {"accuracy": 0.71, "n": 1000}, "other": [1, 0, true, ...]}
                or results_*.json of lm-evaluation-harness (`parity.readers.lm_eval`)
 """
@@ -10,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parity.judging.secondary.evaluations import TaskResult
+from parity.judging.secondary.evaluations import MAX_CHOICES, TaskResult
 from parity.readers.lm_eval import is_lm_eval_results, read_lm_eval
 from parity.readers.rows import json_of, rows_of
 from parity.readers.source import ReadError, read_text
@@ -61,7 +62,15 @@ def _task(rows: Sequence[tuple[int, Mapping[str, Any]]], where: str) -> TaskResu
         if item in by_item:
             raise ReadError(f"{where}, row {number}: item {item!r} occurs twice; expected each item once")
         by_item[item] = truth
-    return TaskResult(correct=sum(by_item.values()), items=len(by_item), by_item=by_item)
+    return _result(sum(by_item.values()), len(by_item), first, f"{where}, row {rows[0][0]}", by_item)
+
+
+def _result(correct: int, items: int, row: Mapping[str, Any], where: str, by_item: Mapping[str, bool] | None = None) -> TaskResult:
+    """The result of a task with the number of choices that its (first) row states."""
+    choices = None if row.get("choices") in (None, "") else _number(row, "choices", where)
+    if choices is not None and (choices != int(choices) or not (choices == 0 or 1 < choices <= MAX_CHOICES)):
+        raise ReadError(f"{where}: choices is {choices:g}; expected the choices of an item, 2 to {MAX_CHOICES:,}, or 0 for free answers")
+    return TaskResult(correct=correct, items=items, by_item=by_item or {}, choices=None if choices is None else int(choices))
 
 
 def _counts(row: Mapping[str, Any], where: str) -> TaskResult:
@@ -72,11 +81,11 @@ def _counts(row: Mapping[str, Any], where: str) -> TaskResult:
         accuracy = _number(row, "accuracy", where)
         if not 0.0 <= accuracy <= 1.0:
             raise ReadError(f"{where}: accuracy is {accuracy:g}; expected a share from 0 to 1 (0.71 for 71 %)")
-        return TaskResult(correct=round(accuracy * n), items=int(n))
+        return _result(round(accuracy * n), int(n), row, where)
     correct = _number(row, "correct", where)
     if not 0 <= correct <= n or correct != int(correct):
         raise ReadError(f"{where}: {correct:g} correct of {n:g}; expected a whole number from 0 to n")
-    return TaskResult(correct=int(correct), items=int(n))
+    return _result(int(correct), int(n), row, where)
 
 
 def _number(row: Mapping[str, Any], key: str, where: str) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from parity.judging.evaluations.document_types import EvaluatedArmDocument, EvaluationDocument, IntervalDocument, TargetDocument
 from parity.judging.reasons import BY_CODE
+from parity.report.headline import chance_words
 from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, percent, signed
 
 AGAINST_MARGIN: Mapping[str | None, str] = {
@@ -24,6 +25,8 @@ def answer(document: EvaluationDocument) -> str:
     if margin:
         share = f" ({percent(margin['rel'])})" if margin["rel"] and "nats" not in margin["source"] else ""
         parts.append(f"margin {margin['nats']:.{TABLE_DECIMALS}f}{share}")
+    if chance := chance_words(document):
+        parts.append(f"chance of parity {chance}")
     code = document["codes"][0]
     entry = BY_CODE.get(code)
     decided = f"decided by {code}: {entry.means}" if entry else f"decided by {code}"
@@ -172,7 +175,7 @@ def notes(document: EvaluationDocument) -> list[tuple[str, str]]:
     """What the tables have no room for: what was read, the gap at all common points, and which hardware the speeds were taken on."""
     runs = sum(len(document[arm]["runs"]) for arm in ("baseline", "candidate"))
     noted = [("input", _of_runs(note["note"], note["runs"], runs)) for note in document["notes"]]
-    if curve := document["curve"]:
+    if (curve := document["curve"]) and len(curve["steps"]) > 1:
         ends = interval_words(min(curve["gap"]), max(curve["gap"]), TABLE_DECIMALS)
         noted.append((f"gap at all {len(curve['steps'])} common points", f"{ends} nats"))
     several = len(document["speed"]) > 1

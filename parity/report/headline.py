@@ -2,6 +2,7 @@
 
 from parity.judging.decision import GATE
 from parity.judging.document_types import GapDocument, MarginDocument, VerdictDocument
+from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.reasons import BY_CODE, MISFITS
 from parity.wording import count, interval_words, level_percent, percent, sentence_decimals, signed
 
@@ -48,7 +49,7 @@ def verdict_word(document: VerdictDocument) -> str:
     return f"{'PASS' if word == 'INCONCLUSIVE' else word} AS OF STEP {schedule['step']:,}"
 
 
-def chance_words(document: VerdictDocument) -> str:
+def chance_words(document: VerdictDocument | EvaluationDocument) -> str:
     """The chance of parity, "62 %", "<3 %" or ">97 %"; "" where a verdict has none."""
     chance = document.get("chance_of_parity")
     if chance is None:

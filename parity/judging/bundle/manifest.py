@@ -144,7 +144,9 @@ def _task_result(value: object, where: str) -> TaskResult:
     if not all(isinstance(correct, bool) for correct in by_item.values()):
         raise ManifestError(f"{where}.by_item holds other values than true and false; expected those")
     correct, items = (typed(fields.get(key), int, f"{where}.{key}", "a whole number") for key in ("correct", "items"))
-    return TaskResult(correct=correct, items=items, by_item=by_item)
+    choices = fields.get("choices")
+    stated = None if choices is None else typed(choices, int, f"{where}.choices", "a whole number")
+    return TaskResult(correct=correct, items=items, by_item=by_item, choices=stated)
 
 
 def _run(entry: object, remaining: dict[str, bytes], where: str, *, same_judge: bool) -> Curve:

@@ -4,22 +4,19 @@ late    the common evaluations of the last fifth of the steps; g_i the gap at ea
 ends    some g_i >= M                                                  a late blow-up, or a last point better than all before it
 grows   g_last > g(0.8) and 2 g_last - g(0.8) >= M                     the gap would reach the margin if it went on
 hole    a run has no evaluation for more than 1.5 of its own intervals, late, where another run has one
-rounded upper end + (q_A + q_B) / 2 >= M                               q: the step to which the losses of an arm are rounded
 rises   the baseline's mean rises by more than M from the first common evaluation to the last: an accuracy, or a broken training
-beyond  a run goes on by more than 5 % of the plan: then the plan is not its own
+beyond  a run goes on by more than 5 % of the plan that was stated: then the plan is not its own
 
 All use means without their noise, so that a worse candidate never passes where a better one did not. Can fail: what happens between two
 evaluations, or before the last fifth of the steps.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
-from parity.judging.curve import Curve, FloatArray, usable
 from parity.judging.decision import INCONCLUSIVE, ReasonCode, State
 from parity.judging.evaluations.measured import LATE_SHARE, Measured
-from parity.judging.inputs.resolution import quantum
 from parity.judging.reasons import BY_CODE
 from parity.judging.schedule.outside_plan import MAX_BEYOND
 from parity.wording import count, signed
@@ -27,8 +24,8 @@ from parity.wording import count, signed
 MAX_HOLE = 1.5  # of a run's own interval between evaluations
 
 
-def blocks_of_pass(m: Measured, *, upper: float, margin: float, planned_steps: int) -> Iterator[tuple[State, ReasonCode, str]]:
-    """The rows that a pass must not meet; `upper` is the upper end of the interval that decides, nats."""
+def blocks_of_pass(m: Measured, *, margin: float, planned_steps: int | None) -> Iterator[tuple[State, ReasonCode, str]]:
+    """The rows that a pass must not meet."""
     yield from _late_gap(m, margin)
     if m.bands is not None and m.bands.baseline[-1] - m.bands.baseline[0] > margin:
         words = f"The baseline rises from {m.bands.baseline[0]:.4g} to {m.bands.baseline[-1]:.4g}; expected a loss, which training lowers."
@@ -38,12 +35,8 @@ def blocks_of_pass(m: Measured, *, upper: float, margin: float, planned_steps: i
     if alone := _without_partner(m):
         words = f"{count(alone, 'run')} of the candidate without a partner in the baseline: the gap over pairs leaves such runs out."
         yield INCONCLUSIVE, BY_CODE["RUNS_UNPAIRED"], words
-    moved = sum(_quantum(arm) for arm in m.runs) / 2.0
-    if upper + moved >= margin:
-        words = f"Losses are rounded: that can move the gap by {moved:.2g} nats, across the margin of {margin:.4f}."
-        yield INCONCLUSIVE, BY_CODE["ROUNDED"], words
     longest = max(int(run.steps[-1]) for arm in m.runs for run in arm)
-    if longest > (1.0 + MAX_BEYOND) * planned_steps:
+    if planned_steps is not None and longest > (1.0 + MAX_BEYOND) * planned_steps:
         words = f"A run goes on to step {longest:,}, but the plan is {planned_steps:,} steps; state the length that was planned."
         yield INCONCLUSIVE, BY_CODE["BEYOND_PLAN"], words
 
@@ -85,12 +78,3 @@ def _without_partner(m: Measured) -> int:
         return 0
     seeds = {run.seed for run in m.runs[0]}
     return sum(run.seed not in seeds for run in m.runs[1])
-
-
-def _quantum(arm: Sequence[Curve]) -> float:
-    """The step to which the losses of an arm are rounded, nats: the median over its runs."""
-    return float(np.median([quantum(_finite(run)) for run in arm]))
-
-
-def _finite(run: Curve) -> FloatArray:
-    return run.loss[usable(run.loss)]

@@ -1,4 +1,4 @@
-"""A comparison of evaluations: several runs an arm, few evaluations each. What it was given, and its documents."""
+"""A comparison of evaluations: the held-out losses of one run an arm or more. What it was given, and its documents."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from parity.judging.evaluations.times import RunTimes
 from parity.judging.inputs.context import HOST, values_of
 from parity.judging.margin import determine_margin
 from parity.judging.multiplicity import Multiplicity
-from parity.judging.run_floor import prior_for, run_floor
+from parity.judging.run_floor import run_floor
 from parity.recipes import check_recipe
 
 WIDEST_NOISE_FLOOR = 0.01  # of the loss, as the default margin: a baseline that diverges now and then is no yardstick
@@ -27,8 +27,8 @@ class EvaluationCase:
 
     `baseline` and `candidates` hold each run's evaluations, steps in any unit that all share, losses in nats. `paired`: runs of one seed
     share data and initialization. `cluster` is a key of the runs' context whose values are no independent evidence within themselves.
-    `at` declares the points to compare (default: the last that all runs reached), `target` a loss in nats whose cost in samples is
-    compared, `tokens_per_step` names points in tokens, `times` holds each run's times,
+    `at` declares the points to compare (default: those in the last 20 % of the steps that all runs reached), `target` a loss in nats whose
+    cost in samples is compared, `tokens_per_step` names points in tokens, `times` holds each run's times,
     `multiplicity` says which look this is (by default the first).
 
     Raises ValueError for a gate other than the loss, an arm without a run, an unknown recipe, a cluster that a run lacks, a point that not
@@ -79,11 +79,18 @@ class EvaluationCase:
         arms = self.baseline, self.candidates[candidate]
         shared = self.multiplicity or Multiplicity(looks=self.criteria.looks, candidates=len(self.candidates))
         confidence = shared.confidence(self.criteria.confidence)
-        measured = measure(*arms, confidence=confidence, paired=self.paired, cluster=self.cluster, at=self.at)
+        measured = measure(
+            *arms,
+            self.criteria,
+            confidence=confidence,
+            planned_steps=self.planned_steps,
+            paired=self.paired,
+            cluster=self.cluster,
+            at=self.at,
+        )
         first = self.baseline[0]
         level = float(measured.baseline.mean()) if measured.points else 0.0
-        prior = prior_for(first.recipe, self.criteria.baseline_run_floor, self.criteria, level, first.rounding)
-        margin = determine_margin(self.criteria, level, run_floor(prior, measured.baseline, [0] * len(measured.baseline)))
+        margin = determine_margin(self.criteria, level, run_floor(measured.priors[0], measured.baseline, [0] * len(measured.baseline)))
         if margin and self.criteria.profile == NOISE_FLOOR and margin.rel > WIDEST_NOISE_FLOOR:
             margin = None
         question = Question(
@@ -94,6 +101,7 @@ class EvaluationCase:
             planned_steps=self.planned_steps,
             cluster=self.cluster,
             tokens_per_step=self.tokens_per_step,
+            typed=measured.typed,
         )
         grounds = _grounds(arms, self.criteria.may_differ)
         base_times, cand_times = ([run for run in self.times if run.arm == name] for name in (self.baseline_name, candidate))

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.canonical_json import json_value
-from parity.judging.curve import Curve, FloatArray
+from parity.judging.curve import Curve
 from parity.judging.decision import Decision
+from parity.judging.evaluation_codes import AS_OF, NUMBERS_ALONE
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.measured import MIN_RUNS, Measured
-from parity.judging.evaluations.rules import Ground, Question, judged, side
+from parity.judging.evaluations.rules import Ground, Question, clustered, judged, side
 from parity.judging.evaluations.speed import speeds
 from parity.judging.evaluations.target import Reached, arm_time, samples_to, token_tax
 from parity.judging.evaluations.times import RunTimes
-from parity.judging.evaluations.welch import Estimate, spread
+from parity.judging.evaluations.welch import spread
+from parity.judging.interval import Interval
 from parity.judging.reasons import BY_CODE
-from parity.judging.run_floor import prior_for
 from parity.version import JUDGE_VERSION
 
+CHANCE_SHOWN = ("CI_STRADDLES_MARGIN", "AS_OF", "NUMBERS_ALONE", "RUN_NOISE_ASSUMED")
 EVALUATION_SCHEMA = "parity.evaluations/1"
 
 
@@ -35,8 +37,7 @@ def evaluation_document(
     """The document of one comparison, keys sorted, safe for JSON."""
     reached = [[samples_to(run, target) for run in arm] for arm in m.runs] if target is not None and m.points else None
     arms = [
-        _arm(arm_names[number], runs, values, reached[number] if reached else None, times[number], question)
-        for number, (runs, values) in enumerate(zip(m.runs, (m.baseline, m.candidate), strict=True))
+        _arm(arm_names[number], m, number, reached[number] if reached else None, times[number], question) for number in range(len(m.runs))
     ]
     document: EvaluationDocument = json_value(
         {
@@ -52,7 +53,9 @@ def evaluation_document(
             "baseline": arms[0],
             "candidate": arms[1],
             "as_of": _as_of(m, question),
+            "schedule": {"step": m.schedule.step, "finished": m.schedule.finished, "stated": m.schedule.stated, "slope": m.schedule.slope},
             "gap": _gap(m, question),
+            **_chance(m, question, decision),
             "curve": {"steps": m.steps, **_fields(m.bands)} if m.bands else None,
             "grounds": [{**_fields(ground), "confounded": ground.confounded} for ground in grounds],
             "target": _target(reached, target, question),
@@ -72,33 +75,35 @@ def _notes(runs: Sequence[Curve]) -> list[dict[str, object]]:
 
 def _advice(decision: Decision) -> list[str]:
     """What to do about each reason that has a remedy, the deciding one first."""
-    steps = (BY_CODE[code].next_step for code in decision.codes)
+    alone = NUMBERS_ALONE.code in decision.codes  # numbers have no plan to state
+    steps = (BY_CODE[code].next_step for code in decision.codes if not (alone and code == AS_OF.code))
     return list(dict.fromkeys(step for step in steps if step))
 
 
 def _arm(
-    name: str, runs: Sequence[Curve], values: FloatArray, reached: Sequence[Reached] | None, times: Sequence[RunTimes], question: Question
+    name: str, m: Measured, number: int, reached: Sequence[Reached] | None, times: Sequence[RunTimes], question: Question
 ) -> dict[str, object]:
+    """The baseline (number 0) or the candidate (1)."""
+    runs, values = m.runs[number], (m.baseline, m.candidate)[number]
     mean = float(values.mean()) if len(values) and np.isfinite(values).all() else None
     between = spread(values, question.criteria.confidence) if len(values) >= MIN_RUNS and mean else None
-    prior = prior_for(runs[0].recipe, None, question.criteria, mean or 0.0, runs[0].rounding)
     by_label = {own.run: own for own in times}
     described = []
-    for number, run in enumerate(runs):
-        to_target = reached[number] if reached else None
+    for place, run in enumerate(runs):
+        to_target = reached[place] if reached else None
         described.append(
             {
                 "label": run.label,
                 "cluster": run.context.get(question.cluster) if question.cluster else None,
                 "last_step": run.steps[-1] if len(run.steps) else 0,
-                "loss": values[number] if mean is not None else None,
+                "loss": values[place] if mean is not None else None,
                 "samples_to_target": to_target.samples if to_target else None,
                 "beyond": to_target.beyond if to_target else None,
                 "times": _times(by_label[run.label]) if run.label in by_label else None,
                 "sha256": run.digest(),
             }
         )
-    share = {"rel": between.sd / mean, "assumed_rel": prior.tau / mean} if between and mean else {}
+    share = {"rel": between.sd / mean, "assumed_rel": m.priors[number].tau / float(m.baseline.mean())} if between and mean else {}
     return {
         "name": name,
         "recipe": runs[0].recipe,
@@ -128,7 +133,7 @@ def _gap(m: Measured, question: Question) -> dict[str, object]:
     clusters = None
     if over is not None and question.cluster:
         counted = {"key": question.cluster, "baseline": over.clusters[0], "candidate": over.clusters[1], "crossed": over.crossed}
-        clusters = {**_interval(over.estimate, m, question), **counted}
+        clusters = {**_interval(clustered(m, over), m, question), **counted}
     return {
         "confidence": question.confidence,
         "over_runs": _interval(m.over_runs, m, question) if m.over_runs else None,
@@ -138,7 +143,12 @@ def _gap(m: Measured, question: Question) -> dict[str, object]:
     }
 
 
-def _interval(gap: Estimate, m: Measured, question: Question) -> dict[str, object]:
+def _chance(m: Measured, question: Question, decision: Decision) -> dict[str, float]:
+    gap, margin = judged(m, question), question.margin
+    return {"chance_of_parity": gap.chance_below(margin.nats)} if gap and margin and decision.deciding.code in CHANCE_SHOWN else {}
+
+
+def _interval(gap: Interval, m: Measured, question: Question) -> dict[str, object]:
     lo, hi = gap.bounds(question.confidence)
     code = side(gap, question.margin.nats, question)[1] if question.margin else None
     level = float(m.baseline.mean())

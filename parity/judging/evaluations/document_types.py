@@ -1,9 +1,9 @@
 """The JSON form of a comparison of evaluations."""
 
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from parity.judging.decision import State
-from parity.judging.document_types import MarginDocument, ReasonDocument
+from parity.judging.document_types import MarginDocument, ReasonDocument, ScheduleDocument
 
 
 class SpreadDocument(TypedDict):
@@ -128,7 +128,7 @@ class AsOfDocument(TypedDict):
 
 
 class EvaluationDocument(TypedDict):
-    """One comparison of evaluations."""
+    """One comparison of evaluations; `chance_of_parity` is there where only the evidence is missing for a pass or a fail."""
 
     schema: str
     engine_version: str
@@ -142,7 +142,9 @@ class EvaluationDocument(TypedDict):
     baseline: EvaluatedArmDocument
     candidate: EvaluatedArmDocument
     as_of: AsOfDocument | None
+    schedule: ScheduleDocument
     gap: EvaluatedGapDocument
+    chance_of_parity: NotRequired[float]
     curve: CurveDocument | None
     grounds: list[dict[str, Any]]
     target: TargetDocument | None

@@ -1,35 +1,37 @@
-"""What is measured on two arms of several runs with few evaluations each, before anything is decided.
+"""What is measured on two arms of held-out losses, before anything is decided.
 
-x_k: run k's mean loss over the declared points (by default the last one that every run reached)
-gap = mean of the candidate's x - mean of the baseline's x, over runs (Welch, or paired by seed) and, where asked for, over clusters
-bands: the gap at every common point with Welch's interval at confidence 1 - (1 - c)/m for m points (Bonferroni), so that all m hold at once
+points: the common evaluations in the window of any training curve, the last 20 % of the steps (at least the last one), or those declared
+gap over runs: the arms' difference of means with run noise measured or assumed (`gap`); over clusters, where asked for, their own spread
+bands: the gap at every common point at confidence 1 - (1 - c)/m for m points (Bonferroni), so that all m hold at once
 
-The between-run spread is measured on the runs themselves; nothing is assumed. Can fail: runs that are not independent (`clusters`), and
-few runs an arm, whose interval is wide but right for normal spread only.
+Can fail: runs that are not independent (`clusters`), and what the assumed run noise rests on (`run_floor`).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from parity.judging.curve import FORKED_FROM, Curve, FloatArray, IntArray, usable
+from parity.judging.criteria import Criteria
+from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, usable
 from parity.judging.evaluations.clusters import ClusteredGap, clustered_gap
-from parity.judging.evaluations.welch import Estimate, difference, of_clusters, paired_difference
+from parity.judging.evaluations.gap import PRINTED_STEP, gap_interval, printed_step
+from parity.judging.evaluations.welch import of_clusters
 from parity.judging.inputs.alignment import common_losses
 from parity.judging.inputs.independence import same_series
 from parity.judging.inputs.resolution import quantum
+from parity.judging.interval import Interval
 from parity.judging.noise import median
-from parity.judging.window import decline_limit
+from parity.judging.run_floor import Prior, prior_for
+from parity.judging.schedule.state import UNKNOWN_SLOPE, ScheduleState, log_slope, schedule_state
+from parity.judging.window import plan_window
 
-MIN_POINTS, MAX_POINTS, MIN_RUNS = 5, 100, 2
+MIN_RUNS = 2  # of an arm whose spread is measured
+MIN_POINTS_ALIKE = 5
 ALIKE_NATS, ALIKE_SHARE = 1e-4, 0.6  # as for copies of training curves (`independence`)
 MAX_HALF_NATS = 1e-3  # half a rounding step; honest runs agree to half of a coarser one
 START_POINTS = 2  # equal ones are no chance: by the first evaluation two runs of one seed differ by more than rounding; 3 with a constant
-LATE_SHARE = 0.2  # of a run, over which its decline says whether the loss still falls
-
-Pair = tuple[NDArray[np.intp], NDArray[np.intp]]
+LATE_SHARE = 0.2  # of a run, in which the gap must not come near the margin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,8 @@ class Measured:
 
     `steps` (m,) are the common points, `points` those that are compared; `baseline` and `candidate` (K,) each run's loss there, in the
     order of `runs`, which leaves out `copies` and `forks` of other runs (labels). `arms_alike` and `arms_share_start` name two runs, one of
-    each arm. `over_runs` is None with fewer than 2 runs in an arm or 2 pairs.
+    each arm. `over_runs` is None without a common point, and without a common seed where runs are paired. `priors` are the run floors of
+    the arms that would be assumed, `steps_printed` the steps to which their losses are printed (nats).
     """
 
     steps: IntArray
@@ -63,36 +66,75 @@ class Measured:
     baseline: FloatArray
     candidate: FloatArray
     pairs: int | None
-    over_runs: Estimate | None
+    schedule: ScheduleState
+    priors: tuple[Prior, Prior]
+    steps_printed: tuple[float, float]
+    over_runs: Interval | None
     over_clusters: ClusteredGap | None
     bands: Bands | None
-    decline: float
-    decline_limit: float
 
+    @property
+    def rounding(self) -> float:
+        """By how much printed digits can move the gap, nats."""
+        return sum(self.steps_printed) / 2.0
 
-def has_few_evaluations(arms: Sequence[Sequence[Curve]]) -> bool:
-    """Whether arms are to be judged as evaluations: at most 100 points in each run, and at least two runs in each arm."""
-    return all(len(runs) >= MIN_RUNS and all(len(run.steps) <= MAX_POINTS for run in runs) for runs in arms)
+    @property
+    def typed(self) -> bool:
+        """Whether the losses are numbers that somebody typed, one an arm."""
+        return any(PRINTED_STEP in run.columns for arm in self.runs for run in arm)
+
+    @property
+    def single(self) -> bool:
+        """Whether an arm has one run, so that its run noise is assumed."""
+        return min(map(len, self.runs)) < MIN_RUNS
 
 
 def measure(
-    baseline: Sequence[Curve], candidate: Sequence[Curve], *, confidence: float, paired: bool, cluster: str | None, at: Sequence[int]
+    baseline: Sequence[Curve],
+    candidate: Sequence[Curve],
+    criteria: Criteria,
+    *,
+    confidence: float,
+    planned_steps: int | None,
+    paired: bool,
+    cluster: str | None,
+    at: Sequence[int],
 ) -> Measured:
     """Measure two arms; `cluster` is a key of the runs' context, `at` the points to compare.
 
     Raises ValueError where not every run has an evaluation at a point.
     """
     kept, copies, forks = zip(*(_independent(arm) for arm in (baseline, candidate)), strict=True)
-    invalid = _first_nonfinite(baseline), _first_nonfinite(candidate)
     steps, losses = common_losses((*kept[0], *kept[1]))
     rows = np.array(losses).reshape(len(losses), len(steps))
     finite = usable(rows).all(axis=0)
     steps, rows = steps[finite], rows[:, finite]
-    points = _points(steps, at)
-    values = rows[:, np.isin(steps, points)].mean(axis=1) if len(points) else np.full(len(rows), np.nan)
     arms = rows[: len(kept[0])], rows[len(kept[0]) :]
+    window = plan_window((*kept[0], *kept[1]), planned_steps, criteria.schedule == "decayed", criteria.window_fraction)
+    slope = log_slope(steps, arms[0].mean(axis=0), loaded=criteria.start == "loaded") if len(steps) else UNKNOWN_SLOPE
+    schedule = schedule_state((kept[0], kept[1]), window, criteria, slope)
+    points = _points(steps, at) or tuple(steps[steps >= window.first].tolist()) or tuple(steps[-1:].tolist())
+    compared = np.isin(steps, points)
+    values = rows[:, compared].mean(axis=1) if points else np.full(len(rows), np.nan)
     base, cand = values[: len(kept[0])], values[len(kept[0]) :]
-    pairs = _pairs(*kept) if paired else None
+    printed = printed_step(kept[0]), printed_step(kept[1])
+    own_seeds = [np.array([run.seed if paired else 0 for run in runs], np.int64) for runs in kept]
+    seeds = own_seeds[0], own_seeds[1]
+    pairs = len(np.intersect1d(*seeds))
+    measured = bool(points) and pairs > 0
+
+    def priors(level: float) -> tuple[Prior, Prior]:
+        floors = criteria.baseline_run_floor, criteria.candidate_run_floor
+        made = [
+            prior_for(runs[0].recipe, floor, criteria, abs(level), runs[0].rounding, slope=schedule.assumed_slope)
+            for runs, floor in zip(kept, floors, strict=True)
+        ]
+        return made[0], made[1]
+
+    def gap(chosen: BoolArray) -> Interval:
+        own = arms[0][:, chosen], arms[1][:, chosen]
+        return gap_interval(own, priors(float(own[0].mean())), seeds, sum(printed) / 2.0)
+
     return Measured(
         steps=steps,
         points=points,
@@ -101,22 +143,21 @@ def measure(
         forks=(*forks[0], *forks[1]),
         arms_alike=_across(kept[0], kept[1], _alike),
         arms_share_start=_across(kept[0], kept[1], _share_start),
-        invalid=invalid,
+        invalid=(_first_nonfinite(baseline), _first_nonfinite(candidate)),
         baseline=base,
         candidate=cand,
-        pairs=None if pairs is None else len(pairs),
-        over_runs=_gap(base, cand, pairs) if len(points) else None,
-        over_clusters=_over_clusters(kept, (base, cand), cluster) if len(points) and cluster else None,
-        bands=_bands(arms, pairs, confidence) if len(steps) else None,
-        decline=_decline(steps, arms[0]),
-        decline_limit=decline_limit(float(arms[0][:, 0].mean()), float(arms[0][:, -1].mean())) if len(steps) else 0.0,
+        pairs=pairs if paired else None,
+        schedule=schedule,
+        priors=priors(float(base.mean()) if points else 0.0),
+        steps_printed=printed,
+        over_runs=gap(compared) if measured else None,
+        over_clusters=_over_clusters(kept, (base, cand), cluster) if points and cluster else None,
+        bands=_bands(arms, [gap(steps == step) for step in steps], confidence) if measured else None,
     )
 
 
 def _points(steps: IntArray, at: Sequence[int]) -> tuple[int, ...]:
-    """The points to compare: those declared, else the last common one."""
-    if not at:
-        return (int(steps[-1]),) if len(steps) else ()
+    """The declared points; raises ValueError where one is not common to all runs."""
     for point in at:
         if point not in steps:
             known = ", ".join(f"{int(step)}" for step in steps[-8:]) or "none"
@@ -124,41 +165,15 @@ def _points(steps: IntArray, at: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(set(at)))
 
 
-def _gap(base: FloatArray, cand: FloatArray, pairs: list[Pair] | None) -> Estimate | None:
-    if pairs is not None:
-        return paired_difference(np.array([cand[j].mean() - base[i].mean() for i, j in pairs])) if len(pairs) >= MIN_RUNS else None
-    return difference(base, cand) if min(len(base), len(cand)) >= MIN_RUNS else None
-
-
-def _pairs(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> list[Pair]:
-    """Positions of the baseline's and of the candidate's runs of each seed that both arms have."""
-    seeds = sorted({run.seed for run in baseline} & {run.seed for run in candidate})
-    arms = [np.array([run.seed for run in arm]) for arm in (baseline, candidate)]
-    return [(np.flatnonzero(arms[0] == seed), np.flatnonzero(arms[1] == seed)) for seed in seeds]
-
-
 def _over_clusters(runs: tuple[tuple[Curve, ...], ...], values: tuple[FloatArray, FloatArray], cluster: str) -> ClusteredGap | None:
     named = [[run.context.get(cluster, "") for run in arm] for arm in runs]
     return clustered_gap(of_clusters(values[0], named[0]), of_clusters(values[1], named[1]))
 
 
-def _bands(arms: tuple[FloatArray, FloatArray], pairs: list[Pair] | None, confidence: float) -> Bands | None:
-    m = arms[0].shape[1]
-    at_each = [_gap(arms[0][:, i], arms[1][:, i], pairs) for i in range(m)]
-    known = [gap for gap in at_each if gap is not None]
-    if not known:
-        return None
-    limits = np.array([gap.bounds(1.0 - (1.0 - confidence) / m) for gap in known])
+def _bands(arms: tuple[FloatArray, FloatArray], gaps: Sequence[Interval], confidence: float) -> Bands:
+    limits = np.array([gap.bounds(1.0 - (1.0 - confidence) / len(gaps)) for gap in gaps])
     means = arms[0].mean(axis=0), arms[1].mean(axis=0)
-    return Bands(gap=np.array([gap.mean for gap in known]), lo=limits[:, 0], hi=limits[:, 1], baseline=means[0], candidate=means[1])
-
-
-def _decline(steps: IntArray, loss_KT: FloatArray) -> float:
-    """How much the baseline's mean loss falls over the last fifth of its steps, linear between evaluations; nats."""
-    if len(steps) == 0:
-        return 0.0
-    mean = loss_KT.mean(axis=0)
-    return float(np.interp((1.0 - LATE_SHARE) * steps[-1], steps, mean) - mean[-1])
+    return Bands(gap=np.array([gap.mean for gap in gaps]), lo=limits[:, 0], hi=limits[:, 1], baseline=means[0], candidate=means[1])
 
 
 def _first_nonfinite(runs: Sequence[Curve]) -> str | None:
@@ -208,12 +223,12 @@ def _share_start(left: Curve, right: Curve) -> bool:
 
 def _alike(left: Curve, right: Curve) -> bool:
     """Whether one run is a copy of the other, but for a constant; coarsely rounded losses must agree at every point."""
-    if same_series(left, right):
+    if len(left.steps) >= START_POINTS and same_series(left, right):
         return True
     _, (x, y) = common_losses((left, right))
     finite = usable(x) & usable(y)
     gap = (y - x)[finite]
-    if len(gap) < MIN_POINTS:
+    if len(gap) < MIN_POINTS_ALIKE:
         return False
     quanta = quantum(x[finite]), quantum(y[finite])
     if max(quanta) > ALIKE_NATS:

@@ -1,27 +1,35 @@
-"""The decision about two arms of evaluations: the first rule that holds decides, what else holds follows.
+"""The decision about two arms of held-out losses: the first rule that holds decides, what else holds follows.
 
-A pass or a fail needs a finished training: a stated plan that every run reached, and a loss that no longer falls by more than the judge's
-late-phase limit. Otherwise the gap stands as of a point and the verdict is inconclusive. The interval over clusters decides where one was
-asked for: it is the one that says something about other systems.
+A gap that is surely above the margin fails at any point of the training. A pass needs more: a finished training (`schedule.state`), else
+the gap stands as of a point and is no pass unless the policy accepts that; arms that share their conditions; and nothing that one point
+hides (`blocks`). The interval over clusters decides where one was asked for: it is the one that says something about other systems.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parity.judging.criteria import Criteria
+from parity.judging.criteria import WIDE_MARGIN, Criteria
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, State
-from parity.judging.evaluation_codes import AS_OF, CLUSTERS_UNUSABLE, CLUSTERS_WIDEN, RUNS_TRUNCATED, TOO_FEW_RUNS
+from parity.judging.evaluation_codes import AS_OF, CLUSTERS_UNUSABLE, CLUSTERS_WIDEN, NUMBERS_ALONE, RUNS_TRUNCATED, TOO_FEW_RUNS
 from parity.judging.evaluations.blocks import blocks_of_pass
-from parity.judging.evaluations.measured import LATE_SHARE, MIN_POINTS, MIN_RUNS, Measured
-from parity.judging.evaluations.welch import Estimate
+from parity.judging.evaluations.clusters import ClusteredGap
+from parity.judging.evaluations.measured import Measured
 from parity.judging.inputs.mismatch import BITS
+from parity.judging.interval import Interval, interval
 from parity.judging.margin import Margin
-from parity.judging.reasons import BY_CODE, MAX_LEVEL_NATS
+from parity.judging.noise import StandardError
+from parity.judging.reasons import ANOTHER_LOSS, BY_CODE, MIN_PRINTED_STEPS, few_digits, no_relative_margin
+from parity.judging.run_floor import RunTerm
 from parity.judging.window import COMPLETE_SHARE
 from parity.wording import count, interval_words, level_percent, percent, signed
 
 Row = tuple[State | None, ReasonCode, str]
 VALUES_SHOWN = 3
+NOT_KNOWN = (
+    "As these numbers stand, with assumed run noise. Not known: whether the runs read the same batches, whether their software and "
+    "evaluation agree, and where their schedules stood."
+)
 BITS_WITHIN = 0.02  # of 1 / ln 2
 
 
@@ -43,7 +51,8 @@ class Ground:
 class Question:
     """What is asked about two arms: names as a report says them, the policy, the plan, the cluster's key, and how points are named.
 
-    `confidence` is that of the gap's interval: the policy's, shared by the candidates and looks of the comparison.
+    `confidence` is that of the gap's interval: the policy's, shared by the candidates and looks of the comparison. `typed`: the losses are
+    numbers without runs.
     """
 
     names: tuple[str, str]
@@ -53,9 +62,12 @@ class Question:
     planned_steps: int | None
     cluster: str | None
     tokens_per_step: float | None
+    typed: bool = False
 
     def point(self, step: int) -> str:
         """A point as a report says it: tokens where their number is known, else the step."""
+        if self.typed and not self.tokens_per_step:
+            return "these numbers"
         return tokens_words(step * self.tokens_per_step) if self.tokens_per_step else f"step {step:,}"
 
 
@@ -69,27 +81,52 @@ def tokens_words(tokens: float) -> str:
 
 def decide(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Decision:
     """Apply the rules to what was measured."""
-    rows = list(_rows(m, question, grounds))
+    rows = sorted(_rows(m, question, grounds), key=lambda row: row[0] is None)  # what decides first, then what is only said
     (state, entry, sentence), *further = rows
     others = tuple(Reason(code=other.code, sentence=text) for other_state, other, text in further if other_state in (INCONCLUSIVE, None))
     return Decision(state=state or INCONCLUSIVE, deciding=Reason(code=entry.code, sentence=sentence), others=others)
 
 
-def judged(m: Measured, question: Question) -> Estimate | None:
+def judged(m: Measured, question: Question) -> Interval | None:
     """The gap that decides: over clusters where they were asked for, else over runs."""
     if question.cluster:
-        return m.over_clusters.estimate if m.over_clusters else None
+        return clustered(m, m.over_clusters) if m.over_clusters else None
     return m.over_runs
+
+
+def clustered(m: Measured, over: ClusteredGap) -> Interval:
+    """The gap over clusters as an interval, with the rounding of the losses."""
+    spread = RunTerm(variance=over.estimate.se**2, df=over.estimate.df, seeds=1)
+    gap = interval(over.estimate.mean, StandardError(value=0.0, df=over.estimate.df), spread)
+    return dataclasses.replace(gap, rounding=m.rounding)
 
 
 def _rows(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Iterator[Row]:
     yield from _unusable(m, question)
-    yield from _too_few(m, question)
-    if m.points and (why := _unfinished(m, question)):
-        yield INCONCLUSIVE, AS_OF, f"{_as_of(m, question)}; {why}, so this is no verdict on a finished training."
+    yield from _nothing_common(m, question)
+    gap, margin = judged(m, question), question.margin
+    code = side(gap, margin.nats, question)[1] if gap and margin else None
+    why = _unfinished(m, question) if m.points else None
+    as_of = f"{_as_of(m, question)}; {why}, so this is no verdict on a finished training." if why else ""
+    if gap and margin and code == "GAP_EXCEEDS_MARGIN":
+        yield _against_margin(gap, margin, question)
     if confounded := [ground for ground in grounds if ground.confounded and ground.key != question.cluster]:
         yield INCONCLUSIVE, BY_CODE["CONFOUNDED"], " ".join(_confounded(ground, question) for ground in confounded)
-    yield from _against_margin(m, question)
+    if margin is None:
+        words = "The noise-floor margin needs 4 or more baseline runs and must be at most 1 % of the loss; state a margin instead."
+        yield INCONCLUSIVE, BY_CODE["MARGIN_UNDETERMINED"], words
+    if gap and margin and code == "WITHIN_MARGIN":
+        yield from blocks_of_pass(m, margin=margin.nats, planned_steps=question.planned_steps)
+        yield from _no_evidence_for_a_pass(m, margin, question)
+    if m.typed:
+        yield (INCONCLUSIVE if code == "WITHIN_MARGIN" else None), NUMBERS_ALONE, NOT_KNOWN
+    if why:
+        decides = gap is None or (code == "WITHIN_MARGIN" and question.criteria.as_of != "accept")
+        yield (INCONCLUSIVE if decides else None), AS_OF, as_of
+    if gap and margin and code != "GAP_EXCEEDS_MARGIN":
+        yield _against_margin(gap, margin, question)
+    if gap and margin:
+        yield from _clusters_widen(m, margin, str(code), question)
     yield from _warnings(m, question)
 
 
@@ -108,23 +145,43 @@ def _unusable(m: Measured, question: Question) -> Iterator[Row]:
         yield from _not_nats(m, question)
 
 
-def _too_few(m: Measured, question: Question) -> Iterator[Row]:
-    base, cand = question.names
+def _nothing_common(m: Measured, question: Question) -> Iterator[Row]:
     if len(m.steps) == 0:
         yield INCONCLUSIVE, BY_CODE["NO_COMMON_STEPS"], "No point has an evaluation of every run of both arms."
-    elif len(m.steps) < MIN_POINTS:
-        words = f"Every run has an evaluation at {count(len(m.steps), 'point')} only; expected at least {MIN_POINTS}."
-        yield INCONCLUSIVE, BY_CODE["TOO_FEW_STEPS"], words
-    runs = tuple(map(len, m.runs))
-    if min(runs) < MIN_RUNS or (m.pairs is not None and m.pairs < MIN_RUNS):
-        pairs = "" if m.pairs is None else f", with {count(m.pairs, 'pair')} of one seed"
-        words = f"{base} has {count(runs[0], 'run')} and {cand} {count(runs[1], 'run')}{pairs}; at least {MIN_RUNS} are needed."
-        yield INCONCLUSIVE, TOO_FEW_RUNS, words
+    if m.pairs == 0:
+        yield INCONCLUSIVE, BY_CODE["RUNS_UNPAIRED"], "No seed has a run in both arms, so there is no pair of runs to compare."
     if question.cluster and len(m.steps) and m.over_clusters is None:
         yield INCONCLUSIVE, CLUSTERS_UNUSABLE, f"Each arm has one {question.cluster}, so its part in the gap is unknown."
 
 
+def _no_evidence_for_a_pass(m: Measured, margin: Margin, question: Question) -> Iterator[Row]:
+    criteria = question.criteria
+    printed = max(m.steps_printed)
+    if not criteria.is_absolute and margin.nats < MIN_PRINTED_STEPS * printed:
+        yield INCONCLUSIVE, BY_CODE["ROUNDED"], few_digits(margin, printed)
+    if margin.rel > WIDE_MARGIN and criteria.wide_margin != "accept":
+        yield INCONCLUSIVE, BY_CODE["MARGIN_WIDE"], f"The margin of {margin.nats:.4f} is {percent(margin.rel)} of the loss."
+    if m.single and criteria.loss_unit == "other":
+        yield INCONCLUSIVE, TOO_FEW_RUNS, ANOTHER_LOSS
+    if m.single and criteria.assumed_noise == "reject":
+        yield INCONCLUSIVE, BY_CODE["RUN_NOISE_ASSUMED"], _noise_assumed(m, question)
+
+
+def _noise_assumed(m: Measured, question: Question) -> str:
+    level = abs(float(m.baseline.mean()))
+    own = [
+        f"{percent(prior.tau / level)} of the loss for {name}"
+        for name, prior, runs in zip(question.names, m.priors, m.runs, strict=True)
+        if level and len(runs) == 1
+    ]
+    return f"Run noise was assumed ({' and '.join(own)}), not measured."
+
+
 def _warnings(m: Measured, question: Question) -> Iterator[Row]:
+    if m.single and m.points and question.criteria.assumed_noise != "reject":
+        yield None, BY_CODE["RUN_NOISE_ASSUMED"], _noise_assumed(m, question)
+    if m.schedule.stated:
+        yield None, BY_CODE["SCHEDULE_STATED"], "That the runs came to the end of their schedule is stated, not recorded."
     if m.copies:
         copies = f"{count(len(m.copies), 'copy', 'copies')} of other runs"
         yield None, BY_CODE["REPLICATES_IDENTICAL"], f"Not counted: {copies}, equal to them but for a constant: {_listed(m.copies)}."
@@ -141,10 +198,9 @@ def _warnings(m: Measured, question: Question) -> Iterator[Row]:
 def _not_nats(m: Measured, question: Question) -> Iterator[Row]:
     base, cand = question.names
     levels = float(m.baseline.mean()), float(m.candidate.mean())
-    if max(levels) > MAX_LEVEL_NATS or min(levels) <= 0.0:
-        words = f"{base} is at {levels[0]:.4g} and {cand} at {levels[1]:.4g}; expected nats, between 0 and {MAX_LEVEL_NATS:g}."
-        yield INCONCLUSIVE, BY_CODE["LOSS_NOT_NATS"], words
-    elif any(abs(levels[1] / levels[0] / ratio - 1.0) < BITS_WITHIN for ratio in (BITS, 1.0 / BITS)):
+    if not question.criteria.is_absolute and (why := no_relative_margin(levels[0], question.criteria)):
+        yield INCONCLUSIVE, BY_CODE["LOSS_NOT_NATS"], f"{base} is at {levels[0]:.4g} and {cand} at {levels[1]:.4g}; {why}."
+    elif levels[0] and any(abs(levels[1] / levels[0] / ratio - 1.0) < BITS_WITHIN for ratio in (BITS, 1.0 / BITS)):
         words = f"The losses of {cand} are {levels[1] / levels[0]:.3f} times those of {base}, which is the ratio of bits and nats."
         yield INCONCLUSIVE, BY_CODE["LOSS_SCALED"], words
 
@@ -170,7 +226,7 @@ def _aside(m: Measured, question: Question, mean: float) -> str:
     if m.over_clusters is not None:
         over = m.over_clusters
         number = over.clusters[0] if over.crossed else sum(over.clusters)
-        intervals.append((over.estimate, count(number, question.cluster or "cluster")))
+        intervals.append((clustered(m, over), count(number, question.cluster or "cluster")))
     confidence = question.confidence
     words = [f"{interval_words(*gap.bounds(confidence), 4)} over {unit}" for gap, unit in intervals]
     return f" (gap {signed(mean, 4)} nats{f', {level_percent(confidence)} CI ' if words else ''}{', '.join(words)})"
@@ -178,16 +234,13 @@ def _aside(m: Measured, question: Question, mean: float) -> str:
 
 def _unfinished(m: Measured, question: Question) -> str | None:
     last = int(m.steps[-1])
-    if m.points != (last,):
+    if m.points[-1] != last or (len(m.points) > 1 and m.points != tuple(m.steps[-len(m.points) :].tolist())):
         return f"other points were declared than {question.point(last)}, the last that all runs reached"
-    if m.steps[0] > (1.0 - LATE_SHARE) * last:
-        return f"the evaluations begin at {question.point(int(m.steps[0]))}, too late to see whether the loss still falls"
-    if m.decline > m.decline_limit:
-        return f"the loss still falls, by {m.decline:.3f} nats over the last fifth of the steps"
-    if question.planned_steps is None:
-        return "no planned end is stated"
-    if last < COMPLETE_SHARE * question.planned_steps:
-        return f"{question.point(last)} is {percent(last / question.planned_steps)} of the plan"
+    if not m.schedule.finished:
+        return m.schedule.why
+    end = question.planned_steps or max(int(run.steps[-1]) for arm in m.runs for run in arm)
+    if last < COMPLETE_SHARE * end:
+        return f"{question.point(last)}, the last that all runs have, is {percent(last / end)} of {question.point(end)}"
     return None
 
 
@@ -199,23 +252,14 @@ def _confounded(ground: Ground, question: Question) -> str:
     )
 
 
-def _against_margin(m: Measured, question: Question) -> Iterator[Row]:
-    gap, margin = judged(m, question), question.margin
-    if gap is None or margin is None:
-        if margin is None:
-            words = "The noise-floor margin needs 4 or more baseline runs and must be at most 1 % of the loss; state a margin instead."
-            yield INCONCLUSIVE, BY_CODE["MARGIN_UNDETERMINED"], words
-        return
+def _against_margin(gap: Interval, margin: Margin, question: Question) -> Row:
     state, code = side(gap, margin.nats, question)
-    lo, hi = gap.bounds(question.confidence)
-    if state == PASS and question.planned_steps is not None:
-        yield from blocks_of_pass(m, upper=hi, margin=margin.nats, planned_steps=question.planned_steps)
     where = f" over {question.cluster}s" if question.cluster else ""
-    yield (
-        state,
-        BY_CODE[code],
-        f"The gap's interval{where}, {interval_words(lo, hi, 4)} nats, lies {_LIES[code]} the margin of {margin.nats:.4f}.",
-    )
+    ends = interval_words(*gap.bounds(question.confidence), 4)
+    return state, BY_CODE[code], f"The gap's interval{where}, {ends} nats, lies {_LIES[code]} the margin of {margin.nats:.4f}."
+
+
+def _clusters_widen(m: Measured, margin: Margin, code: str, question: Question) -> Iterator[Row]:
     if question.cluster and m.over_runs is not None:
         _, other_code = side(m.over_runs, margin.nats, question)
         if other_code != code:
@@ -232,12 +276,13 @@ _LIES = {
 }
 
 
-def side(gap: Estimate, margin: float, question: Question) -> tuple[State, str]:
+def side(gap: Interval, margin: float, question: Question) -> tuple[State, str]:
     """The verdict and the reason code that an interval alone gives against a margin in nats."""
     lo, hi = gap.bounds(question.confidence)
-    if lo > margin:
+    nominal = gap.bounds(question.criteria.confidence)  # of a fail and a veto: further looks and candidates must not make them harder
+    if nominal[0] > margin:
         return FAIL, "GAP_EXCEEDS_MARGIN"
-    if gap.bounds(question.criteria.confidence)[1] < -margin:  # a veto: further candidates must not make it harder to reach
+    if nominal[1] < -margin:
         return INCONCLUSIVE, "BETTER_THAN_BASELINE"
     if hi < margin and (lo > -margin or not question.criteria.two_sided):
         return PASS, "WITHIN_MARGIN"

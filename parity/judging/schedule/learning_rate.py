@@ -61,14 +61,14 @@ class RateAtEnd:
 
 
 def recorded_rates(run: Curve) -> tuple[IntArray, FloatArray] | None:
-    """Steps and finite learning rates (n,) of a run, n >= 1; None where none is recorded."""
+    """Steps and finite learning rates (n,) of a run, n >= 2; None where fewer are recorded: a single rate is a setting, not a record."""
     rate = run.columns.get(LEARNING_RATE)
-    if rate is None:
+    if rate is None or len(rate) < 2:
         return None
     finite = np.isfinite(rate)
     if finite.all():
-        return (run.steps, rate) if len(rate) else None
-    return (run.steps[finite], rate[finite]) if finite.any() else None
+        return run.steps, rate
+    return (run.steps[finite], rate[finite]) if np.count_nonzero(finite) > 1 else None
 
 
 def constant_rate(runs: Sequence[Curve]) -> bool | None:

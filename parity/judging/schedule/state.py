@@ -48,7 +48,7 @@ def schedule_state(arms: tuple[Sequence[Curve], Sequence[Curve]], window: Window
     runs = (*arms[0], *arms[1])
     recorded = all(any(recorded_rates(run) is not None for run in arm) for arm in arms)
     stated = criteria.schedule == "decayed"
-    if window.unreached:
+    if window.unreached and window.plan != "unknown":
         why = window.unreached
     elif stated:
         why = contradicting_rate(runs, cut_counts=window.plan != "declared") or ""

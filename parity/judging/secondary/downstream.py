@@ -3,25 +3,53 @@
 Paired items where both arms give results by item, else two proportions. Advice, unless the policy's `gates` names `accuracy`; then every
 task must be non-inferior for a pass (no correction is needed for that) and one task that is surely worse fails.
 
-Can fail: the interval holds the noise of the items alone, since one evaluation of one run says nothing about the noise between runs.
+end = gap -+ hypot(end of the items' interval - gap, t(4) 0.4 sqrt(2) points)      run noise of one evaluation of one run an arm, assumed
+at chance: (p - p0) / (1 - p0) < 0.1 of the baseline, p0 = 1 / choices the accuracy of guessing, 0 for free answers: there models whose
+losses differ by several percent are apart by nothing but noise, so the task is not judged; where p0 is not known, no task fails
+
+A public task is known by the first words of its name: "arc_challenge acc_norm, 25 shots" is ARC, "mmlu_pro" is not MMLU. Tasks whose items
+have different numbers of choices (TruthfulQA mc1, BIG-bench, AGIEval) are left out. Source: the tasks' papers; lm-evaluation-harness 0.4.
+
+Can fail: 0.4 points, which 10 recipes of one 8B model have on HellaSwag (sd 0.60 with 0.47 of the items); tasks of few items vary more.
 """
 
+import math
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from parity.judging.criteria import Criteria
 from parity.judging.decision import State
+from parity.judging.interval import t_quantile
 from parity.judging.secondary.evaluations import EvaluationError, TaskResult, accuracy_gap, paired_accuracy
 from parity.wording import count
 
 Evaluations = Mapping[str, Mapping[str, TaskResult]]  # arm -> task -> result
+
+RUN_NOISE_POINTS, RUN_NOISE_DF = 0.4, 4.0
+AT_CHANCE = 0.1  # of the way from guessing to all items right
+
+FREE_ANSWERS = 0  # choices of a task without any
+_PUBLIC: Mapping[int, str] = {
+    2: "boolq cola copa mrpc multirc piqa qnli qqp rte sst2 storycloze wic winogrande winograd wnli wsc wsc273 xcopa xstorycloze xwinograd",
+    3: "anli cb mnli pubmedqa siqa social_iqa snli xnli",
+    4: "arc belebele ceval cmmlu cosmosqa gpqa hellaswag logiqa medmcqa mmlu obqa openbookqa prost race sciq swag",
+    5: "aqua_rat commonsense_qa commonsenseqa csqa mathqa",
+    10: "mmlu_pro",
+    FREE_ANSWERS: "drop gsm8k hendrycks_math humaneval lambada mbpp mgsm minerva_math natural_questions nq_open squad svamp triviaqa webqs",
+}
+_CHOICES = {tuple(name.split("_")): choices for choices, names in _PUBLIC.items() for name in names.split()}
+_MOST_WORDS = max(map(len, _CHOICES))
 
 _SAYS = {"pass": "not worse by", "fail": "worse by more than", "inconclusive": "open against"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskGap:
-    """One task: accuracies (0 to 1), the candidate's minus the baseline's with its interval and margin in percentage points."""
+    """One task: accuracies (0 to 1), the candidate's minus the baseline's with its interval and margin in percentage points.
+
+    `chance` is the accuracy of guessing (0 to 1), None where it is not known; a task whose baseline is `at_chance` is not judged.
+    """
 
     task: str
     baseline: float
@@ -32,6 +60,8 @@ class TaskGap:
     items: int
     paired: bool
     margin_points: float
+    chance: float | None
+    at_chance: bool
     state: State
     sentence: str
 
@@ -81,8 +111,13 @@ def _compare(task: str, baseline: TaskResult, candidate: TaskResult, margin_poin
     else:
         counts = [(arm.correct, arm.items) for arm in (baseline, candidate)]
         accuracy = accuracy_gap(counts[0], counts[1], margin_points / 100.0, confidence)
-    gap, lo, hi = (100.0 * value for value in (accuracy.gap, accuracy.lo, accuracy.hi))
     accuracies = baseline.correct / baseline.items, candidate.correct / candidate.items
+    gap, items_lo, items_hi = (100.0 * value for value in (accuracy.gap, accuracy.lo, accuracy.hi))
+    run = t_quantile(confidence, RUN_NOISE_DF) * RUN_NOISE_POINTS * math.sqrt(2.0)
+    lo, hi = gap - math.hypot(gap - items_lo, run), gap + math.hypot(items_hi - gap, run)
+    chance = chance_level(_choices(task, baseline, candidate))
+    at_chance = chance is not None and accuracies[0] - chance < AT_CHANCE * (1.0 - chance)
+    state: State = "pass" if lo > -margin_points else "fail" if hi < -margin_points and chance is not None else "inconclusive"
     return TaskGap(
         task=task,
         baseline=accuracies[0],
@@ -93,10 +128,36 @@ def _compare(task: str, baseline: TaskResult, candidate: TaskResult, margin_poin
         items=accuracy.n,
         paired=paired,
         margin_points=margin_points,
-        state=accuracy.state,
+        chance=chance,
+        at_chance=at_chance,
+        state="inconclusive" if at_chance else state,
         sentence=(
             f"{task} {100 * accuracies[1]:.1f} % against {100 * accuracies[0]:.1f} %: {gap:+.1f} points ({lo:+.1f} to {hi:+.1f}, "
             f"{count(accuracy.n, 'paired item' if paired else 'item')}), "
-            f"{_SAYS[accuracy.state]} {margin_points:g} {'point' if margin_points == 1 else 'points'}"
+            + (
+                f"not judged: the baseline is at chance ({100 * chance:.0f} %)"
+                if at_chance and chance is not None
+                else f"{_SAYS[state]} {margin_points:g} {'point' if margin_points == 1 else 'points'}"
+            )
+            + ("" if chance is not None or hi >= -margin_points else " (the number of choices is not known: state it)")
         ),
     )
+
+
+def _choices(task: str, baseline: TaskResult, candidate: TaskResult) -> int | None:
+    """The number of choices of an item: as either arm states it, else of the public task; raises ValueError where the arms differ."""
+    stated = {arm.choices for arm in (baseline, candidate)} - {None}
+    if len(stated) > 1:
+        raise ValueError(f"task {task}: the arms state {' and '.join(map(str, sorted(stated, key=str)))} choices; expected one number")
+    return stated.pop() if stated else public_choices(task)
+
+
+def public_choices(task: str) -> int | None:
+    """The number of choices of a public task, 0 for free answers; None for a task that is not known."""
+    words = tuple(word for word in re.split(r"[^a-z0-9]+", task.lower()) if word)
+    return next((_CHOICES[words[:length]] for length in range(_MOST_WORDS, 0, -1) if words[:length] in _CHOICES), None)
+
+
+def chance_level(choices: int | None) -> float | None:
+    """The accuracy of guessing among so many choices (0: free answers, which nobody guesses); None where their number is not known."""
+    return None if choices is None else 1.0 / choices if choices else 0.0

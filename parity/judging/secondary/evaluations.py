@@ -16,6 +16,8 @@ import numpy as np
 
 from parity.judging import special
 
+MAX_CHOICES = 1000
+
 
 class EvaluationError(ValueError):
     """Evaluations that can't be compared; the message names the arms or the task and what was expected."""
@@ -23,13 +25,19 @@ class EvaluationError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """One task of one arm: correct items of all, and the results by item where they are known (empty for counts alone)."""
+    """One task of one arm: correct items of all, and the results by item where they are known (empty for counts alone).
+
+    `choices` is the number of choices of an item as stated, 0 for free answers, None where nobody stated it.
+    """
 
     correct: int
     items: int
     by_item: Mapping[str, bool] = field(default_factory=dict)
+    choices: int | None = None
 
     def __post_init__(self) -> None:
+        if self.choices is not None and not (0 <= self.choices <= MAX_CHOICES and self.choices != 1):
+            raise EvaluationError(f"choices is {self.choices}; expected 2 to {MAX_CHOICES:,}, or 0 for free answers")
         if not (self.items > 0 and 0 <= self.correct <= self.items):
             raise EvaluationError(f"{self.correct} correct of {self.items} items; expected 0 <= correct <= items and at least one item")
         if self.by_item and (len(self.by_item), sum(self.by_item.values())) != (self.items, self.correct):

@@ -1,6 +1,6 @@
 """The cells of a table as they stand in the file, with the line of each: CSV and its relatives, JSON lines, a JSON list or Parquet."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,17 @@ class Cells:
             raise ReadError(
                 f"{self.source}: no column {column!r} for {what}; the columns are {listed(self.names)}{did_you_mean(column, self.names)}"
             )
+
+    def where_equal(self, column: str, values: Collection[str]) -> "Cells":
+        """The rows that have one of the values in a column; raises ReadError where the column is missing or no row has one."""
+        self.require(column, "--where")
+        texts = self.texts(column)
+        rows = [row for row, text in enumerate(texts) if text in values]
+        if not rows:
+            there = listed(list(dict.fromkeys(texts)))
+            raise ReadError(f"{self.source}: no row has {column}={' or '.join(values)}; the column has {there}")
+        columns = {name: [cells[row] for row in rows] for name, cells in self.columns.items()}
+        return Cells(source=self.source, columns=columns, lines=[self.lines[row] for row in rows], place=self.place)
 
     def text(self, row: int, column: str) -> str:
         """A cell as text, "" for an empty one; a whole number is written without a point."""

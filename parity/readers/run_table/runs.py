@@ -8,7 +8,7 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -39,7 +39,8 @@ class RunTable:
     """The columns of a table of many runs: `arm` names the arm of a row, the values of `run` together name its run.
 
     `step` and `loss` (nats per token) default to the well-known names. Runs of two arms with one value of `seed` share data and
-    initialization. The columns in `keep`, such as the cluster of a run, become part of each run's context.
+    initialization. The columns in `keep`, such as the cluster of a run, become part of each run's context. `where` selects rows: those
+    with one of the values in each of its columns.
     """
 
     arm: str
@@ -48,6 +49,7 @@ class RunTable:
     loss: str | None = None
     seed: str | None = None
     keep: tuple[str, ...] = ()
+    where: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,8 @@ def read_run_table(source: str, layout: RunTable) -> dict[str, list[Curve]]:
     value or more than 20, an empty name, a step or loss that is not a number, and a run that repeats a step.
     """
     cells = read_cells(source)
+    for column, values in layout.where.items():
+        cells = cells.where_equal(column, values)
     _check_columns(cells, layout)
     arms: dict[str, list[Curve]] = {arm: [] for arm in _arms(cells, layout)}
     runs = _runs(cells, layout)

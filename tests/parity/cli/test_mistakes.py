@@ -253,7 +253,7 @@ MISTAKES = [
             "criteria.margn: unknown key; expected one of profile, margin, confidence, window_fraction, min_points, "
             "assumed_noise, two_sided, pairing, baseline_run_floor, candidate_run_floor, run_floor_df, run_floor_evidence, "
             "may_differ, gates, accuracy_margin_points, early_stop, validation, looks, question, "
-            "schedule, start, as_of, wide_margin; did you mean margin?"
+            "schedule, start, as_of, wide_margin, loss_unit; did you mean margin?"
         ),
     ),
     (

@@ -61,9 +61,46 @@ def test_evaluations_of_one_table_are_compared(tables: dict[str, str], run: Run)
     assert code == EXIT_CODES["inconclusive"]
     assert (document["schema"], document["baseline"]["name"], document["candidate"]["name"]) == ("parity.evaluations/1", "FP8", "NVFP4")
     assert (len(document["baseline"]["runs"]), len(document["candidate"]["runs"])) == (8, 12)
-    assert (document["as_of"]["points"], document["as_of"]["tokens"]) == ([159744], None)
+    assert (document["as_of"]["points"], document["as_of"]["tokens"]) == ([135168, 147456, 159744], None)
     assert document["gap"]["over_runs"]["mean"] == pytest.approx(0.027, abs=0.01)
     assert (document["gap"]["over_clusters"], document["gap"]["pairs"], document["target"]) == (None, None, None)
+
+
+def test_the_kind_of_the_losses_is_named_or_stated_and_never_counted(tables: dict[str, str], tmp_path: Path, run: Run) -> None:
+    """Ten points an arm are a training curve unless somebody says otherwise, and a hundred and one are held-out losses if they say so."""
+    rows = Path(tables["evaluations"]).read_text().replace("eval_loss_nats", "loss")
+    (tmp_path / "few.csv").write_text(rows)
+    words = [word.replace("eval_loss_nats", "loss") for word in EVALUATED]
+    _, (training,) = documents(run, str(tmp_path / "few.csv"), *words)
+    _, (held_out,) = documents(run, str(tmp_path / "few.csv"), *words, "--loss-is", "validation")
+    _, (named,) = documents(run, tables["evaluations"], *EVALUATED)
+    _, (stated,) = documents(run, tables["evaluations"], *EVALUATED, "--loss-is", "training")
+    assert [one["schema"] for one in (training, held_out, named, stated)] == [
+        "parity.verdict/1", "parity.evaluations/1", "parity.evaluations/1", "parity.verdict/1",
+    ]  # fmt: skip
+    assert held_out["gap"] == named["gap"]
+    long = "arm,run,step,val_loss\n" + "".join(f"{arm},0,{step},{2 + arm / 100}\n" for arm in (0, 1) for step in range(1, 202))
+    (tmp_path / "many.csv").write_text(long)
+    _, (many,) = documents(
+        run, str(tmp_path / "many.csv"), "--arm-by", "arm", "--run-by", "run", "--loss", "val_loss", "--baseline", "0"
+    )  # fmt: skip
+    assert many["schema"] == "parity.evaluations/1"
+
+
+def test_held_out_losses_of_files_are_judged_as_those_of_a_table(tables: dict[str, str], tmp_path: Path, run: Run) -> None:
+    for arm, loss in (("bf16", 2.6843), ("int4", 2.7400)):
+        (tmp_path / f"{arm}.csv").write_text(f"step,val_loss\n9000,{loss}\n")
+    files = [str(tmp_path / f"{arm}.csv") for arm in ("bf16", "int4")]
+    stated = ("--recipe", "bf16=bf16", "--rounding", "int4=nearest", "--schedule", "decayed")
+    code, (document,) = documents(run, *files, "--column", "loss=val_loss", *stated)
+    assert (code, document["verdict"], document["schema"]) == (EXIT_CODES["fail"], "fail", "parity.evaluations/1")
+    code, _, err = run("compare", *files, "--column", "loss=val_loss", "--control", files[0])
+    assert (code, "--control needs training curves" in err) == (2, True)
+
+
+def test_rows_are_selected(tables: dict[str, str], run: Run) -> None:
+    _, (document,) = documents(run, tables["evaluations"], *EVALUATED, "--where", "system=s1", "--where", "system=s3")
+    assert (len(document["baseline"]["runs"]), len(document["candidate"]["runs"])) == (4, 8)
 
 
 def test_every_option_of_evaluations_counts(tables: dict[str, str], run: Run) -> None:
@@ -97,7 +134,7 @@ def test_evaluations_have_every_kind_of_report(tables: dict[str, str], tmp_path:
     figure, junit = tmp_path / "gap.svg", tmp_path / "junit.xml"
     code, text, _ = run("compare", tables["evaluations"], *EVALUATED, "--figure", str(figure), "--junit", str(junit))
     assert code == EXIT_CODES["inconclusive"]
-    assert text.startswith("◇ INCONCLUSIVE: NVFP4 against FP8 as of step 159,744: gap +")
+    assert " ".join(text.split()).startswith("◇ INCONCLUSIVE: NVFP4 against FP8 as of step 159,744 (mean of 3 points): gap +")
     line = " ".join(text.partition("\n\n")[0].split())[2:]
     assert line in figure.read_text(encoding="utf-8")
     assert line in junit.read_text(encoding="utf-8")
@@ -181,6 +218,11 @@ BAD = {
     "recipe": ("{evaluated} --recipe NVFP=nvfp4", "--recipe: no arm is called 'NVFP'; the arms are FP8, NVFP4"),
     "rounding": ("{evaluated} --rounding x=nearest", "--rounding: no arm is called 'x'"),
     "context": ("{evaluated} --context x:image=y", "--context: no arm is called 'x'"),
+    "where": ("{evaluated} --where system", "--where is 'system'; expected COLUMN=VALUE"),
+    "where no row": ("{evaluated} --where system=s9", "no row has system=s9; the column has 's1', 's2', 's3', 's4'"),
+    "where no column": ("{evaluated} --where sistem=s1", "no column 'sistem' for --where"),
+    "loss is": ("{evaluated} --loss-is validated", "--loss-is is 'validated'; expected training or validation; did you mean validation?"),
+    "loss unit": ("{evaluated} --loss-unit mse", "--loss-unit is 'mse'"),
     "cluster": ("{evaluated} --cluster sistem", "no column 'sistem' for the cluster"),
     "cluster in a run": ("{evaluated} --cluster eval_loss_nats", "'eval_loss_nats' was given for the loss and for the cluster"),
     "at": ("{evaluated} --at 10k", "--at is '10k'; expected one or several steps"),
@@ -198,8 +240,8 @@ BAD = {
     "times of fewer runs": ("{evaluated} --times {short_times}", "no row for a run of the curves: s4/2 of NVFP4 and 1 more"),
     "times of other runs": ("{evaluated} --times {other_times}", "a run that the curves do not have: s9/0 of FP8"),
     "stdin twice": ("- --arm-by precision --run-by run --baseline FP8 --times -", "stdin can be read only once"),
-    "cluster of curves": ("{curves} {of_curves} --cluster seed", "--cluster needs runs of at most 100 evaluations"),
-    "times of curves": ("{curves} {of_curves} --times {times}", "--times needs runs of at most 100 evaluations"),
+    "cluster of curves": ("{curves} {of_curves} --cluster seed", "--cluster needs losses of held-out data"),
+    "times of curves": ("{curves} {of_curves} --times {times}", "--times needs losses of held-out data"),
     "both forms": ("{evaluated} --markdown", "exclude each other"),
 }
 

@@ -140,6 +140,41 @@ def test_losses_with_a_huge_offset_are_no_nats(make_run: MakeRun, judge_pair: Ju
         assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "LOSS_NOT_NATS")
 
 
+def test_a_share_of_a_loss_near_zero_means_nothing(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    """At 0.2 nats neither pass nor fail by a relative margin; absolute amounts decide, and 0.4 nats are a loss like any other."""
+    for gap in (0.0, 0.05):
+        arms = [changed(run, run.loss - run.loss[-400:].mean() + 0.2 + own) for run, own in ((make_run(), 0.0), (make_run(seed=2), gap))]
+        verdict = judge_pair(arms[0], arms[1])
+        assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "LOSS_NOT_NATS")
+        amounts = {"margin": "0.02 nats", "wide_margin": "accept", "baseline_run_floor": "0.002 nats", "candidate_run_floor": "0.002 nats"}
+        absolute = criteria_from_mapping({"schedule": "decayed", **amounts})
+        assert judge_pair(arms[0], arms[1], absolute).verdict == ("fail" if gap else "pass")
+    arms = [changed(run, run.loss - run.loss[-400:].mean() + 0.4) for run in (make_run(), make_run(seed=2))]
+    assert "LOSS_NOT_NATS" not in judge_pair(arms[0], arms[1]).codes
+
+
+def test_a_loss_that_is_no_cross_entropy_needs_two_runs_an_arm_to_pass(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    mse = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "loss_unit": "other"})
+    base, cand = make_run(), make_run(seed=2)
+    verdict = judge_pair(base, cand, mse)
+    assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "TOO_FEW_RUNS")
+    floors = [own.measurements.statistics.floors[0].prior.tau for own in (judge_pair(base, cand), verdict) if own.measurements.statistics]
+    assert floors[1] / floors[0] == pytest.approx(0.15 / 0.09, rel=0.01)  # that of an unfinished run
+    arms = [[dataclasses.replace(make_run(seed=seed), seed=0, replicate=n) for n, seed in enumerate(seeds)] for seeds in ((1, 3), (2, 4))]
+    assert judge_pair(arms[0], arms[1], mse).verdict == "pass"
+    assert judge_pair(base, make_run(seed=2, gap=0.1), mse).verdict == "fail"
+
+
+@pytest.mark.parametrize(("sd", "verdict", "code"), [(0.08, "pass", "WITHIN_MARGIN"), (0.004, "inconclusive", "ROUNDED")])
+def test_a_margin_of_few_printed_steps_is_no_share_unless_batch_noise_averages_them(
+    sd: float, verdict: str, code: str, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    arms = [make_run(batch_sd=sd, pair_sd=sd / 4, seed=seed) for seed in (1, 2)]
+    printed = [changed(run, np.round(run.loss / 0.01) * 0.01) for run in arms]
+    judged = judge_pair(printed[0], printed[1])
+    assert (judged.verdict, judged.codes[0]) == (verdict, code)
+
+
 def test_astronomic_losses_are_no_crash(make_run: MakeRun, judge_pair: JudgePair) -> None:
     for value in (1e308, -1e308, 1e200):
         cand = make_run(seed=2)

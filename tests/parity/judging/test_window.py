@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity.judging.curve import curve_from_arrays
-from parity.judging.window import decay_phase, decline_limit, drift, make_window, ols_change, plan_window, planned_share
+from parity.judging.window import decay_phase, drift, make_window, ols_change, plan_window, planned_share
 
 
 def run(first: int, last: int, stride: int = 1):
@@ -65,15 +65,6 @@ def test_drift_error_of_white_noise_is_that_of_least_squares() -> None:
     assert np.mean(errors) == pytest.approx(np.sqrt(12 / n), rel=0.15)
     assert np.std(changes) == pytest.approx(np.sqrt(12 / n), rel=0.35)
     assert drift(np.ones(5), np.arange(5)) == (0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("first", "level", "limit"),
-    [(10.8, 3.3, 0.165), (3.4, 3.3, 0.033), (5.3, 3.3, 0.06), (3.0, 3.3, 0.033)],
-)
-def test_decline_limit(first: float, level: float, limit: float) -> None:
-    """3 % of the total decline, at least 1 % and at most 5 % of the level."""
-    assert decline_limit(first, level) == pytest.approx(limit)
 
 
 def with_rate(rate: np.ndarray):

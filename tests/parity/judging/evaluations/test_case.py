@@ -11,7 +11,6 @@ from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.measured import has_few_evaluations
 from parity.judging.evaluations.times import RunTimes
 
 STEPS = np.arange(1, 21) * 500
@@ -29,12 +28,15 @@ def arm(seed: int, runs: int, gap: float = 0.0, law: np.ndarray = FINISHED, sd: 
     return made
 
 
-def judged(baseline: list[Curve], candidate: list[Curve], margin: str = "1.0%", **asked: Any) -> EvaluationDocument:
+def judged(
+    baseline: list[Curve], candidate: list[Curve], margin: str = "1.0%", policy: dict[str, Any] | None = None, **asked: Any
+) -> EvaluationDocument:
+    """The document of one comparison; the owner states that the learning rate had decayed."""
     options = {"planned_steps": 10_000, **asked}
     case = EvaluationCase(
         baseline=baseline,
         candidates={"nvfp4": candidate},
-        criteria=criteria_from_mapping({"margin": margin}),
+        criteria=criteria_from_mapping({"margin": margin, "schedule": "decayed", **(policy or {})}),
         baseline_name="fp8",
         **options,
     )
@@ -66,27 +68,46 @@ def test_a_finished_training_is_judged_against_the_margin(gap: float, margin: st
 
 
 @pytest.mark.parametrize(
-    ("law", "asked"),
+    ("asked", "policy"),
     [
-        (FALLING, {}),
-        (FINISHED, {"planned_steps": None}),
-        (FINISHED, {"planned_steps": 12_000}),
-        (FINISHED, {"at": (5000,)}),
-        (FINISHED, {"at": (9500, 10000)}),
+        ({}, {"schedule": "unstated"}),
+        ({"planned_steps": None}, {"schedule": "unstated"}),
+        ({"planned_steps": 12_000}, {}),
+        ({"at": (5000,)}, {}),
+        ({"at": (5000, 10_000)}, {}),
     ],
 )
-@pytest.mark.parametrize("gap", [0.0, 0.2])
-def test_an_unfinished_training_neither_passes_nor_fails(law: np.ndarray, asked: dict[str, Any], gap: float) -> None:
-    document = judged(arm(1, 6, law=law), arm(2, 6, gap, law=law), **asked)
-    assert (document["verdict"], document["codes"][0]) == ("inconclusive", "AS_OF")
+@pytest.mark.parametrize(("gap", "expected"), [(0.0, ("inconclusive", "AS_OF")), (0.2, ("fail", "GAP_EXCEEDS_MARGIN"))])
+def test_an_unfinished_training_can_fail_but_passes_only_as_of(
+    asked: dict[str, Any], policy: dict[str, Any], gap: float, expected: tuple[str, str]
+) -> None:
+    document = judged(arm(1, 6), arm(2, 6, gap), policy=policy, **asked)
+    assert (document["verdict"], document["codes"][0]) == expected
+    assert "AS_OF" in document["codes"]
+    assert not document["schedule"]["finished"] or "at" in asked
 
 
-def test_runs_that_stop_early_are_compared_at_the_last_point_that_all_reached() -> None:
+def test_the_policy_may_accept_a_pass_as_of() -> None:
+    document = judged(arm(1, 6), arm(2, 6), policy={"schedule": "unstated", "as_of": "accept"})
+    assert (document["verdict"], document["codes"][0]) == ("pass", "WITHIN_MARGIN")
+    assert "AS_OF" in document["codes"]
+
+
+def test_the_last_fifth_is_compared() -> None:
+    document = judged(arm(1, 4), arm(2, 4))
+    assert document["as_of"] is not None
+    assert document["as_of"]["points"] == [8500, 9000, 9500, 10_000]
+    last = judged(arm(1, 4), arm(2, 4), at=(10_000,))
+    assert last["as_of"] is not None
+    assert (last["as_of"]["points"], last["verdict"]) == ([10_000], "pass")
+
+
+def test_runs_that_stop_early_are_compared_where_all_still_run() -> None:
     runs = arm(2, 5)
     short = curve_from_arrays(runs[0].steps[:12], runs[0].loss[:12], label="short")
     document = judged(arm(1, 5), [short, *runs[1:]])
     assert document["as_of"] is not None
-    assert document["as_of"]["points"] == [6000]
+    assert document["as_of"]["points"] == [5000, 5500, 6000]
     assert document["codes"][0] == "AS_OF"
     assert "RUNS_TRUNCATED" in document["codes"]
 
@@ -97,12 +118,26 @@ def test_points_in_tokens() -> None:
     assert document["as_of"]["words"] == "1.3 B tokens"
 
 
-@pytest.mark.parametrize("size", [1, 0])
-def test_an_arm_needs_two_runs(size: int) -> None:
-    with_one = judged(arm(1, 4), arm(2, 1))
-    assert (with_one["verdict"], with_one["codes"][0], with_one["gap"]["over_runs"]) == ("inconclusive", "TOO_FEW_RUNS", None)
+@pytest.mark.parametrize(("gap", "expected"), [(0.0, "pass"), (0.06, "fail"), (0.03, "inconclusive")])
+def test_one_run_an_arm_is_judged_with_assumed_noise(gap: float, expected: str) -> None:
+    document = judged(arm(1, 1, recipe="fp8"), arm(2, 1, gap, recipe="fp8"))
+    assert document["verdict"] == expected
+    assert "RUN_NOISE_ASSUMED" in document["codes"]
+    rejected = judged(arm(1, 1, recipe="fp8"), arm(2, 1, gap, recipe="fp8"), policy={"assumed_noise": "reject"})
+    assert rejected["verdict"] == ("fail" if gap == 0.06 else "inconclusive")
+
+
+def test_an_arm_without_a_run_is_refused() -> None:
     with pytest.raises(ValueError, match="nvfp4 has no run"):
         judged(arm(1, 4), [])
+
+
+def test_a_single_evaluation_an_arm_is_judged() -> None:
+    """Facts of QuEST, 800 M parameters, 1 evaluation at the end: INT4 is 1.38 % worse than BF16, INT8 at 100 M 0.07 %."""
+    for base, cand, expected in ((2.6843, 2.7400, "fail"), (3.0970, 3.0992, "pass")):
+        arms = [[curve_from_arrays([9000], [loss], label=str(loss), recipe="bf16")] for loss in (base, cand)]
+        assert judged(arms[0], arms[1], planned_steps=None)["verdict"] == expected
+        assert judged(arms[0], arms[1], planned_steps=None, policy={"schedule": "unstated"})["verdict"] == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -118,8 +153,7 @@ def test_copies_are_no_runs(copied: Any) -> None:
     (run,) = arm(2, 1)
     copies = [curve_from_arrays(run.steps, copied(run), label=f"copy {number}") for number in range(3)]
     document = judged(arm(1, 4), [run, *copies])
-    assert document["codes"][0] == "TOO_FEW_RUNS"
-    assert "REPLICATES_IDENTICAL" in document["codes"]
+    assert {"REPLICATES_IDENTICAL", "RUN_NOISE_ASSUMED"} <= set(document["codes"])
     assert len(document["candidate"]["runs"]) == 1
 
 
@@ -140,7 +174,7 @@ def forks_of(run: Curve, seed: int, number: int, at: int) -> list[Curve]:
 def test_forks_are_no_runs(at: int) -> None:
     (run,) = arm(2, 1)
     document = judged(arm(1, 4), [run, *forks_of(run, 9, 4, at)])
-    assert document["codes"][0] == "TOO_FEW_RUNS"
+    assert "RUN_NOISE_ASSUMED" in document["codes"]
     assert {"REPLICATES_DEPENDENT", "REPLICATES_IDENTICAL"} & set(document["codes"])
 
 
@@ -252,7 +286,7 @@ def test_pairs_of_one_seed_cancel_what_the_seed_shares() -> None:
 
 def test_pairs_without_a_common_seed() -> None:
     other = [dataclasses.replace(run, seed=run.seed + 100) for run in arm(2, 4)]
-    assert judged(arm(1, 4), other, paired=True)["codes"][0] == "TOO_FEW_RUNS"
+    assert judged(arm(1, 4), other, paired=True)["codes"][0] == "RUNS_UNPAIRED"
 
 
 @pytest.mark.parametrize("at", [(123,), (500, 10_001)])
@@ -295,13 +329,6 @@ def test_target_and_times() -> None:
     assert never is not None
     assert never["tax"] is None
     assert never["reached"] == [0, 0]
-
-
-def test_which_arms_are_judged_as_evaluations() -> None:
-    many = curve_from_arrays(np.arange(101), np.full(101, 3.0))
-    assert has_few_evaluations([arm(1, 2), arm(2, 3)])
-    assert not has_few_evaluations([arm(1, 2), arm(2, 1)])
-    assert not has_few_evaluations([arm(1, 2), [*arm(2, 2), many]])
 
 
 def test_shuffled_runs_change_nothing() -> None:

@@ -1,0 +1,111 @@
+"""The gap of two arms in their held-out losses, with its error: run noise measured or assumed, and the noise of the evaluations themselves.
+
+x_k: run k's mean loss over the n points that are compared; d_i: the difference of the arms' means at point i
+run noise   tau^2 = (4 tau0^2 + SS) / (3 + K) an arm, SE_run^2 = tau_A^2/K_A + tau_B^2/K_B; pairs of one seed: the spread of their gaps
+            (`run_floor`); tau0 comes from single evaluations and has their noise in it
+within      both arms have two runs or more (paired: two pairs): nothing, the spread of the runs has it
+            else n < 12:  SE_w^2 = c (4 s0^2 + SS_d) / (n + 3) / n, df n + 3, s0 = 0.05 % of the loss, SS_d = sum (d_i - mean d)^2,
+                          c = 1.5 (1 for n = 1)
+            from n = 12:  that of any series of gaps (`noise.mean_se`)
+rounding    + (q_A + q_B) / 2 on both sides; q is the step to which an arm's losses are printed
+lo*, hi*    no single evaluation and no single run undoes what the others show (`capped`)
+
+n = 1, 7, 11, 12, 20, 99, 101 points of a finished pair that rounds to nearest have half-widths of 0.38, 0.36, 0.36, 0.39, 0.37, 0.354 and
+0.354 % of the loss. Can fail: evaluations on so few tokens that s0 is too small, and everything that makes tau0 wrong.
+Source: coverage on eleven public sets (docs/method.md).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from decimal import Decimal
+
+import numpy as np
+
+from parity.judging.capped import RunChange, capped_interval, run_changes, run_interval
+from parity.judging.criteria import POINTS_TO_PASS
+from parity.judging.curve import Curve, FloatArray, IntArray, usable
+from parity.judging.inputs.resolution import quantum
+from parity.judging.interval import Interval, interval
+from parity.judging.noise import StandardError, mean_se
+from parity.judging.run_floor import Prior, RunTerm, run_floor, run_term, run_term_over_seeds
+
+SINGLE_NOISE, SINGLE_DF = 0.0005, 4.0  # s0, share of the loss: sd of a gap between evaluations of one pair; what it is worth
+FEW_FACTOR = 1.5  # of the variance of 2 to 11 points, which may be correlated
+PRINTED_STEP = "printed_step"  # the column of a loss that was typed: the place of its last digit, nats
+WRITTEN = 1000  # of an arm's losses show how many decimals are written
+
+Losses = tuple[FloatArray, FloatArray]  # (K_A, n) and (K_B, n), or the runs' means (K_A,) and (K_B,)
+Seeds = tuple[IntArray, IntArray]  # of the runs of both arms
+
+
+def gap_interval(losses: Losses, priors: tuple[Prior, Prior], seeds: Seeds, rounding: float) -> Interval:
+    """The gap of (K_A, n) and (K_B, n) losses, n > 0, in nats; `rounding` is by how much printed digits can move it.
+
+    `seeds` pair the runs: those of a seed that one arm lacks are left out; with one seed for all, the arms are unpaired.
+    """
+    common = np.intersect1d(*seeds)
+    kept = [np.isin(own, common) for own in seeds]
+    base, cand = losses[0][kept[0]], losses[1][kept[1]]
+    own_seeds = seeds[0][kept[0]], seeds[1][kept[1]]
+    means = base.mean(axis=1), cand.mean(axis=1)
+    mean, run = _over_runs(means, priors, own_seeds)
+
+    def changed(shifts: FloatArray) -> RunChange:
+        other, left = _over_runs((means[0], means[1] + shifts), priors, own_seeds)
+        return other - mean, left
+
+    of_partners = np.array([means[0][own_seeds[0] == seed].mean() for seed in own_seeds[1]])
+    runs = run_changes(means[1] - of_partners, changed)
+    if len(common) == 1 and min(len(base), len(cand)) == 1:
+        measured = _of_single_runs(cand.mean(axis=0) - base.mean(axis=0), run, float(means[0].mean()), runs)
+    else:
+        measured = run_interval(interval(mean, StandardError(value=0.0, df=run.df), run), runs)
+    return dataclasses.replace(measured, rounding=rounding)
+
+
+def _over_runs(means: Losses, priors: tuple[Prior, Prior], seeds: Seeds) -> tuple[float, RunTerm]:
+    """The gap over the seeds of the runs' means, and its between-run term."""
+    floors = [run_floor(prior, own, own_seeds.tolist()) for prior, own, own_seeds in zip(priors, means, seeds, strict=True)]
+    of_seeds = [
+        np.array([own[own_seeds == seed].mean() for seed in np.unique(own_seeds)]) for own, own_seeds in zip(means, seeds, strict=True)
+    ]
+    gaps = of_seeds[1] - of_seeds[0]
+    term = run_term(floors[0], floors[1]) if len(gaps) == 1 else run_term_over_seeds(gaps, floors[0], floors[1])
+    return float(gaps.mean()), term
+
+
+def _of_single_runs(series: FloatArray, run: RunTerm, level: float, runs: tuple[Sequence[RunChange], Sequence[RunChange]]) -> Interval:
+    """The interval where the noise of the evaluations shows in the (n,) gaps alone."""
+
+    def errors_of(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return few_errors(rows, SINGLE_NOISE * abs(level))
+
+    many = len(series) >= POINTS_TO_PASS
+    if many:
+        within = mean_se(series)
+    else:
+        values, df = errors_of(series[None])
+        within = StandardError(value=float(values[0]), df=float(df[0]))
+    plain = interval(float(series.mean()), within, run)
+    return capped_interval(series, plain, 0, runs) if many else capped_interval(series, plain, 0, runs, errors_of=errors_of, fewest=2)
+
+
+def few_errors(rows: FloatArray, sd: float) -> tuple[FloatArray, FloatArray]:
+    """SE_w (b,) of the means of (b, n) gaps, n < 12, and its degrees of freedom (b,); `sd` is s0 in nats."""
+    n = rows.shape[1]
+    squares = ((rows - rows.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    factor = FEW_FACTOR if n > 1 else 1.0
+    df = n - 1 + SINGLE_DF
+    return np.sqrt(factor * (SINGLE_DF * sd**2 + squares) / df / n), np.full(len(rows), df)
+
+
+def printed_step(runs: Sequence[Curve]) -> float:
+    """The step to which the losses of an arm are printed, nats: that of their changes, at least the last decimal place that is written."""
+    if all(PRINTED_STEP in run.columns for run in runs):
+        return max(float(run.columns[PRINTED_STEP].max()) for run in runs)
+    finite = [run.loss[usable(run.loss)] for run in runs]
+    values = np.concatenate(finite)[:WRITTEN]
+    if len(values) == 0:
+        return 0.0
+    places = max(-min(int(Decimal(repr(value)).as_tuple().exponent), 0) for value in values.tolist())
+    return float(max(np.median([quantum(loss) for loss in finite]), 10.0**-places))
