@@ -141,6 +141,12 @@ def ols_change(series: FloatArray, steps: IntArray) -> float:
     return dot(u, series - series.mean()) / power if power > 0.0 else 0.0
 
 
+def detrended(series: FloatArray, steps: IntArray) -> FloatArray:
+    """The (n,) values at (n,) steps without their least-squares trend; their mean stays."""
+    flat: FloatArray = series - _unit_steps(steps) * ols_change(series, steps)
+    return flat
+
+
 def decline_limit(first_loss: float, level: float) -> float:
     """C1: how much an arm may decline over the window, in nats."""
     return min(max(SHARE_OF_TOTAL_DECLINE * (first_loss - level), SHARE_OF_LEVEL * level), MAX_SHARE_OF_LEVEL * level)
