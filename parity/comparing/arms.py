@@ -47,7 +47,7 @@ def read_arm(
         curve = with_facts(read_one(run, called, columns(run)), called, stated)
         seed = seeds[number] if seeds is not None else curve.seed
         replicate = sum(earlier.seed == seed for earlier in curves)
-        curves.append(dataclasses.replace(curve, seed=seed, replicate=replicate))
+        curves.append(dataclasses.replace(curve, seed=seed, seed_stated=curve.seed_stated or seeds is not None, replicate=replicate))
     return curves
 
 

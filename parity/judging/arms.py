@@ -1,7 +1,7 @@
 """The two sides of a comparison: which runs count, which don't and why."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,22 +9,30 @@ import numpy as np
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, Rounding
 from parity.judging.inputs.alignment import Nonfinite, align, nonfinite, paired_by_seed
+from parity.judging.inputs.context import same_data_recorded
 from parity.judging.inputs.counted_runs import independent_runs
 from parity.judging.inputs.independence import LeftOut, dependence
 from parity.judging.inputs.pairing import SAME_ORDER, pair_correlation
+from parity.judging.inputs.unstated_seeds import BY_SEEDS, RunPairing, pair_by_batches, seeds_unstated
 from parity.judging.window import Window
 from parity.recipes import ALWAYS_STOCHASTIC, rounds_to_nearest
+
+NO_SEED = -1  # of a run whose batches no run of the other arm read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One side: name, recipe, rounding, the runs that count, those that depend on one of them, NaN and infinities of all given runs."""
+    """One side: name, recipe, rounding, the runs that count, those that depend on one of them, NaN and infinities of all given runs.
+
+    `given` are all runs of the side, under the seeds by which they are paired (`NO_SEED`: the batches do not show it).
+    """
 
     name: str
     recipe: str | None
     rounding: Rounding
     runs: tuple[Curve, ...]
     left_out: tuple[LeftOut, ...]
+    given: tuple[Curve, ...]
     nonfinite: Nonfinite
 
     @property
@@ -35,11 +43,15 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arms:
-    """Baseline and candidate with runs of common seeds; `unpaired` given runs have no partner in the other arm."""
+    """Baseline and candidate with runs of common seeds; `unpaired` given runs have no partner in the other arm.
+
+    `pairing` says how runs were paired: where their seeds are not stated the seeds of the runs are those that the batches show.
+    """
 
     baseline: Arm
     candidate: Arm
     unpaired: int
+    pairing: RunPairing
 
     @property
     def runs(self) -> tuple[Curve, ...]:
@@ -65,8 +77,15 @@ def make_arms(names: tuple[str, str], baseline: Sequence[Curve], candidate: Sequ
     """Arms of independent runs with common seeds; where no seed is common all runs stay, and the comparison will say so."""
     if criteria.pairing == "unpaired":
         baseline, candidate = ([dataclasses.replace(run, seed=0) for run in arm] for arm in (baseline, candidate))
-    left, left_dependent = independent_runs(baseline, candidate)
-    right, right_dependent = independent_runs(candidate, left)
+    left, left_dependent = independent_runs(baseline)
+    right, right_dependent = independent_runs(candidate)
+    pairing = BY_SEEDS
+    runs = (*baseline, *candidate)
+    if criteria.pairing == "paired" and seeds_unstated(runs) and not same_data_recorded(runs):
+        pairing = pair_by_batches(left, right, window.last)
+        if pairing.by == "batches":
+            left, baseline = _reseeded(left, baseline, {pair.baseline: seed for seed, pair in enumerate(pairing.pairs)})
+            right, candidate = _reseeded(right, candidate, {pair.candidate: seed for seed, pair in enumerate(pairing.pairs)})
     left_paired, right_paired, unpaired = paired_by_seed(left, right)
     if left_paired:
         left, right = left_paired, right_paired
@@ -74,7 +93,15 @@ def make_arms(names: tuple[str, str], baseline: Sequence[Curve], candidate: Sequ
         baseline=_arm(names[0], left, left_dependent, baseline, window),
         candidate=_arm(names[1], right, right_dependent, candidate, window),
         unpaired=unpaired,
+        pairing=pairing,
     )
+
+
+def _reseeded(counted: Sequence[Curve], given: Sequence[Curve], seeds: Mapping[int, int]) -> tuple[tuple[Curve, ...], tuple[Curve, ...]]:
+    """The runs that count and all given ones under the seeds that their batches show, by position among those that count."""
+    renamed = {id(run): dataclasses.replace(run, seed=seeds.get(number, NO_SEED - 1 - number)) for number, run in enumerate(counted)}
+    others = (renamed.get(id(run)) or dataclasses.replace(run, seed=NO_SEED) for run in given)
+    return tuple(sorted(renamed.values(), key=lambda run: run.seed)), tuple(others)
 
 
 def _arm(name: str, runs: tuple[Curve, ...], left_out: tuple[LeftOut, ...], given: Sequence[Curve], window: Window) -> Arm:
@@ -84,6 +111,7 @@ def _arm(name: str, runs: tuple[Curve, ...], left_out: tuple[LeftOut, ...], give
         rounding=rounding_of(_stated_rounding(run) for run in runs) or "stochastic",
         runs=runs,
         left_out=left_out,
+        given=tuple(given),
         nonfinite=nonfinite(given, window.first, window.last),
     )
 

@@ -69,7 +69,8 @@ class Curve:
     """One run: `steps` int64 (T,), `loss` float64 (T,) in nats, optional `columns` of length T; build it with `curve_from_arrays`.
 
     `context` holds what must agree between the arms of a comparison (engine, device class, data digest, code revision, ...);
-    `seed` fixes initialization and data order, `replicate` only rounding salts and a perturbation of one part in a million.
+    `seed` fixes initialization and data order, `replicate` only rounding salts and a perturbation of one part in a million. Where nobody
+    stated the seed it is 0, and `seed_stated` is False: then the batches may show which runs belong together (`inputs.unstated_seeds`).
     `rounding` is how the gradients were rounded, recorded by whoever trained the run; None where that is not on record.
     """
 
@@ -78,6 +79,7 @@ class Curve:
     completeness: Completeness
     label: str = ""
     seed: int = 0
+    seed_stated: bool = True
     replicate: int = 0
     recipe: str | None = None
     rounding: Rounding | None = None
@@ -130,7 +132,7 @@ def curve_from_arrays(
     *,
     columns: Mapping[str, ArrayLike] | None = None,
     label: str = "",
-    seed: int = 0,
+    seed: int | None = None,
     replicate: int = 0,
     recipe: str | None = None,
     rounding: Rounding | None = None,
@@ -141,8 +143,8 @@ def curve_from_arrays(
 ) -> Curve:
     """Make a Curve of (T,) steps and (T,) losses in nats: sorted, duplicates reduced to the last, completeness proved.
 
-    `overwritten` counts duplicates that were removed before, and `rolled_back` is what they had risen, so that a stored run keeps its
-    proof of completeness.
+    `seed` is None where nobody stated it. `overwritten` counts duplicates that were removed before, and `rolled_back` is what they had
+    risen, so that a stored run keeps its proof of completeness.
     Raises CurveError for shapes that don't match, steps that are negative, fractional or not finite, text, and a rounding that is unknown
     or contradicts the recipe.
     """
@@ -170,7 +172,8 @@ def curve_from_arrays(
         loss=loss_T,
         completeness=completeness_of(step_T, duplicates + overwritten, rolled_back),
         label=label,
-        seed=int(seed),
+        seed=int(seed or 0),
+        seed_stated=seed is not None,
         replicate=int(replicate),
         recipe=recipe,
         rounding=rounding,

@@ -8,7 +8,7 @@ from typing import Any
 
 from parity.canonical_json import json_value
 from parity.judging.advice import Advice
-from parity.judging.arms import Arm
+from parity.judging.arms import Arm, Arms
 from parity.judging.criteria import POINTS_TO_FAIL
 from parity.judging.curve import Curve
 from parity.judging.decision import Decision
@@ -58,6 +58,7 @@ def verdict_document(
             "resolution": m.resolution,
             "mismatch": m.mismatch,
             "worst_run": m.worst_run,
+            **({} if m.arms.pairing.by == "seeds" else {"pairing": _pairing(m.arms)}),
             "context_differs": m.differing_context,
             "advice": advice,
             "grad_norm": advisory.grad_norm,
@@ -229,6 +230,15 @@ def _arm(arm: Arm, statistics: ArmStatistics | None) -> dict[str, Any]:
         "left_out": arm.left_out,
         "level": statistics.level if statistics else None,
     }
+
+
+def _pairing(arms: Arms) -> dict[str, Any]:
+    """How runs were paired; of pairs that the batches show the labels, the seed that stands for them, and how their noise correlates."""
+    pairs = [
+        {"seed": seed, "baseline": base.label, "candidate": cand.label, "r": pair.r}
+        for seed, (pair, base, cand) in enumerate(zip(arms.pairing.pairs, arms.baseline.runs, arms.candidate.runs, strict=False))
+    ]
+    return {"by": arms.pairing.by, "pairs": pairs}
 
 
 def _window(m: Measurements) -> dict[str, Any]:

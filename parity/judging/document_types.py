@@ -19,6 +19,17 @@ class ArmDocument(TypedDict):
     level: float | None
 
 
+class PairingDocument(TypedDict):
+    """How runs without stated seeds were paired; a verdict without this paired them by their seeds.
+
+    By `batches`: each pair with its labels, the seed that stands for it and the correlation `r` of its batch noise. `one order`: all runs
+    read the same batches; `unknown`: the batches do not show which runs belong together.
+    """
+
+    by: str
+    pairs: list[dict[str, Any]]
+
+
 class GapDocument(TypedDict):
     """The window's mean gap with its interval, nats; `rel` is the mean as a share of the baseline's loss, `raw` includes spikes."""
 
@@ -361,6 +372,7 @@ class VerdictDocument(TypedDict):
     resolution: dict[str, float]
     mismatch: dict[str, Any]
     worst_run: dict[str, Any] | None
+    pairing: NotRequired[PairingDocument]
     context_differs: list[str]
     advice: AdviceDocument
     margin: MarginDocument | None

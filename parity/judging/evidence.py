@@ -307,6 +307,7 @@ def _store_run(run: Curve, prefix: str, files: dict[str, bytes]) -> dict[str, An
     return {
         "label": run.label,
         "seed": run.seed,
+        **({} if run.seed_stated or run.seed else {"seed_stated": False}),
         "replicate": run.replicate,
         "recipe": run.recipe,
         "rounding": run.rounding,

@@ -112,7 +112,7 @@ def measure(
         mismatch=find_mismatch(arms.baseline.runs, arms.candidate.runs, aligned, r_pair, resolved.quantum),
         equal_start=equal_start(arms.baseline.runs, arms.candidate.runs, resolved.quantum),
         resemblance=_resemblance(pairs),
-        worst_run=worst_run(candidate, aligned, window, statistics, criteria.confidence) if statistics else None,
+        worst_run=_worst_run(arms, window, criteria, schedule, statistics),
         shared_start=_shared_start(arms, pairs),
         statistics=statistics,
     )
@@ -149,6 +149,14 @@ def _statistics(
         slope=schedule.assumed_slope,
     )
     return measure_window(pair, window)
+
+
+def _worst_run(
+    arms: Arms, window: Window, criteria: Criteria, schedule: ScheduleState, statistics: WindowStatistics | None
+) -> RunGap | None:
+    if statistics is None or statistics.margin is None or arms.pairing.by == "unknown":
+        return None
+    return worst_run(arms, window, criteria, schedule.assumed_slope, statistics.baseline.level, statistics.margin.nats)
 
 
 def lender_for(arm: str, rounding: Rounding, declared: Amount | None, lenders: Lenders) -> Lender | None:

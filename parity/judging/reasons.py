@@ -47,7 +47,8 @@ MIN_LEVEL_NATS, MAX_LEVEL_NATS = 0.3, 20.0  # below, the noise is no share of th
 MIN_PRINTED_STEPS = 4  # of the loss in a relative margin: fewer are a margin between neighbouring digits
 KEYS_SHOWN, DIGEST_SHOWN = 3, 8  # of the keys that differ, and of a digest's characters; the document has all of both
 _DIGEST = re.compile(r"\b[0-9a-fA-F]{16,}\b")
-MISFITS = ("STEPS_SHIFTED", "STEPS_SCALED", "LOSS_SCALED")  # logs that have to be put right before anything else is looked at
+# What has to be put right before anything else is looked at.
+MISFITS = ("STEPS_SHIFTED", "STEPS_SCALED", "LOSS_SCALED", "SEEDS_UNSTATED")
 DRIFT_Z, DRIFT_REACH = 1.96, 1.5
 ROLLED_BACK = 0.05  # of the loss; other batches after a restart move a mean of 3 points by 2 % (124 M model)
 NORMS_APART = 10.0  # 0.9 to 2.9 on GB200, 2.9 at the first step from loaded weights
@@ -165,6 +166,24 @@ def _no_common_steps(m: Measurements) -> str | None:
         return None
     spans = [f"{run.completeness.first} to {run.completeness.last} every {run.completeness.stride or 1}" for run in m.arms.runs]
     return f"The runs have no step in common: {'; '.join(dict.fromkeys(spans))}."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="SEEDS_UNSTATED",
+        check="same data order",
+        means="the runs have no stated seeds, and their batches do not show which runs belong together",
+        next_step="State the seed of each run (--seeds 0,1,2): runs of both arms with one seed read the same batches.",
+    ),
+)
+def _seeds_unstated(m: Measurements) -> str | None:
+    if m.arms.pairing.by != "unknown" or _rounding_explains(m):
+        return None
+    runs = (
+        f"{count(len(m.arms.baseline.runs), 'run')} of {m.arms.baseline.name} and {len(m.arms.candidate.runs)} of {m.arms.candidate.name}"
+    )
+    return f"No seeds are stated, and the batches don't show which of the {runs} belong together: state them with --seeds."
 
 
 DATA_ORDER_MISMATCH = ReasonCode(
@@ -479,7 +498,7 @@ def _rates_differ(m: Measurements) -> str | None:
         code="ARMS_IDENTICAL",
         check="input",
         means="the candidate's curve is a copy of the baseline's",
-        detail="with other digits, thinned out, scaled, with little noise added, or equal at 10 points in a row",
+        detail="with other digits, thinned out, scaled, averaged, with little noise added, or equal at 10 points in a row",
         next_step="Check that one file was not given twice, and that the candidate really trained with its recipe.",
     ),
 )
@@ -608,7 +627,8 @@ def _costs_precision_at_first(m: Measurements) -> bool:
     ReasonCode(
         code="RUN_ABOVE_MARGIN",
         check="stability",
-        means="one run of the candidate alone is above the margin by more than run noise",
+        means="one run of the candidate alone is above the margin by more than noise",
+        detail="against the baseline's run of its seed, over the window or its last half",
         next_step="Find out what happened in that run: a recipe that sometimes diverges is not at parity on average.",
     ),
 )
@@ -617,7 +637,7 @@ def _run_above(m: Measurements) -> str | None:
         return None
     worst, decimals = m.worst_run, sentence_decimals(m.worst_run.limit)
     run = f"Run {worst.label} of {m.arms.candidate.name}"
-    return f"{run} alone is {worst.gap:.{decimals}f} nats worse; margin and run noise allow {worst.limit:.{decimals}f}."
+    return f"{run} alone is {worst.gap:.{decimals}f} nats worse; margin and noise allow {worst.limit:.{decimals}f}."
 
 
 @decides(

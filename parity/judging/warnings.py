@@ -165,13 +165,30 @@ def _other_level(m: Measurements, lender: Lender) -> str:
     ReasonCode(
         code="REPLICATES_IDENTICAL",
         check=None,
-        means="runs are copies of another run and do not count",
-        detail="a deterministic rerun that is equal bit for bit is not an error, but adds nothing",
-        next_step="Give each replicate its own replicate number: equal runs show no run noise.",
+        means="runs are made from another run's log and do not count",
+        detail="named only where that is proven: scaled, averaged, changed smoothly, or with little noise added",
+        next_step="Give the log that the trainer wrote for each run.",
     )
 )
 def _identical(m: Measurements) -> str | None:
-    return _left_out(m, ("equal", "copy"))
+    return _left_out(m, ("copy",))
+
+
+@warns(
+    ReasonCode(
+        code="REPLICATES_EQUAL",
+        check=None,
+        means="runs are equal as printed and count once",
+        detail="a deterministic rerun and a coarsely printed log can be so: no error, but equal runs show no run noise",
+        next_step="Log more digits. Where runs are equal bit for bit, train replicates with another seed for what may differ between runs.",
+    )
+)
+def _equal(m: Measurements) -> str | None:
+    runs = [run for arm in (m.arms.baseline, m.arms.candidate) for run in arm.left_out if run.relation == "equal"]
+    if not runs:
+        return None
+    shown = ", ".join(run.label for run in runs[:RUNS_SHOWN]) + (f" and {len(runs) - RUNS_SHOWN} more" if len(runs) > RUNS_SHOWN else "")
+    return f"{count(len(runs), 'run')} equal to another one as printed: {'it counts' if len(runs) == 1 else 'they count'} once ({shown})."
 
 
 @warns(

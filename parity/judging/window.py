@@ -139,6 +139,12 @@ def ols_change(series: FloatArray, steps: IntArray) -> float:
     return dot(u, series - series.mean()) / power if power > 0.0 else 0.0
 
 
+def detrended(series: FloatArray, steps: IntArray) -> FloatArray:
+    """The (n,) values at (n,) steps without their least-squares trend; their mean stays."""
+    flat: FloatArray = series - _unit_steps(steps) * ols_change(series, steps)
+    return flat
+
+
 def drift(gap: FloatArray, steps: IntArray) -> tuple[float, float]:
     """C2: change g of the gap (n,) over the window and its standard error, both in nats."""
     u = _unit_steps(steps)

@@ -26,7 +26,7 @@ from parity.judging.run_end import RunEnd, measure_end
 from parity.judging.run_floor import RunFloor, RunTerm, early_spread, own_spread, prior_for, run_floor, run_term, run_term_over_seeds
 from parity.judging.spikes import Spikes, find_spikes, no_spikes
 from parity.judging.token_slope import NoSlope, TokenSlope, token_slope
-from parity.judging.window import SENSITIVITY_FRACTIONS, Window, drift, ols_change
+from parity.judging.window import SENSITIVITY_FRACTIONS, Window, detrended, drift, ols_change
 
 MIN_SENSITIVITY_POINTS = POINTS_TO_FAIL
 MIN_MEASURED_DF = 4  # of both arms' floors together; as many as the prior of one is worth
@@ -258,15 +258,8 @@ def _within_se(pair: PairInWindow, gap: FloatArray) -> StandardError:
     """SE_within of the mean gap (n,); arms declared unpaired give the sum of their own detrended variances instead."""
     if pair.criteria.pairing == "paired":
         return mean_se(gap)
-    arms = [mean_se(_detrended(arm, pair.steps)) for arm in (pair.baseline, pair.candidate)]
+    arms = [mean_se(detrended(arm, pair.steps)) for arm in (pair.baseline, pair.candidate)]
     return StandardError(value=float(np.hypot(arms[0].value, arms[1].value)), df=min(arm.df for arm in arms))
-
-
-def _detrended(series: FloatArray, steps: IntArray) -> FloatArray:
-    span = float(steps[-1] - steps[0]) if len(steps) > 1 else 0.0
-    position = (steps - steps.mean()) / span if span else np.zeros(len(steps))
-    flat: FloatArray = series - position * ols_change(series, steps)
-    return flat
 
 
 def _arm_statistics(curve: FloatArray, pair: PairInWindow, keep: BoolArray, floor: RunFloor) -> ArmStatistics:

@@ -169,12 +169,14 @@ def _run(entry: object, remaining: dict[str, bytes], where: str, *, same_judge: 
         raise ManifestError(f"{where}.rolled_back is {rolled_back}; expected nats, 0 or more")
     recipe = text_or_none(run["recipe"], f"{where}.recipe")
     rounding: Rounding | None = run.get("rounding")  # bundles before 2026-11-22 have none; the curve refuses any other word
+    seed = typed(run["seed"], int, f"{where}.seed", "a whole number")
+    stated = typed(run.get("seed_stated", True), bool, f"{where}.seed_stated", "true or false")
     return curve_from_arrays(
         columns.pop("steps"),
         columns.pop("loss"),
         columns={name.removeprefix("columns/"): column for name, column in columns.items()},
         label=typed(run["label"], str, f"{where}.label", "text"),
-        seed=typed(run["seed"], int, f"{where}.seed", "a whole number"),
+        seed=seed if stated else None,
         replicate=typed(run["replicate"], int, f"{where}.replicate", "a whole number"),
         recipe=recipe if same_judge else _known_or_other(recipe, rounding),
         rounding=rounding,

@@ -28,7 +28,7 @@ from parity.judging.window import plan_window
 
 MIN_RUNS = 2  # of an arm whose spread is measured
 MIN_POINTS_ALIKE = 5
-ALIKE_NATS, ALIKE_SHARE = 1e-4, 0.6  # as for copies of training curves (`independence`)
+ALIKE_NATS, LEAST_STEP, APART = 1e-4, 1e-5, 1  # four decimals or more show copies; one point may be another's
 MAX_HALF_NATS = 1e-3  # half a rounding step; honest runs agree to half of a coarser one
 START_POINTS = 2  # equal ones are no chance: by the first evaluation two runs of one seed differ by more than rounding; 3 with a constant
 LATE_SHARE = 0.2  # of a run, in which the gap must not come near the margin
@@ -222,7 +222,10 @@ def _share_start(left: Curve, right: Curve) -> bool:
 
 
 def _alike(left: Curve, right: Curve) -> bool:
-    """Whether one run is a copy of the other, but for a constant; coarsely rounded losses must agree at every point."""
+    """Whether one run is a copy of the other, but for a constant: as printed, at every point but one; coarse losses at every point.
+
+    Honest runs whose gap hardly moves are none: 1,128 pairs of 175 B runs lie within 0.0001 nats of one gap at up to 60 % of the points.
+    """
     if len(left.steps) >= START_POINTS and same_series(left, right):
         return True
     _, (x, y) = common_losses((left, right))
@@ -236,5 +239,5 @@ def _alike(left: Curve, right: Curve) -> bool:
         if quanta[0] != quanta[1] and half < MAX_HALF_NATS:
             return bool((np.abs(gap - median(gap)) <= half).all())
         return float(np.ptp(gap)) <= ALIKE_NATS
-    near = int(np.count_nonzero(np.abs(gap - median(gap)) <= ALIKE_NATS)) - 1  # one point is the median itself
-    return near >= ALIKE_SHARE * (len(gap) - 1)
+    printed = max(*quanta, LEAST_STEP)
+    return int(np.count_nonzero(np.abs(gap - median(gap)) > 1.001 * printed)) <= APART

@@ -5,24 +5,23 @@ from weakref import ref
 
 import numpy as np
 
-from parity.judging.curve import FORKED_FROM, BoolArray, Curve, once_per_run, usable
-from parity.judging.inputs.independence import SCALE_RATIO, LeftOut, dependence, is_mixture, starts_late
+from parity.judging.curve import FORKED_FROM, BoolArray, Curve, once_per_run
+from parity.judging.inputs.independence import LeftOut, dependence, is_mixture, starts_late
 from parity.judging.inputs.screening import may_be_mixtures, may_be_related
-from parity.judging.noise import step_noise
 
 
-def independent_runs(runs: Sequence[Curve], others: Sequence[Curve] = ()) -> tuple[tuple[Curve, ...], tuple[LeftOut, ...]]:
-    """The runs of one arm that count, in their order, and those that don't; `others` are runs of the other arm, to see mixtures."""
+def independent_runs(runs: Sequence[Curve]) -> tuple[tuple[Curve, ...], tuple[LeftOut, ...]]:
+    """The runs of one arm that count, in their order, and those that don't."""
     if not runs:
         return (), ()
     related = _related(runs)
-    mixed = may_be_mixtures(runs, others)
+    mixed = may_be_mixtures(runs)
     kept: list[int] = []
     left_out: list[LeftOut] = []
     for number, run in enumerate(runs):
         before = [runs[other] for other in kept]
         doubt = next((doubt for other in kept if related[other, number] and (doubt := dependence(runs[other], run)) is not None), None)
-        if doubt is None and kept and mixed[number] and is_mixture(run, [other for other in (*before, *others) if other.seed == run.seed]):
+        if doubt is None and kept and mixed[number] and is_mixture(run, [other for other in before if other.seed == run.seed]):
             doubt = "copy", "a mixture of other runs"
         if doubt is None:
             kept.append(number)
@@ -36,7 +35,7 @@ def _related(runs: Sequence[Curve]) -> BoolArray:
     known, key = _known_relations(runs[0]), tuple(map(ref, runs))
     if key not in known:
         itself = np.array([_says_so_itself(run) for run in runs])
-        known[key] = may_be_related(runs, runs, before=True) | _may_differ_by_scale(runs) | itself
+        known[key] = may_be_related(runs, runs, before=True) | itself
     return known[key]
 
 
@@ -47,16 +46,3 @@ def _known_relations(_first: Curve) -> dict[tuple["ref[Curve]", ...], BoolArray]
 
 def _says_so_itself(run: Curve) -> bool:
     return FORKED_FROM in run.context or (len(run.steps) > 0 and starts_late(run))
-
-
-def _may_differ_by_scale(runs: Sequence[Curve]) -> BoolArray:
-    """(R, R): whether the batch noise of two runs differs by nearly the factor that shows a running mean."""
-    noise = np.array([_batch_noise(run) for run in runs])
-    near = 1.0 - (1.0 - SCALE_RATIO) / 2.0
-    alike: BoolArray = (noise >= near * noise[:, None]) & (noise[:, None] >= near * noise)
-    return ~alike
-
-
-@once_per_run
-def _batch_noise(run: Curve) -> float:
-    return step_noise(run.loss[usable(run.loss)])

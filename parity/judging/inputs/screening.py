@@ -1,9 +1,10 @@
 """Which pairs of runs may be related at all? 200 runs have 20,000 pairs, and the tests of `independence` take a millisecond a pair.
 
-Each rule of `independence` is asked here of 256 to 512 points of both runs, with a wider limit: shares 0.25 lower (0.15 where half of the
-points decide), scales and T twice as high, 1.5 times for mixtures. These points follow no period. All points are asked for equal stretches
-and for means of blocks. A pair beyond every limit is not related; of any other the thorough test decides, so no run is left out on these
-grounds. Runs with NaN, of fewer than 64 points, or on other steps than the first run are not screened: all their pairs stay.
+Each rule of `independence` is asked here of 256 to 512 points of both runs, with a wider limit: shares 0.25 lower (0.1 for equal logs, 0.15
+where half of the points decide), scales and T twice as high, 1.5 times for mixtures, 1.25 for averages. These points follow no period, but
+averages are sought over the last 96 points. All points are asked for equal stretches and for means of blocks. A pair beyond every limit is
+not related; of any other the thorough test decides, so no run is left out on these grounds. Runs with NaN, of fewer than 64 points, or on
+other steps than the first run are not screened: all their pairs stay.
 
 Mixtures: rows z_i - z_1 of second differences, L the Cholesky factor of their Gram matrix; L_kk^2 is the sum of squares that rows before k
 leave of row k. Runs that turn out not to count only add rows, which make it smaller: then a thorough test is made that was not needed.
@@ -21,11 +22,12 @@ import numpy as np
 
 from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, all_usable, once_per_run
 from parity.judging.inputs import independence as rules
-from parity.judging.noise import MAD_TO_SD, dot, mad_sd, median, step_noise
+from parity.judging.noise import MAD_TO_SD, dot, mad_sd, step_noise
 from parity.judging.spikes import stretches
 
 POINTS, BLOCK_POINTS, MIN_POINTS = 256, 64, 64
-SHARE_LESS, FACTOR, MIXED_FACTOR = 0.25, 2.0, 1.5
+SHARE_LESS, EQUAL_LESS, FACTOR, FILTER_FACTOR, MIXED_FACTOR = 0.25, 0.1, 2.0, 1.25, 1.5
+FILTER_POINTS = 96  # in a row
 MOST, NOISY_BLOCKS = 0.35, 3  # of the points, where half of all do; of 8 blocks, where half do
 MIXTURE_SAMPLE, MIXTURE_PRODUCTS = 2_048, 200_000_000
 _GRAM_ROWS = 20
@@ -37,14 +39,18 @@ _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples, modulo 1, are spread ev
 class _Sample:
     """What is asked of one run, or, with one dimension more, of several: losses in nats, P <= 256 points, 8 blocks of B <= 64 points.
 
-    quantum: step of rounding; noise: batch noise of the last points; size: the largest loss; spread, late, start (P,): points of all,
-    of the last fifth and of the first 2 %; changes (P,): second differences; blocks (8, B), means, sizes (8,): of blocks.
+    quantum: step of rounding; noise: batch noise of the last points; size: the largest loss; spread, start (P,): points of all and of the
+    first 5 %; steps (P,): what `spread` is printed to; changes (P,): second differences; blocks (8, B), means, sizes (8,): of blocks;
+    target, before (Q,): the last points and those before each, basis (Q, 5): an orthonormal basis of 1 and of four points around each.
     """
 
     quantum: FloatArray
     noise: FloatArray
     spread: FloatArray
-    late: FloatArray
+    steps: FloatArray
+    target: FloatArray
+    before: FloatArray
+    basis: FloatArray
     changes: FloatArray
     means: FloatArray
     sizes: FloatArray
@@ -72,7 +78,7 @@ def may_be_related(first: Sequence[Curve], second: Sequence[Curve], before: bool
         start = int(np.searchsorted(screened, i, side="right")) if before else 0
         others = screened[start:]
         if len(others):
-            alike = _are_alike(_sample(run), _from(samples, start))
+            alike = _are_alike(_sample(run), _from(samples, start)) | _are_filters(_sample(run), _from(samples, start))
             # Ten equal points in a row have two that are asked here.
             equal = np.count_nonzero(some[start:] == _every_few(run), axis=-1) >= 2
             related[i, others] = alike | [
@@ -87,15 +93,14 @@ def pairs_to_test(first: Sequence[Curve], second: Sequence[Curve]) -> list[tuple
     return [(first[i], second[j]) for j, i in np.argwhere(related.T)]
 
 
-def may_be_mixtures(runs: Sequence[Curve], others: Sequence[Curve] = ()) -> BoolArray:
-    """Where `is_mixture` has to look: (R,), False where a run is no mixture of the runs before it and `others`, of its seed."""
+def may_be_mixtures(runs: Sequence[Curve]) -> BoolArray:
+    """Where `is_mixture` has to look: (R,), False where a run is no mixture of the runs of its seed before it."""
     mixed = np.ones(len(runs), dtype=bool)
     for seed in {run.seed for run in runs}:
         own = [number for number, run in enumerate(runs) if run.seed == seed]
-        first, *later = (runs[number] for number in own)
-        rows = [first, *(run for run in others if run.seed == seed), *later]
-        if later and all(_is_screened(run, first.steps) for run in rows):
-            mixed[own[1:]] = _are_spanned(rows)[-len(later) :]
+        rows = [runs[number] for number in own]
+        if len(rows) > 1 and all(_is_screened(run, rows[0].steps) for run in rows):
+            mixed[own[1:]] = _are_spanned(rows)[1:]
     return mixed
 
 
@@ -154,12 +159,6 @@ def _spread(start: int, end: int, count: int) -> IntArray:
     return inside
 
 
-def _spread_of_copies(start: int, end: int) -> IntArray:
-    """At most POINTS of the indices at which the share that makes a copy is counted."""
-    counted = np.arange(start, end, 1 + (end - start) // rules.SAMPLE)
-    return counted[_spread(0, len(counted), POINTS)]
-
-
 @once_per_run
 def _sample(run: Curve) -> _Sample:
     loss, n = run.loss, len(run.loss)
@@ -167,11 +166,15 @@ def _sample(run: Curve) -> _Sample:
     first = int(rules.BLOCKS_FROM * n)
     parts = np.array_split(np.arange(first, n), rules.BLOCKS)
     length = min(BLOCK_POINTS, *(len(part) for part in parts))
+    quantum, spread, end = rules.rounding_step(run), loss[_spread(0, n, POINTS)], loss[-FILTER_POINTS:]
     return _Sample(
-        quantum=np.array(rules.rounding_step(run)),
+        quantum=np.array(quantum),
         noise=np.array(step_noise(loss[-rules.LONG :])),
-        spread=loss[_spread_of_copies(0, n)],
-        late=loss[_spread_of_copies(n - max(rules.COPY_POINTS, round(rules.LAST_SHARE * n)), n)],
+        spread=spread,
+        steps=quantum * (rules.octaves(loss, quantum)[_spread(0, n, POINTS)] if rules.is_binary(quantum) else np.ones(len(spread))),
+        target=end[1:-2],
+        before=end[:-3],
+        basis=np.linalg.qr(np.column_stack([np.ones(len(end) - 3), end[:-3], end[1:-2], end[2:-1], end[3:]]))[0],
         changes=loss[at] - 2.0 * loss[at + 1] + loss[at + 2],
         means=np.array([loss[part[0] : part[-1] + 1].mean() for part in parts]),
         sizes=np.array([len(part) for part in parts], dtype=float),
@@ -193,36 +196,60 @@ def _from(samples: _Sample, start: int) -> _Sample:
 
 def _are_alike(one: _Sample, others: _Sample) -> BoolArray:
     """(S,): whether a rule of `independence` comes near to holding for one run and each of S others."""
-    likeness = [rules.likeness((float(one.quantum), float(quantum))) for quantum in others.quantum]
-    tolerance, share = np.array(likeness).T
-    related = _may_be_copies(others.spread - one.spread, tolerance, share) | _may_be_copies(others.late - one.late, tolerance, share)
+    related = _may_be_equal(one, others)
     residual = FACTOR * rules.DERIVED * mad_sd(one.changes)
     for scale in (np.einsum("si,i->s", others.changes, one.changes) / (dot(one.changes, one.changes) or 1.0), _ratios(others, one)):
         related |= _are_within(others.changes - scale[:, None] * one.changes, residual, MOST)
     quiet = _are_within(others.changes - one.changes, FACTOR * rules.LITTLE_NOISE * math.sqrt(6.0) * one.noise, MOST)
     offsets = others.means - one.means
     about = (others.blocks - one.blocks) - offsets[:, :, None]
-    for limit, asked in ((rules.NEGATIVE_MEMORY, ~related), (rules.NO_MEMORY, quiet & ~related)):
-        if asked.any():
-            memory = np.mean(one.sizes * offsets[asked] ** 2, axis=-1)
-            least = np.sqrt(memory / (FACTOR * limit))
-            noisy = ~_are_within(about[asked], least[:, None], 0.5)
-            related[asked] = ~_are_within(about[asked].reshape(len(memory), -1), least, 0.5) | (noisy.sum(axis=-1) >= NOISY_BLOCKS)
+    asked = quiet & ~related
+    if asked.any():
+        memory = np.mean(one.sizes * offsets[asked] ** 2, axis=-1)
+        least = np.sqrt(memory / (FACTOR * rules.NO_MEMORY))
+        noisy = ~_are_within(about[asked], least[:, None], 0.5)
+        related[asked] = ~_are_within(about[asked].reshape(len(memory), -1), least, 0.5) | (noisy.sum(axis=-1) >= NOISY_BLOCKS)
     rounding = np.maximum(np.maximum(one.quantum, others.quantum), 2.0 * np.spacing(np.float32(one.size)))
     related |= np.abs(others.start - one.start).max(axis=-1) <= rounding
     return related
 
 
-def _may_be_copies(difference: FloatArray, tolerance: FloatArray, share: FloatArray) -> BoolArray:
-    """(S,): whether nearly the share of the differences (S, P) that makes a copy lies within the tolerance around their median.
+def _may_be_equal(one: _Sample, others: _Sample) -> BoolArray:
+    """(S,): whether two logs are equal at nearly the share of the points that makes them equal as printed."""
+    step = np.where((others.quantum > one.quantum)[:, None], others.steps, one.steps)
+    half = 0.501 * step
+    cut_off = (others.quantum != one.quantum)[:, None] & (step > half)
+    limit = np.where(cut_off & np.vectorize(rules.is_binary)(np.maximum(others.quantum, one.quantum))[:, None], 1.001 * step, half)
+    limit = limit + rules.FLOAT_SPACINGS * np.spacing(np.float32(max(float(one.size), float(others.size.max()))))
+    equal: BoolArray = np.mean(np.abs(others.spread - one.spread) <= limit, axis=-1) >= rules.EQUAL_SHARE - EQUAL_LESS
+    return equal
 
-    Where a share s of all points does, at least 2 s - 1 of the neighbours among them do too, and lie within twice the tolerance.
+
+def _are_filters(one: _Sample, others: _Sample) -> BoolArray:
+    """(S,): whether the last points of one run are nearly an average over a few steps of another's, either way.
+
+    With the values of the source projected out of the target and of its last values, what is left is a fit of one factor.
     """
-    alike: BoolArray = np.mean(np.abs(np.diff(difference)) <= 2.0 * tolerance[:, None], axis=-1) >= (2.0 * share - 1.0) / 2.0
-    for row in np.flatnonzero(alike):
-        centred = np.abs(difference[row] - median(difference[row]))
-        alike[row] = np.mean(centred <= tolerance[row]) >= share[row] - SHARE_LESS
-    return alike
+    printed = np.maximum(_over(one.quantum, one.noise), _over(others.quantum, others.noise))
+    found = printed <= FACTOR / rules.NOISE_STEPS
+    if len(one.target) + 3 < rules.COPY_POINTS or not found.any():
+        return found & False
+    from_one = [rows - (rows @ one.basis) @ one.basis.T for rows in (others.target, others.before)]
+    to_one = [row - np.einsum("spi,si->sp", others.basis, np.einsum("p,spi->si", row, others.basis)) for row in (one.target, one.before)]
+    exact = FILTER_FACTOR * np.maximum(printed, rules.FILTER_EXACT)
+    explained = np.zeros(len(found), dtype=bool)
+    for (target, before), noise in ((from_one, others.noise), (to_one, one.noise)):
+        power = np.einsum("sp,sp->s", before, before)
+        factor = np.einsum("sp,sp->s", target, before) / np.where(power > 0.0, power, 1.0)
+        residual = np.abs(target - factor[:, None] * before)
+        explained |= np.mean(residual <= (exact * noise)[:, None], axis=1) >= rules.FILTER_SHARE - SHARE_LESS
+    return found & explained
+
+
+def _over(steps: FloatArray, noise: FloatArray) -> FloatArray:
+    """(...): steps of rounding as shares of the noise; infinite where there is none."""
+    share: FloatArray = np.divide(steps, noise, out=np.full(noise.shape, np.inf), where=noise > 0.0)
+    return share
 
 
 def _are_within(values: FloatArray, scale: FloatArray | float, share: float) -> BoolArray:

@@ -82,7 +82,8 @@ def read_run_table(source: str, layout: RunTable) -> dict[str, list[Curve]]:
     for run, seed in sorted(zip(runs, seeds, strict=True), key=lambda each: (_natural(each[0].name), each[0].name)):
         replicate = sum(curve.seed == seed for curve in arms[run.arm])
         curve = _curve(cells, run, quantities, layout)
-        arms[run.arm].append(dataclasses.replace(curve, seed=seed, replicate=replicate, context=_context(cells, run, layout)))
+        stated, context = layout.seed is not None, _context(cells, run, layout)
+        arms[run.arm].append(dataclasses.replace(curve, seed=seed, seed_stated=stated, replicate=replicate, context=context))
     return arms
 
 

@@ -113,6 +113,7 @@ def applied(curve: Curve, facts: ConfigFacts, recipe: str | None) -> Curve:
         recipe=recipe or facts.recipe,
         rounding=rounding,
         seed=_both_seeds(facts),
+        seed_stated=facts.seed is not None or facts.data_seed is not None,
         context={**curve.context, **facts.context},
         notes=(*curve.notes, *notes),
     )

@@ -64,8 +64,8 @@ REFUSED: dict[str, tuple[Callable[[MakeRun, Curve], Curve], str]] = {
     "runs to the end": (lambda make, _: make(seed=RERUN), "a further run of cand"),
     "runs to 96 %": (lambda make, _: cut(make(seed=RERUN), 0.96), "a further run of cand"),
     "stops too early": (lambda make, _: cut(make(seed=RERUN), 0.39), "40 % needed"),
-    "the arm's own prefix": (lambda _, arm: cut(arm, 0.5), "equal but for"),
-    "the same with other digits": (lambda _, arm: cut(with_loss(arm, arm.loss.round(4)), 0.5), "equal but for"),
+    "the arm's own prefix": (lambda _, arm: cut(arm, 0.5), "equal as printed"),
+    "the same with other digits": (lambda _, arm: cut(with_loss(arm, arm.loss.round(4)), 0.5), "equal as printed"),
     "the same, smoothed": (lambda _, arm: cut(with_loss(arm, np.convolve(arm.loss, np.ones(5) / 5, "same")), 0.5), "second differences"),
     "the same with noise": (
         lambda _, arm: cut(with_loss(arm, arm.loss + np.random.default_rng(0).normal(0, 0.001, STEPS)), 0.5),

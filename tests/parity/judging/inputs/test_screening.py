@@ -74,12 +74,12 @@ def test_many_runs_are_counted_as_without_screening(monkeypatch: pytest.MonkeyPa
     runs[17] = curve_from_arrays(runs[17].steps[300:], runs[17].loss[300:], label="late")
     runs[20] = with_loss(runs[20], np.where(np.arange(3000) == 1500, np.nan, runs[20].loss))
     runs[21] = with_loss(runs[21], np.where(np.arange(3000) == 1500, 1e308, runs[21].loss))
-    kept, left_out = independent_runs(runs, [rerun(number) for number in range(30, 40)])
+    kept, left_out = independent_runs(runs)
     assert len(kept) == 20
     assert [entry.relation for entry in left_out] == ["copy", "copy", "fork", "late"]
     monkeypatch.setattr(counted_runs, "_related", lambda runs: np.ones((len(runs), len(runs)), dtype=bool))
     monkeypatch.setattr(counted_runs, "may_be_mixtures", lambda runs, *_: np.ones(len(runs), dtype=bool))
-    assert independent_runs(runs, [rerun(number) for number in range(30, 40)]) == (kept, left_out)
+    assert independent_runs(runs) == (kept, left_out)
 
 
 @pytest.mark.parametrize("every", [2, 3, 4, 5, 8])
