@@ -12,7 +12,7 @@ from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, Rounding, us
 from parity.judging.early_stops.usable import NO_RUNS, EarlyStops, usable_early_stops
 from parity.judging.floors.lending import Lender, Lenders
 from parity.judging.inputs.alignment import Aligned, align
-from parity.judging.inputs.context import differing_context, same_data_recorded
+from parity.judging.inputs.context import differing_context, same_data_recorded, without_assumed_floor
 from parity.judging.inputs.independence import resemblance, shared_start
 from parity.judging.inputs.mismatch import Mismatch, find_mismatch
 from parity.judging.inputs.pairing import SAME_ORDER, is_proven_somewhere, worst_correlation
@@ -57,6 +57,7 @@ class Measurements:
     resemblance: str | None
     worst_run: RunGap | None
     shared_start: int | None
+    without_assumed_floor: str | None
     statistics: WindowStatistics | None
 
     @property
@@ -113,6 +114,7 @@ def measure(
         resemblance=_resemblance(pairs),
         worst_run=worst_run(candidate, aligned, window, statistics, criteria.confidence) if statistics else None,
         shared_start=_shared_start(arms, pairs),
+        without_assumed_floor=without_assumed_floor(arms.runs),
         statistics=statistics,
     )
 

@@ -343,6 +343,24 @@ def _margin_undetermined(m: Measurements) -> str | None:
 
 
 @decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="RUN_NOISE_UNKNOWN",
+        check="run noise",
+        means="nothing is assumed about the run noise of such a model, and it is neither measured nor borrowed",
+        detail="on record are a model below 10 million parameters, an encoder (BERT, T5), binary weights, or engine emulated",
+        next_step="Add replicates to both arms, or controls of the baseline, until 4 degrees of freedom are measured; or name a family of "
+        "reruns that is like these runs (--family, with --floors for a table of your own).",
+    ),
+)
+def _noise_unknown(m: Measurements) -> str | None:
+    declared = m.criteria.baseline_run_floor is not None and m.criteria.candidate_run_floor is not None
+    if m.without_assumed_floor is None or m.statistics is None or not m.statistics.noise_is_assumed or declared:
+        return None
+    return f"The record says {m.without_assumed_floor}: nothing is assumed about how much such runs differ, and it was not measured."
+
+
+@decides(
     FAIL,
     ReasonCode(
         code="GAP_EXCEEDS_MARGIN",
