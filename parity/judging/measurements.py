@@ -65,6 +65,16 @@ class Measurements:
         """The confidence of the interval that is shown and that decides: the policy's, shared by its looks and candidates."""
         return self.multiplicity.confidence(self.criteria.confidence)
 
+    @property
+    def within_confidence(self) -> float:
+        """That of its error within pairs, which looks do not share."""
+        return self.multiplicity.within_confidence(self.criteria.confidence)
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The ends of that interval, nats; None without a window."""
+        return self.statistics.interval.bounds(self.confidence, self.within_confidence) if self.statistics else None
+
 
 def measure(
     names: tuple[str, str],

@@ -855,7 +855,7 @@ def _as_of_words(m: Measurements) -> str:
 
 def _bounds(m: Measurements) -> tuple[float, float]:
     """The interval that decides, at the confidence of this look and candidate."""
-    return m.statistics.interval.bounds(m.confidence) if m.statistics else (float("nan"), float("nan"))
+    return m.bounds or (float("nan"), float("nan"))
 
 
 def _nominal_bounds(m: Measurements) -> tuple[float, float]:

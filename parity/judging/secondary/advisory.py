@@ -56,7 +56,7 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> A
     law = fit_law(m.aligned.steps, curves[0])
     tax = None
     if law is not None:
-        lo, hi = statistics.interval.bounds(m.confidence)
+        lo, hi = statistics.interval.bounds(m.confidence, m.within_confidence)
         first = int(m.aligned.steps[0])
         tax = token_tax(law, window, first, statistics.interval.mean, lo, hi, constant_rate=_constant_rate(m))
     return Advisory(
