@@ -34,6 +34,7 @@ FORKED_FROM = "forked_from"  # the context key of a run that went on from anothe
 DATA_DIGEST = "data_digest"  # the context key that proves two arms read the same data
 PLANNED_STEPS = "planned_steps"  # the context key of the planned length of a run, where its source states it
 START, LOADED = "start", "loaded"  # the context key and value of a run that began with trained weights
+RECORDED_RECIPE = "recorded_recipe"  # the context key of a run whose source has a recipe of another precision than the one that is stated
 START_PRECISION = "start_precision"  # the context key of a run whose first steps are computed in another precision than its recipe's
 
 

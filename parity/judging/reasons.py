@@ -17,7 +17,7 @@ from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.inputs.mismatch import BITS
 from parity.judging.inputs.pairing import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.inputs.resolution import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
-from parity.judging.inputs.treatment import contradicted_name
+from parity.judging.inputs.treatment import contradicted
 from parity.judging.measurements import Measurements, began_loaded
 from parity.judging.schedule.learning_rate import differing_rates
 from parity.judging.schedule.outside_plan import MAX_BEYOND, beyond_plan
@@ -503,13 +503,14 @@ def _arms_identical(m: Measurements) -> str | None:
     ReasonCode(
         code="RECIPE_CONTRADICTED",
         check="same ground",
-        means="an arm is named after one precision, and its runs recorded another one",
+        means="an arm is named after one precision, or stated to have it, and its runs recorded another one",
         next_step="Check that the arms are not swapped, and correct the arm's name or its recipe.",
     ),
 )
 def _recipe_contradicted(m: Measurements) -> str | None:
-    named = [arm for arm in (m.arms.baseline, m.arms.candidate) if contradicted_name(arm.name, arm.recipe)]
-    return f"The runs of {' and '.join(f'{arm.name} recorded recipe {arm.recipe}' for arm in named)}." if named else None
+    arms = (m.arms.baseline, m.arms.candidate)
+    parts = [f"{arm.name} recorded recipe {recipe}" for arm in arms if (recipe := contradicted(arm.name, arm.runs)) is not None]
+    return f"The runs of {' and those of '.join(parts)}, which is another precision." if parts else None
 
 
 @decides(

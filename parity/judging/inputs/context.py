@@ -9,7 +9,7 @@ import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from parity.judging.curve import DATA_DIGEST, FORKED_FROM, START_PRECISION, Curve
+from parity.judging.curve import DATA_DIGEST, FORKED_FROM, RECORDED_RECIPE, START_PRECISION, Curve
 
 NOT_SET = "not set"
 DEVICE_CLASS, ENGINE, EMULATED = "device_class", "engine", "emulated"
@@ -46,9 +46,9 @@ def values_by_key(contexts: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
 def confounding_keys(contexts: Sequence[Mapping[str, str]], may_differ: Collection[str] = ()) -> list[str]:
     """The keys on which runs disagree and which the policy does not let differ.
 
-    A machine's name and a run's parent confound nothing, and the precision of the first steps is part of the recipe.
+    A machine's name and a run's parent confound nothing; recipes and the precision of the first steps are what is compared.
     """
-    allowed = (HOST, FORKED_FROM, START_PRECISION, *may_differ)
+    allowed = (HOST, FORKED_FROM, START_PRECISION, RECORDED_RECIPE, *may_differ)
     return [key for key, values in values_by_key(contexts).items() if len(values) > 1 and key not in allowed]
 
 

@@ -178,3 +178,12 @@ def test_the_plan_that_the_sources_state_counts_where_nothing_else_is_stated(fra
     assert (plan("3000", "3000")["planned_steps"], plan("3000", "3000", planned_steps=1500)["planned_steps"]) == (3000, 1500)
     assert plan("3000", "1500")["plan"] == "unknown"
     assert plan("3000", "3000", assume_complete=True)["plan"] == "assumed complete"
+
+
+def test_a_stated_recipe_of_another_precision_than_the_record_passes_nothing(frames):
+    base = parity.curve_from_arrays(frames["fp8"]["step"], frames["fp8"]["loss"], recipe="fp8")
+    cand = parity.curve_from_arrays(frames["again"]["step"], frames["again"]["loss"], recipe="bf16")
+    swapped = parity.compare(base, cand, schedule="decayed", margin="1%", planned_steps=1500, recipe={"candidate": "mxfp8"})
+    assert (swapped.verdict, swapped.document["codes"][0]) == ("inconclusive", "RECIPE_CONTRADICTED")
+    same = dataclasses.replace(cand, recipe="fp8_current")
+    assert parity.compare(base, same, schedule="decayed", margin="1%", planned_steps=1500, recipe={"candidate": "mxfp8"}).verdict == "pass"
