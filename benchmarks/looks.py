@@ -1,8 +1,8 @@
 """Checks M1 to M3 of benchmarks/calibration.py: how often something passes that is exactly at the margin, with looks and candidates.
 
 A job compares m candidates with one baseline. Every candidate's true gap is the margin, so that each pass is false. tau is drawn as the
-judge assumes it: tau^2 = nu0 tau0^2 / chi2(nu0), one factor for both arms where both round alike, else one for each. A run's late mean is
-its arm's level plus N(0, tau), no within-pair error; losses as shares of the loss. After each look that leaves a candidate open, a rule
+judge assumes it: tau^2 = nu0 tau0^2 / chi2(nu0), one factor for both arms, which rest on one guess. A run's late mean is its arm's level
+plus N(0, tau), no within-pair error; losses as shares of the loss. After each look that leaves a candidate open, a rule
 adds runs, up to the looks that are registered. The judge's own run floors and intervals give the verdicts.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from marks import Line, share
 
+from parity.judging.criteria import FINISHED_FLOOR, STOCHASTIC_FACTOR
 from parity.judging.curve import FloatArray
 from parity.judging.interval import interval
 from parity.judging.multiplicity import Multiplicity
@@ -20,7 +21,7 @@ from parity.judging.noise import StandardError
 from parity.judging.run_floor import Prior, run_floor, run_term
 
 MARGIN, NOMINAL, DF = 0.01, 0.95, 4.0
-DETERMINISTIC, STOCHASTIC = 0.0008, 0.0030
+DETERMINISTIC, STOCHASTIC = FINISHED_FLOOR, FINISHED_FLOOR * STOCHASTIC_FACTOR
 NO_WITHIN = StandardError(value=0.0, df=12.0)
 JOBS = 20_000
 MARK = 0.028
@@ -28,10 +29,11 @@ MARK = 0.028
 Rule = Callable[[int, int], tuple[int, int]]
 """Runs of baseline and candidate at a look, from the look's number (from 1) and the runs of the first look."""
 
+FIRST_RULE, DOUBLING, FEW_LOOKS = "one more an arm", "twice as many", 5  # doubling ten times is no job that anybody trains
 RULES: dict[str, Rule] = {
-    "one more an arm": lambda look, first: (first + look - 1, first + look - 1),
+    FIRST_RULE: lambda look, first: (first + look - 1, first + look - 1),
     "one more of the candidate": lambda look, first: (first, first + look - 1),
-    "twice as many": lambda look, first: (first * 2 ** (look - 1), first * 2 ** (look - 1)),
+    DOUBLING: lambda look, first: (first * 2 ** (look - 1), first * 2 ** (look - 1)),
 }
 
 
@@ -58,10 +60,10 @@ class Outcome:
 
 def verdict(base: FloatArray, cand: FloatArray, floor: float, confidence: float) -> str:
     """The judge's side of the margin from late means (K,) of both arms, as shares of the loss."""
-    priors = (Prior(tau=DETERMINISTIC, df=DF, basis="assumed"), Prior(tau=floor, df=DF, basis="assumed"))
+    priors = tuple(Prior(tau=tau, df=DF, basis="assumed", assumed=True) for tau in (DETERMINISTIC, floor))
     floors = [run_floor(prior, runs, [0] * len(runs)) for prior, runs in zip(priors, (base, cand), strict=True)]
     gap = interval(float(cand.mean() - base.mean()), NO_WITHIN, run_term(floors[0], floors[1]))
-    lo, hi = gap.bounds(confidence)
+    lo, hi = gap.bounds(NOMINAL)[0], gap.bounds(confidence)[1]
     return "pass" if hi < MARGIN else "fail" if lo > MARGIN else "open"
 
 
@@ -71,8 +73,8 @@ def simulated(case: Case, jobs: int, seed: int) -> Outcome:
     passed = failed = taken = 0
     most = max(RULES[case.rule](case.looks, 1))
     for _ in range(jobs):
-        factors = np.sqrt(DF / rng.chisquare(DF, 2))
-        taus = DETERMINISTIC * factors[0], case.floor * factors[0 if case.floor == DETERMINISTIC else 1]
+        factor = math.sqrt(DF / rng.chisquare(DF))
+        taus = DETERMINISTIC * factor, case.floor * factor
         base = taus[0] * rng.normal(size=most)
         open_candidates = [case.gap + taus[1] * rng.normal(size=most) for _ in range(case.candidates)]
         outcomes: set[str] = set()
@@ -98,8 +100,8 @@ def _jobs(case: Case, quick: bool) -> int:
 def m1(quick: bool) -> Iterator[Line]:
     """Any false pass with registered looks and candidates, by rule, looks and candidates."""
     for floor, arm in ((DETERMINISTIC, "fp8"), (STOCHASTIC, "nvfp4")):
-        for looks, candidates in ((1, 1), (1, 3), (1, 10), (2, 1), (3, 1), (2, 3), (3, 10), (5, 1)):
-            rules = list(RULES) if looks > 1 and candidates == 1 else list(RULES)[:1]
+        for looks, candidates in ((1, 1), (1, 3), (1, 10), (2, 1), (3, 1), (2, 3), (3, 10), (5, 1), (10, 1)):
+            rules = [rule for rule in RULES if rule != DOUBLING or looks <= FEW_LOOKS] if looks > 1 and candidates == 1 else [FIRST_RULE]
             worst, taken = 0.0, 0.0
             for number, rule in enumerate(rules):
                 case = Case(candidates=candidates, looks=looks, registered=True, floor=floor, rule=rule)

@@ -141,7 +141,12 @@ def compare(
         ),
     ] = None,
     planned_steps: Annotated[
-        int | None, typer.Option(min=1, rich_help_panel=ARMS, help="State the planned length of a run; without it no candidate can pass.")
+        int | None,
+        typer.Option(
+            min=1,
+            rich_help_panel=ARMS,
+            help="State the planned length of a run. [default: as a trainer's log or a tracker's config states it]",
+        ),
     ] = None,
     assume_complete: Annotated[
         bool, typer.Option(rich_help_panel=ARMS, help="Assume that the longest run ended as planned, instead of --planned-steps.")

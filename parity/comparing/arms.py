@@ -9,7 +9,7 @@ from typing import Any
 
 from parity.comparing.in_memory import EXPECTED, curve_in_memory
 from parity.comparing.stated import InputError, stated_rounding
-from parity.judging.curve import Curve, Rounding
+from parity.judging.curve import RECORDED_RECIPE, Curve, Rounding
 from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.readers import read_run
 from parity.readers.source import STDIN
@@ -63,18 +63,18 @@ def read_one(run: Any, name: str, columns: Mapping[str, str]) -> Curve:
 
 
 def with_facts(curve: Curve, name: str, stated: Stated) -> Curve:
-    """The curve with what is stated of it, which counts more than what its source has. Raises RecipeError, InputError."""
+    """The curve with what is stated of it, which counts more than what its source has; a recipe of another precision stays on record.
+
+    Raises RecipeError, InputError.
+    """
     recipe = stated.recipe or curve.recipe
     check_recipe(recipe, f"recipe of {name}")
-    if stated.recipe and curve.recipe and len({width_of(stated.recipe), width_of(curve.recipe)} - {None}) > 1:
-        raise InputError(
-            f"recipe of {name} is {stated.recipe}, but its source states {curve.recipe}; expected one precision: check that the arms are "
-            "not swapped, else correct the source, or export the run as CSV"
-        )
     if stated.rounding == "nearest" and curve.rounding == "stochastic" and stated.recipe is None:
         raise InputError(f"rounding of {name} is nearest, but its source states stochastic; expected one of them: state the recipe, too")
     rounding = stated_rounding(stated.rounding or curve.rounding, f"rounding of {name}", recipe)
-    return dataclasses.replace(curve, recipe=recipe, rounding=rounding, context={**curve.context, **stated.context})
+    other = len({width_of(stated.recipe or ""), width_of(curve.recipe or "")} - {None}) > 1
+    recorded = {RECORDED_RECIPE: curve.recipe} if other and curve.recipe else {}
+    return dataclasses.replace(curve, recipe=recipe, rounding=rounding, context={**curve.context, **recorded, **stated.context})
 
 
 def read_noise_run(run: Any, arm: Arm, stated: Stated, columns: Mapping[str, str]) -> Curve:

@@ -6,7 +6,7 @@ from parity.comparing.arms import Arm, check_noise_runs, refuse_mixed_units
 from parity.comparing.stated import InputError
 from parity.judging.advice import LayerSnr
 from parity.judging.criteria import Criteria
-from parity.judging.curve import Curve
+from parity.judging.curve import PLANNED_STEPS, Curve
 from parity.judging.evidence import Case
 from parity.judging.floors.groups import Floors
 from parity.judging.floors.public import public_floors
@@ -38,7 +38,8 @@ def comparison_case(
 
     `controls` are reruns of the baseline, `shorter` finished runs of its recipe on fewer tokens.
     `step_option` and `noise_option` are what errors call the column of the step and the noise runs. Without `floors` a family is one of the
-    public table. Raises InputError where runs count in different units, or where an arm has too many noise runs.
+    public table, without `planned_steps` or `assume_complete` the plan is that of the runs' sources. Raises InputError where runs count in
+    different units, or where an arm has too many noise runs.
     """
     early = dict(noise_runs or {})
     refuse_mixed_units([*arms, *early.items()], (*controls, *shorter), step_option)
@@ -47,6 +48,8 @@ def comparison_case(
     refuse_mixed_recipes(arms)
     baseline_name, baseline = arms[0]
     named = families_of_configs(arms, floors) | dict(families or {})
+    if planned_steps is None and not assume_complete:
+        planned_steps = stated_plan(arms)
     return Case(
         baseline=baseline,
         candidates=dict(arms[1:]),
@@ -64,6 +67,12 @@ def comparison_case(
         multiplicity=multiplicity,
         shorter=shorter,
     )
+
+
+def stated_plan(arms: Sequence[Arm]) -> int | None:
+    """The planned length that the runs' sources state, a trainer's log or a tracker's config; None where none does or two disagree."""
+    stated = {run.context[PLANNED_STEPS] for _, runs in arms for run in runs if PLANNED_STEPS in run.context}
+    return int(stated.pop()) if len(stated) == 1 else None
 
 
 def refuse_mixed_recipes(arms: Sequence[Arm]) -> None:

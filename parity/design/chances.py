@@ -109,7 +109,7 @@ def chances(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, 
     return Chances(
         statistics=statistics,
         lending=drawn.lending,
-        half_width=statistics.interval.half_width(first_confidence(design, criteria)),
+        half_width=statistics.interval.half_width(*first_confidence(design, criteria)),
         half_widths=np.array([half for half, _, _ in rows]),
         weights=np.array([weight for _, weight, _ in rows]),
         counts=np.array([1.0 if known else 0.0 for _, _, known in rows]),
@@ -146,9 +146,10 @@ def drawing(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES) 
     return Drawing(design=design, assumed=assumed, lending=lending, taus=taus, within=within_se(design, criteria))
 
 
-def first_confidence(design: Design, criteria: Criteria) -> float:
-    """The confidence of the first look's interval, which the looks and candidates share."""
-    return Multiplicity(looks=criteria.looks, candidates=design.candidates).confidence(criteria.confidence)
+def first_confidence(design: Design, criteria: Criteria) -> tuple[float, float]:
+    """The confidence of a look's interval, which the looks and candidates share, and that of its error within pairs."""
+    shared = Multiplicity(looks=criteria.looks, candidates=design.candidates)
+    return shared.confidence(criteria.confidence), shared.within_confidence(criteria.confidence)
 
 
 def points(design: Design, criteria: Criteria) -> int:
@@ -204,7 +205,7 @@ def _drawn(
     rough: bool,
 ) -> Iterator[tuple[float, float, bool]]:
     """Half-widths at the nodes of the spreads, each with its chance, and whether the policy accepts its run noise."""
-    level, rejects, confidence = _level(design), criteria.assumed_noise == "reject", first_confidence(design, criteria)
+    level, rejects, levels = _level(design), criteria.assumed_noise == "reject", first_confidence(design, criteria)
     matters = not rough and se > 0.0 and (within.value / se) ** 2 > _NEGLIGIBLE
     errors = chi_squared(WITHIN_DF, _WITHIN_NODES) if matters else ((WITHIN_DF, 1.0),)
     nodes = 1 if rough else _NODES if min(_data_df(design)) > 0 else _NODES_ALONE
@@ -215,7 +216,7 @@ def _drawn(
             term = run_term(*floors)
             for square, third in errors:
                 drawn = StandardError(value=within.value * math.sqrt(square / WITHIN_DF), df=WITHIN_DF)
-                half = interval(0.0, drawn, term).half_width(confidence)
+                half = interval(0.0, drawn, term).half_width(*levels)
                 known = not rejects or not _statistics(design, criteria, floors, drawn).noise_is_assumed
                 yield half, likelihood * chance * other * third, known
 

@@ -61,14 +61,14 @@ def looks_ahead(design: Design, criteria: Criteria, lenders: Lenders, margin: fl
     ahead = []
     for number, (one, drawn) in enumerate(zip(designs, drawings, strict=True), 1):
         shared = Multiplicity(look=number, looks=criteria.looks, candidates=design.candidates)
-        confidence = shared.confidence(criteria.confidence)
+        confidence, within_level = shared.confidence(criteria.confidence), shared.within_confidence(criteria.confidence)
         base, cand = left[:, : one.baseline_runs], right[:, : one.candidate_runs]
-        halves = _half_widths(drawn, base, cand, confidence)
+        halves, nominal = (_half_widths(drawn, base, cand, *levels) for levels in ((confidence, within_level), (criteria.confidence,) * 2))
         estimate = cand.mean(axis=1) - base.mean(axis=1) + within
         spent += (run_steps(one) - before) * float(open_at[0.0].mean())
         before = run_steps(one)
         for gap, still in open_at.items():
-            low, high = estimate + gap - halves, estimate + gap + halves
+            low, high = estimate + gap - nominal, estimate + gap + halves
             passes, fails = high < margin, low > margin
             decided[gap] += int(np.sum(still & (passes if gap == 0.0 else fails)))
             open_at[gap] = still & ~passes & ~fails
@@ -87,12 +87,14 @@ def looks_ahead(design: Design, criteria: Criteria, lenders: Lenders, margin: fl
     return tuple(ahead)
 
 
-def _half_widths(drawn: Drawing, base: FloatArray, cand: FloatArray, confidence: float) -> FloatArray:
+def _half_widths(drawn: Drawing, base: FloatArray, cand: FloatArray, confidence: float, within_confidence: float) -> FloatArray:
     """Half the interval of each job (n,) from its runs' late means (n, K)."""
     squares = [((arm - arm.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for arm in (base, cand)]
     halves = np.empty(len(base))
     for job, (first, second) in enumerate(zip(*squares, strict=True)):
-        halves[job] = interval(0.0, drawn.within, run_term(*drawn.floors((float(first), float(second))))).half_width(confidence)
+        halves[job] = interval(0.0, drawn.within, run_term(*drawn.floors((float(first), float(second))))).half_width(
+            confidence, within_confidence
+        )
     return halves
 
 

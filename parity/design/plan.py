@@ -144,8 +144,8 @@ def plan(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, bud
         run_se=_run_se(gap),
         early_stops=_early_stops(design, question),
         looks=ahead,
-        stops=stops(design, criteria, lenders, question.margin, first_confidence(design, criteria)),
-        confidence=first_confidence(design, criteria),
+        stops=stops(design, criteria, lenders, question.margin, first_confidence(design, criteria)[0]),
+        confidence=first_confidence(design, criteria)[0],
     )
 
 

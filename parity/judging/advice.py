@@ -57,8 +57,9 @@ def advise(m: Measurements, decision: Decision, layer_policy: str | None = None,
     if statistics is None or statistics.margin is None:
         return Advice(sentences=_by_code(m, decision, layer_policy, layer_snr_db))
     state_first = _state_rounding(m) if decision.state == INCONCLUSIVE and decision.deciding.code not in MISFITS else ()
-    lo, hi = statistics.interval.bounds(m.confidence)
-    to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - statistics.interval.half_width(m.confidence)
+    lo, hi = statistics.interval.bounds(m.confidence, m.within_confidence)
+    half = statistics.interval.half_width(m.confidence, m.within_confidence)
+    to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - half
     if decision.deciding.code != "CI_STRADDLES_MARGIN":
         sentences = _by_code(m, decision, layer_policy, layer_snr_db)
         ordered = (*state_first, *sentences) if decision.deciding.code == "RUN_NOISE_ASSUMED" else (*sentences, *state_first)
@@ -104,18 +105,11 @@ def predicted(gap: Interval, floors: tuple[RunFloor, RunFloor], add_baseline: in
 
 def _decides(m: Measurements, statistics: WindowStatistics, got: Interval) -> bool:
     distance = abs(statistics.margin.nats - got.mean) if statistics.margin else 0.0
-    return got.half_width(_next_confidence(m)) < distance
-
-
-def _next_confidence(m: Measurements) -> float:
-    """The confidence at which added runs are judged: the next look's, or that of a new question's first look."""
-    shared, nominal = m.multiplicity, m.criteria.confidence
-    return shared.next_confidence(nominal) or dataclasses.replace(shared, look=1).confidence(nominal)
+    return got.half_width(m.confidence, m.within_confidence) < distance
 
 
 def runs_that_decide(m: Measurements, statistics: WindowStatistics) -> tuple[int, int] | None:
     """The fewest runs to add (baseline, candidate) so that the interval would leave the margin; None up to 16 in all."""
-    confidence = _next_confidence(m)
     for total in range(1, MAX_ADDED_RUNS + 1):
         splits = (
             [(total, total)]
@@ -123,7 +117,7 @@ def runs_that_decide(m: Measurements, statistics: WindowStatistics) -> tuple[int
             else [(total - candidate, candidate) for candidate in range(total, -1, -1)]
         )
         widths = {split: predicted(statistics.interval, statistics.floors, *split, 1.0) for split in splits}
-        best = min(splits, key=lambda split: widths[split].half_width(confidence))
+        best = min(splits, key=lambda split: widths[split].half_width(m.confidence, m.within_confidence))
         if _decides(m, statistics, widths[best]):
             return best
     return None
@@ -185,7 +179,7 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
     about_noise = decision.state == PASS or decision.deciding.code == "RUN_NOISE_ASSUMED"
     if about_noise and m.statistics is not None and m.statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
         decimals = sentence_decimals(m.statistics.margin.nats)
-        half = m.statistics.interval.half_width(m.confidence)
+        half = m.statistics.interval.half_width(m.confidence, m.within_confidence)
         sentences.append(_measure_noise(m))
         sentences.append(
             f"With the noise assumed, a true gap up to {max(m.statistics.margin.nats - half, 0.0):.{decimals}f} nats can pass."

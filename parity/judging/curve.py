@@ -32,7 +32,9 @@ RISEN_ROWS = 3  # before a restart; fewer may be batch noise
 
 FORKED_FROM = "forked_from"  # the context key of a run that went on from another run's checkpoint
 DATA_DIGEST = "data_digest"  # the context key that proves two arms read the same data
+PLANNED_STEPS = "planned_steps"  # the context key of the planned length of a run, where its source states it
 START, LOADED = "start", "loaded"  # the context key and value of a run that began with trained weights
+RECORDED_RECIPE = "recorded_recipe"  # the context key of a run whose source has a recipe of another precision than the one that is stated
 START_PRECISION = "start_precision"  # the context key of a run whose first steps are computed in another precision than its recipe's
 
 

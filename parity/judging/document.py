@@ -17,7 +17,7 @@ from parity.judging.early_stops.spread import EarlySpread
 from parity.judging.floors.lending import Loan
 from parity.judging.gates import Check
 from parity.judging.measurements import Measurements
-from parity.judging.multiplicity import look_weights
+from parity.judging.multiplicity import look_weight
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z, MAX_NONFINITE_SHARE
 from parity.judging.secondary.advisory import Advisory
 from parity.judging.secondary.peers import Peer
@@ -95,7 +95,7 @@ def _measured(m: Measurements) -> dict[str, Any]:
         "margin": statistics.margin,
         "token_slope": statistics.token_slope if isinstance(statistics.token_slope, TokenSlope) else None,
         "end": statistics.end,
-        "gap": _gap(statistics, m.confidence),
+        "gap": _gap(statistics, m.confidence, m.within_confidence),
         "se_parts": {
             "within": statistics.interval.within.value,
             "within_df": statistics.interval.within.df,
@@ -144,22 +144,22 @@ def _multiplicity(m: Measurements) -> dict[str, Any]:
     return {
         "look": shared.look,
         "looks": shared.looks,
-        "weights": look_weights(shared.looks),
+        "weights": [look_weight(shared.looks)] * shared.looks,
         "candidates": shared.candidates,
         "confidence": m.confidence,
         "registered": shared.registered,
     }
 
 
-def _gap(statistics: WindowStatistics, confidence: float) -> dict[str, Any]:
+def _gap(statistics: WindowStatistics, confidence: float, within_confidence: float) -> dict[str, Any]:
     level = statistics.baseline.level
     return {
         "mean": statistics.interval.mean,
         "rel": statistics.interval.mean / level if level else None,
         "raw": statistics.raw_gap,
         "masked": statistics.interval.mean,
-        "lo": statistics.interval.bounds(confidence)[0],
-        "hi": statistics.interval.bounds(confidence)[1],
+        "lo": statistics.interval.bounds(confidence, within_confidence)[0],
+        "hi": statistics.interval.bounds(confidence, within_confidence)[1],
         "confidence": confidence,
         "ci95": statistics.interval.bounds(0.95),
         "ci90": statistics.interval.bounds(0.90),

@@ -38,9 +38,9 @@ class Side:
     shifts: tuple[float, ...]
     run_terms: tuple[RunTerm, ...]
 
-    def ends(self, confidence: float, sign: float) -> FloatArray:
+    def ends(self, confidence: float, within_confidence: float, sign: float) -> FloatArray:
         """The end of the interval (r * m,) with each change of runs and of the series: the lower one for sign -1, else the upper."""
-        within = t_quantiles(confidence, self.dfs) * self.errors
+        within = t_quantiles(within_confidence, self.dfs) * self.errors
         run = [t_quantile(confidence, term.df) * math.sqrt(term.variance) for term in self.run_terms]
         ends: FloatArray = np.concatenate(
             [self.means + shift + sign * np.hypot(half, within) for shift, half in zip(self.shifts, run, strict=True)]
@@ -63,10 +63,11 @@ class Interval:
     sides: tuple[Side | None, Side | None] = field(default=(None, None), compare=False, repr=False)
     rounding: float = 0.0
 
-    def half_width(self, confidence: float) -> float:
-        """Half the two-sided interval at `confidence` (0 to 1) of the series as it is, nats."""
+    def half_width(self, confidence: float, within_confidence: float | None = None) -> float:
+        """Half the two-sided interval at `confidence` (0 to 1) of the series as it is, nats; the error within pairs may have another."""
         run, within = math.sqrt(self.run.variance), self.within.value
-        return math.hypot(t_quantile(confidence, self.run.df) * run, t_quantile(confidence, self.within.df) * within) + self.rounding
+        other = confidence if within_confidence is None else within_confidence
+        return math.hypot(t_quantile(confidence, self.run.df) * run, t_quantile(other, self.within.df) * within) + self.rounding
 
     def chance_below(self, gap: float) -> float:
         """Probability that the true gap is below `gap` nats, 0.0001 to 0.9999, where every gap is equally likely beforehand."""
@@ -77,12 +78,13 @@ class Interval:
             low, high = (middle, high) if self.half_width(middle) <= distance else (low, middle)
         return 0.5 * (1.0 + math.copysign(high, gap - self.mean))
 
-    def bounds(self, confidence: float) -> tuple[float, float]:
-        """Lower and upper end of the two-sided interval, nats."""
-        half = self.half_width(confidence)
+    def bounds(self, confidence: float, within_confidence: float | None = None) -> tuple[float, float]:
+        """Lower and upper end of the two-sided interval, nats; its error within pairs may have another confidence."""
+        half = self.half_width(confidence, within_confidence)
+        other = confidence if within_confidence is None else within_confidence
         better, worse = self.sides
-        lo = self.mean - half if better is None else float(better.ends(confidence, -1.0).max()) - self.rounding
-        hi = self.mean + half if worse is None else float(worse.ends(confidence, 1.0).min()) + self.rounding
+        lo = self.mean - half if better is None else float(better.ends(confidence, other, -1.0).max()) - self.rounding
+        hi = self.mean + half if worse is None else float(worse.ends(confidence, other, 1.0).min()) + self.rounding
         return lo, hi
 
 

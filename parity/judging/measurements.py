@@ -12,7 +12,7 @@ from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, Rounding, us
 from parity.judging.early_stops.usable import NO_RUNS, EarlyStops, usable_early_stops
 from parity.judging.floors.lending import Lender, Lenders
 from parity.judging.inputs.alignment import Aligned, align
-from parity.judging.inputs.context import differing_context, same_data_recorded
+from parity.judging.inputs.context import differing_context, same_data_recorded, without_assumed_floor
 from parity.judging.inputs.independence import resemblance, shared_start
 from parity.judging.inputs.mismatch import Mismatch, find_mismatch
 from parity.judging.inputs.pairing import SAME_ORDER, is_proven_somewhere, worst_correlation
@@ -57,12 +57,23 @@ class Measurements:
     resemblance: str | None
     worst_run: RunGap | None
     shared_start: int | None
+    without_assumed_floor: str | None
     statistics: WindowStatistics | None
 
     @property
     def confidence(self) -> float:
         """The confidence of the interval that is shown and that decides: the policy's, shared by its looks and candidates."""
         return self.multiplicity.confidence(self.criteria.confidence)
+
+    @property
+    def within_confidence(self) -> float:
+        """That of its error within pairs, which looks do not share."""
+        return self.multiplicity.within_confidence(self.criteria.confidence)
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The ends of that interval, nats; None without a window."""
+        return self.statistics.interval.bounds(self.confidence, self.within_confidence) if self.statistics else None
 
 
 def measure(
@@ -114,6 +125,7 @@ def measure(
         resemblance=_resemblance(pairs),
         worst_run=_worst_run(arms, window, criteria, schedule, statistics),
         shared_start=_shared_start(arms, pairs),
+        without_assumed_floor=without_assumed_floor(arms.runs),
         statistics=statistics,
     )
 

@@ -1,21 +1,27 @@
 """How sure must one interval be, so that a question with several looks and several candidates keeps its error?
 
-level  = 1 - (1 - C) w_k / m     confidence of the interval at look k of K for each of m candidates, C the policy's
-w_1    = 1/2, w_2 = ... = w_K = 1 / (2 (K - 1));  w_1 = 1 where K is 1
+run noise   1 - (1 - C) w_L / m   level of its part of the interval at each of L looks for each of m candidates, C the policy's
+within      1 - (1 - C) / m       level of the error within pairs
+w_L = P(|t(4)| > q_L) / 0.05,   q_L = 2.78, 3.44, 4.39, 5.13, 5.87, 6.29 at L = 1, 2, 5, 10, 20, 30, between them linear in ln L
 
-A pass and a fail each spend (1 - C) / 2 over all looks and candidates. The repeated confidence interval at this level is what is shown and
-what decides, so the two cannot disagree. One look and one candidate give C itself.
-Half of the error is spent at the first look: O'Brien-Fleming boundaries would need 3.4 standard errors there for two looks (20 degrees of
-freedom), and one pair could no longer decide. Bonferroni holds whatever the looks and candidates share (runs, batches, the baseline);
-Dunnett's constants for the shared baseline are narrower (decision 0071), but need equal run floors in all arms.
+A run's offset is one draw that all looks share: with assumed noise (4 degrees of freedom) the looks of a pair that gets a run more per arm
+each time need q_L for 2.5 % false passes in all, where Bonferroni's bound is 3.50 to 7.53. With other degrees of freedom the level stays
+and the quantile follows: for known noise 2.24 at L = 2 and 2.70 at 10, above Pocock's 2.18 and 2.56. The interval at this level is what is
+shown, and its upper end decides a pass. A fail and the vetoes keep C: further looks make neither harder. One look and one candidate give
+C itself. Candidates share by Bonferroni, whatever they have in common (runs, batches, the baseline); Dunnett's constants for the shared
+baseline are narrower (decision 0071), but need equal run floors in all arms.
 Can fail: looks that nobody counts. The server's ledger counts those of its jobs; a comparison of files takes the user's word.
-Sources: Jennison and Turnbull 1989 (repeated confidence intervals); Bonferroni's inequality.
+Sources: simulation (benchmarks/looks.py); Jennison and Turnbull 1989 (repeated confidence intervals); Pocock 1977; Bonferroni.
 """
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 
-MAX_LOOKS = 10
+MAX_LOOKS = 30
+# q_L of t(4) for a two-sided 95 %, by looks.
+LOOK_QUANTILES = ((1, 2.7764451051977987), (2, 3.44), (5, 4.39), (10, 5.13), (20, 5.87), (30, 6.29))
+TABLE_ERROR = 0.05
 FAIL_BY_GAP = "GAP_EXCEEDS_MARGIN"  # the one fail that further runs can undo, as a further look
 
 
@@ -50,22 +56,25 @@ class Multiplicity:
         return self.looks - self.look
 
     def confidence(self, nominal: float) -> float:
-        """The confidence of this look's interval for one candidate, where the question has the confidence `nominal`."""
-        return nominal if self.is_single else 1.0 - (1.0 - nominal) * look_weights(self.looks)[self.look - 1] / self.candidates
+        """The level of the run noise in each look's interval for one candidate, where the question has the confidence `nominal`."""
+        return nominal if self.is_single else 1.0 - (1.0 - nominal) * look_weight(self.looks) / self.candidates
 
-    def next_confidence(self, nominal: float) -> float | None:
-        """The same for the next look; None where none is left."""
-        if not self.left:
-            return None
-        return Multiplicity(look=self.look + 1, looks=self.looks, candidates=self.candidates).confidence(nominal)
+    def within_confidence(self, nominal: float) -> float:
+        """The level of the error within pairs in the same interval, which looks do not change."""
+        return nominal if self.candidates == 1 else 1.0 - (1.0 - nominal) / self.candidates
 
 
 ONE_LOOK = Multiplicity()
 
 
-def look_weights(looks: int) -> Sequence[float]:
-    """The share of the error that each look spends (looks,): half at the first, the rest in equal parts; they add up to 1."""
-    return (1.0,) if looks == 1 else (0.5, *[0.5 / (looks - 1)] * (looks - 1))
+def look_weight(looks: int) -> float:
+    """w_L: the share of the policy's error at which the run noise of each of 1 to 30 looks is taken."""
+    if looks == 1:
+        return 1.0
+    (few, low), (many, high) = next(pair for pair in pairwise(LOOK_QUANTILES) if pair[0][0] < looks <= pair[1][0])
+    quantile = low + (high - low) * math.log(looks / few) / math.log(many / few)
+    tails = 1.0 - quantile * (quantile**2 + 6.0) / math.pow(quantile**2 + 4.0, 1.5)  # of Student's t with 4 degrees of freedom
+    return tails / TABLE_ERROR
 
 
 def pairs_confidence(nominal: float, candidates: int) -> float:

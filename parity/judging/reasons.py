@@ -17,7 +17,7 @@ from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.inputs.mismatch import BITS
 from parity.judging.inputs.pairing import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.inputs.resolution import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
-from parity.judging.inputs.treatment import contradicted_name
+from parity.judging.inputs.treatment import contradicted
 from parity.judging.margin import Margin
 from parity.judging.measurements import Measurements, began_loaded
 from parity.judging.schedule.learning_rate import differing_rates
@@ -371,6 +371,24 @@ def _margin_undetermined(m: Measurements) -> str | None:
 
 
 @decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="RUN_NOISE_UNKNOWN",
+        check="run noise",
+        means="nothing is assumed about the run noise of such a model, and it is neither measured nor borrowed",
+        detail="on record are a model below 10 million parameters, an encoder (BERT, T5), binary weights, or engine emulated",
+        next_step="Add replicates to both arms, or controls of the baseline, until 4 degrees of freedom are measured; or name a family of "
+        "reruns that is like these runs (--family, with --floors for a table of your own).",
+    ),
+)
+def _noise_unknown(m: Measurements) -> str | None:
+    declared = m.criteria.baseline_run_floor is not None and m.criteria.candidate_run_floor is not None
+    if m.without_assumed_floor is None or m.statistics is None or not m.statistics.noise_is_assumed or declared:
+        return None
+    return f"The record says {m.without_assumed_floor}: nothing is assumed about how much such runs differ, and it was not measured."
+
+
+@decides(
     FAIL,
     ReasonCode(
         code="GAP_EXCEEDS_MARGIN",
@@ -513,13 +531,14 @@ def _arms_identical(m: Measurements) -> str | None:
     ReasonCode(
         code="RECIPE_CONTRADICTED",
         check="same ground",
-        means="an arm is named after one precision, and its runs recorded another one",
+        means="an arm is named after one precision, or stated to have it, and its runs recorded another one",
         next_step="Check that the arms are not swapped, and correct the arm's name or its recipe.",
     ),
 )
 def _recipe_contradicted(m: Measurements) -> str | None:
-    named = [arm for arm in (m.arms.baseline, m.arms.candidate) if contradicted_name(arm.name, arm.recipe)]
-    return f"The runs of {' and '.join(f'{arm.name} recorded recipe {arm.recipe}' for arm in named)}." if named else None
+    arms = (m.arms.baseline, m.arms.candidate)
+    parts = [f"{arm.name} recorded recipe {recipe}" for arm in arms if (recipe := contradicted(arm.name, arm.runs)) is not None]
+    return f"The runs of {' and those of '.join(parts)}, which is another precision." if parts else None
 
 
 @decides(
@@ -893,7 +912,7 @@ def _as_of_words(m: Measurements) -> str:
 
 def _bounds(m: Measurements) -> tuple[float, float]:
     """The interval that decides, at the confidence of this look and candidate."""
-    return m.statistics.interval.bounds(m.confidence) if m.statistics else (float("nan"), float("nan"))
+    return m.bounds or (float("nan"), float("nan"))
 
 
 def _nominal_bounds(m: Measurements) -> tuple[float, float]:

@@ -62,12 +62,20 @@ class _Tails:
 
 
 def measure_end(
-    gap: FloatArray, interval: Interval, margin: float, confidence: float, level: float, quantum: float, nominal: float | None = None
+    gap: FloatArray,
+    interval: Interval,
+    margin: float,
+    confidence: float,
+    level: float,
+    quantum: float,
+    nominal: float | None = None,
+    within_confidence: float | None = None,
 ) -> RunEnd | None:
     """The end of the window's gap series without spikes (n,), nats; None for fewer than 8 points.
 
     `level` is the baseline's loss there, `quantum` the step to which losses are rounded. `confidence` is that of the interval that
-    decides, `nominal` the policy's own where it is lower: an end above the margin only at that one blocks a pass without being a fail.
+    decides (`within_confidence` that of its error within pairs, where it is another), `nominal` the policy's own where it is lower: an end
+    above the margin only at that one blocks a pass without being a fail.
     """
     n = len(gap)
     if n < POINTS_TO_FAIL:
@@ -80,9 +88,9 @@ def measure_end(
     shown, reached = next(((tails, hit) for tails, hit in zip(every, reaches, strict=True) if hit.any()), (every[-1], reaches[-1]))
     size = np.abs(shown.rises) - shown.limits
     most = int(np.argmax(np.where(reached, np.abs(shown.rises), -np.inf) if reached.any() else size / np.maximum(shown.limits, 1e-300)))
-    above = _late_part_above(gap, interval, margin, confidence)
-    at_nominal = above if nominal is None or nominal == confidence else _late_part_above(gap, interval, margin, nominal)
-    ends_high = interval.bounds(confidence)[1] < margin and (_ends_high(gap, margin) or at_nominal != above)
+    above = _late_part_above(gap, interval, margin, (confidence, within_confidence))
+    at_nominal = above if nominal is None or nominal == confidence else _late_part_above(gap, interval, margin, (nominal, nominal))
+    ends_high = interval.bounds(confidence, within_confidence)[1] < margin and (_ends_high(gap, margin) or at_nominal != above)
     return RunEnd(
         points=int(shown.lengths[most]),
         gap=float(shown.means[most]),
@@ -133,16 +141,16 @@ def _ends_high(gap: FloatArray, margin: float) -> bool:
     return any(float(gap[-max(HIGH_POINTS, len(gap) // parts) :].mean()) >= margin for parts in (10, 20) if len(gap) >= MANY_POINTS)
 
 
-def _late_part_above(gap: FloatArray, interval: Interval, margin: float, confidence: float) -> bool:
-    return any(_is_above(gap[len(gap) - len(gap) // parts :], interval, margin, confidence) for parts in LATE_PARTS)
+def _late_part_above(gap: FloatArray, interval: Interval, margin: float, levels: tuple[float, float | None]) -> bool:
+    return any(_is_above(gap[len(gap) - len(gap) // parts :], interval, margin, levels) for parts in LATE_PARTS)
 
 
-def _is_above(late: FloatArray, interval: Interval, margin: float, confidence: float) -> bool:
+def _is_above(late: FloatArray, interval: Interval, margin: float, levels: tuple[float, float | None]) -> bool:
     """Whether the mean of the late points lies above the margin, whatever a few of them do."""
     if len(late) < POINTS_TO_FAIL or float(late.mean()) <= margin:  # no lower end is above the mean
         return False
     plain = interval_of(float(late.mean()), mean_se(late), interval.run)
-    return capped_interval(late, plain, 0, ((), ())).bounds(confidence)[0] > margin
+    return capped_interval(late, plain, 0, ((), ())).bounds(*levels)[0] > margin
 
 
 def _before(gap: FloatArray, level: float, quantum: float) -> tuple[float, float, float]:

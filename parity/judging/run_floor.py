@@ -178,7 +178,7 @@ def own_spread(
 ) -> tuple[float, int, TauSource | None]:
     """Sum of squares (nats^2) of an arm's runs and controls about their mean, per seed, its degrees of freedom, and what gave them."""
     groups = _by_seed(run_means, run_seeds, control_means)
-    replicate_df = len(run_seeds) - len(groups)
+    replicate_df = len(run_seeds) - len(set(run_seeds))
     squares, df = _within(groups)
     source: TauSource | None = None
     if df:
@@ -190,8 +190,9 @@ def own_spread(
 def _by_seed(run_means: FloatArray, run_seeds: Sequence[int], control_means: FloatArray | None) -> tuple[tuple[float, ...], ...]:
     """The means of the runs (K,) of each seed, in order of the seeds; the controls (C,) are of the first one."""
     groups = [[float(mean) for mean, own in zip(run_means, run_seeds, strict=True) if own == seed] for seed in sorted(set(run_seeds))]
-    groups[0] += [] if control_means is None else [float(mean) for mean in control_means]
-    return tuple(tuple(group) for group in groups)
+    controls = [] if control_means is None else [float(mean) for mean in control_means]
+    groups = [[*groups[0], *controls], *groups[1:]] if groups else [controls]
+    return tuple(tuple(group) for group in groups if group)
 
 
 def _within(groups: Sequence[Sequence[float]]) -> tuple[float, int]:

@@ -67,9 +67,8 @@ class Verdict:
 
     def __repr__(self) -> str:
         """One line: the candidate, the state and what decided it; `document()` has everything."""
-        interval = (
-            f", gap {signed(self.gap.mean)} nats ({interval_words(*self.gap.bounds(self.measurements.confidence))})" if self.gap else ""
-        )
+        ends = self.measurements.bounds
+        interval = f", gap {signed(self.gap.mean)} nats ({interval_words(*ends)})" if self.gap and ends else ""
         return f"<Verdict on {self.candidate!r:.80}: {self.verdict}{interval}, decided by {self.codes[0]}>"
 
     def document(self) -> VerdictDocument:

@@ -333,7 +333,7 @@ def _policy_unusual(m: Measurements) -> str | None:
     )
 )
 def _better_than_noise(m: Measurements) -> str | None:
-    if m.statistics is None or not m.statistics.interval.bounds(m.confidence)[1] < 0.0:
+    if m.statistics is None or m.bounds is None or not m.bounds[1] < 0.0:
         return None
     return (
         f"{m.arms.candidate.name} is better by {-m.statistics.interval.mean:.4f} nats, more than noise explains: something other than the "

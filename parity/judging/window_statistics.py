@@ -161,6 +161,11 @@ class PairInWindow:
         return self.multiplicity.confidence(self.criteria.confidence)
 
     @property
+    def within_confidence(self) -> float:
+        """That of its error within pairs."""
+        return self.multiplicity.within_confidence(self.criteria.confidence)
+
+    @property
     def steps(self) -> IntArray:
         """Steps of the part (n,)."""
         return self.aligned.steps[self.part]
@@ -251,7 +256,8 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
 
 
 def _end(pair: PairInWindow, gap: FloatArray, measured: Interval, margin: Margin, level: float) -> RunEnd | None:
-    return measure_end(gap, measured, margin.nats, pair.confidence, level, pair.quantum, pair.criteria.confidence)
+    nominal, within = pair.criteria.confidence, pair.within_confidence
+    return measure_end(gap, measured, margin.nats, pair.confidence, level, pair.quantum, nominal, within)
 
 
 def _within_se(pair: PairInWindow, gap: FloatArray) -> StandardError:
@@ -316,6 +322,6 @@ def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tup
         else:
             gap = other.spikes().masked_gap
             of_fraction = interval(float(gap.mean()), _within_se(other, gap), in_window.run)
-        lo, hi = of_fraction.bounds(pair.confidence)
+        lo, hi = of_fraction.bounds(pair.confidence, pair.within_confidence)
         entries.append(Sensitivity(fraction=fraction, n=points, mean=of_fraction.mean, lo=lo, hi=hi))
     return tuple(entries)

@@ -79,6 +79,7 @@ class Columns:
     """What a reader took from a file: arrays (T,) by quantity, the columns' own names, which others could be the loss, and notes.
 
     `overwritten` counts rows that a later file of the same run replaced. `option` names a quantity's column on the command line.
+    `planned_steps` is the length of the run that the file states.
     """
 
     values: Mapping[str, FloatArray]
@@ -87,6 +88,7 @@ class Columns:
     notes: tuple[str, ...] = ()
     overwritten: int = 0
     option: str = OPTION
+    planned_steps: int | None = None
 
     def with_notes(self, notes: Sequence[str]) -> "Columns":
         """The same columns with other notes."""

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from parity.judging.curve import Curve, CurveError, curve_from_arrays
+from parity.judging.curve import PLANNED_STEPS, Curve, CurveError, curve_from_arrays
 from parity.readers.columns import KNOWN_NAMES, LOSS, STEP, Columns
 from parity.readers.plausible import check_repeats, check_unnamed, check_values
 from parity.readers.source import ReadError
@@ -24,7 +24,9 @@ def curve_of(taken: Columns, name: str, *, label: str, stated: bool) -> Curve:
         check_unnamed(loss, taken.names[LOSS], name, taken.option)
     rest = {key: value for key, value in taken.values.items() if key not in (STEP, LOSS)}
     try:
-        curve = curve_from_arrays(steps, loss, columns=rest, label=label, notes=notes, overwritten=taken.overwritten)
+        curve = curve_from_arrays(
+            steps, loss, columns=rest, label=label, notes=notes, overwritten=taken.overwritten, context=_context(taken.planned_steps)
+        )
         repeats = check_repeats(steps, loss, name) if curve.completeness.duplicates > taken.overwritten else ()
     except CurveError as error:
         raise ReadError(f"{name}: {error}") from None
@@ -35,3 +37,7 @@ def curve_of(taken: Columns, name: str, *, label: str, stated: bool) -> Curve:
             f"expected one unit; name the column that counts optimizer steps with {taken.option.format(STEP)}"
         )
     return dataclasses.replace(curve, notes=(*notes, *repeats))
+
+
+def _context(planned_steps: int | None) -> dict[str, str]:
+    return {} if planned_steps is None else {PLANNED_STEPS: str(planned_steps)}

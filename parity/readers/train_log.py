@@ -29,12 +29,13 @@ Found = tuple[float | str, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Format:
-    """A trainer's lines: its name, what a step line contains, and how it is read."""
+    """A trainer's lines: its name, what a step line contains, how it is read, and where the planned number of steps is printed."""
 
     trainer: str
     marks: re.Pattern[str]
     loss: str
     parse: Callable[[str], Found | None]
+    planned: re.Pattern[str] | None = None
 
 
 def _value(pattern: str, line: str) -> float | None:
@@ -98,9 +99,17 @@ def _deepspeed(line: str) -> Found | None:
 
 
 _FORMATS = (
-    _Format(trainer="Megatron-LM", marks=_MEGATRON, loss="lm loss", parse=_megatron),
+    _Format(
+        trainer="Megatron-LM", marks=_MEGATRON, loss="lm loss", parse=_megatron, planned=re.compile(r"\biteration\s+\d+\s*/\s*(\d+)\s*\|")
+    ),
     _Format(trainer="NeMo", marks=re.compile(r"\breduced_train_loss[:=]"), loss="reduced_train_loss", parse=_nemo),
-    _Format(trainer="torchtitan", marks=re.compile(r"\bstep:\s*\d+\s+loss:"), loss="loss", parse=_torchtitan),
+    _Format(
+        trainer="torchtitan",
+        marks=re.compile(r"\bstep:\s*\d+\s+loss:"),
+        loss="loss",
+        parse=_torchtitan,
+        planned=re.compile(r"\btotal steps:?\s+(\d+)\b"),
+    ),
     _Format(trainer="MaxText", marks=re.compile(r"\bcompleted step: \d+, "), loss="lm_loss", parse=_maxtext),
     _Format(trainer="DeepSpeed", marks=re.compile(r"\bsteps: \d+ loss: \S+ .*?iter time"), loss="loss", parse=_deepspeed),
 )
@@ -152,8 +161,18 @@ def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns
     notes = [f"a log of {formats[0].trainer}: losses as printed"]
     if without:
         notes.append(f"{count(without, 'step line')} without a loss left out")
+    planned = {int(number) for number in formats[0].planned.findall(plain)} if formats[0].planned else set()
+    if len(planned) > 1:
+        notes.append(f"the log states planned lengths of {' and '.join(f'{number:,}' for number in sorted(planned))} steps: none is taken")
+    elif planned:
+        notes.append(f"planned length as the log states it: {count(min(planned), 'step')}")
     name = formats[0].loss if f"{formats[0].loss}:" in plain or f"{formats[0].loss}=" in plain else LOSS
-    return Columns(values=columns.values, names={**columns.names, LOSS: name}, notes=tuple(notes))
+    return Columns(
+        values=columns.values,
+        names={**columns.names, LOSS: name},
+        notes=tuple(notes),
+        planned_steps=min(planned) if len(planned) == 1 and min(planned) > 0 else None,
+    )
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

@@ -1,9 +1,9 @@
 """Which look at its question is a job? The ledger of the looks that are registered and used.
 
-The question of a candidate is what its verdict answers: recipe, model, data, schedule, baseline, margin, code revision, and the name that
-the policy gives it. Replicates, seeds, reruns and what is recorded besides are no part of it: with more of them the same question is
-judged again. What else the policy says is registered by the first job, with its candidates; a later one that says something else is
-refused.
+The question of a candidate is what its verdict answers: recipe, model, data, schedule, baseline, code revision, and the name that the
+policy gives it. Replicates, seeds, reruns and what is recorded besides are no part of it, nor is the margin: with other margins, 1.0 and
+1.001 %, or more runs the same question is judged again. What else the policy says is registered by the first job, with its candidates; a
+later one that says something else is refused.
 A look is used by every job that has a verdict or may still get one; a failed or a cancelled job gives it back. Engine external has no
 model or data on record, so only a question with a name (`criteria.question`) has a ledger there.
 
@@ -42,10 +42,10 @@ _OF_THE_QUESTION = (
     "maxtext",
 )
 _NOT_OF_AN_ARM = ("name", "replicates")
-_IN_THE_DIGEST = ("margin", "profile", "question")
+_MARGIN = ("margin", "profile")
 _NEW_NAME = "give the question a new name if the reason for judging again is not the verdict (criteria.question)"
 _RECORDED = {"validation_every": 0, "statistics_every": 0}  # what a run records besides changes no loss
-_MAY_CHANGE = (*_IN_THE_DIGEST, "early_stop")
+_MAY_CHANGE = (*_MARGIN, "question", "early_stop")
 _HALF = 32  # hexadecimal digits: 128 bits of SHA-256
 _COUNTED = (Job.look.is_not(None), Job.status.in_(("queued", "running", "concluded")))
 
@@ -73,7 +73,7 @@ def register(session: Session, job: Job, outdated: Callable[[Job], bool] = lambd
     first = earlier[0]
     _check_candidates(first, by_question)
     _check_policy(first, job)
-    _check_open(session, earlier, by_question)
+    _check_open(session, [other for other in earlier if not _passed_at_another_margin(other, job)], by_question)
     job.look = 1 + max(other.look or 1 for other in earlier)
     job.look_candidates = max(first.look_candidates or 1, len(candidates))
     looks = criteria_from_mapping(job.criteria).looks
@@ -110,21 +110,14 @@ def _in_ledger(digest: str, newest: Job | None, *, renewed: bool) -> str:
     return known.get(digest[:_HALF], digest)
 
 
-def question_at_any_margin(job: Job, arm: Arm) -> str:
-    """What all jobs on a candidate's question have in common, whatever margin they are judged by: 32 hexadecimal digits.
-
-    A search draws again where a job like its base is judged by another margin: it counts as one on the same question.
-    """
-    return _hash(_question(job, arm) | dict.fromkeys(("margin", "profile")))[:_HALF]
+def question_of(job: Job, arm: Arm) -> str:
+    """What all jobs on a candidate's question have in common, whatever margin they are judged by: 32 hexadecimal digits."""
+    return _digest(job, arm)[:_HALF]
 
 
 def _digest(job: Job, arm: Arm) -> str:
     """SHA-256 of the question of one candidate."""
-    return _hash(_question(job, arm))
-
-
-def _hash(question: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(_question(job, arm), sort_keys=True).encode()).hexdigest()
 
 
 def _question(job: Job, arm: Arm) -> dict[str, Any]:
@@ -140,7 +133,7 @@ def _question(job: Job, arm: Arm) -> dict[str, Any]:
         "promoted": job.baseline_id,
         "revision": job.revision,
         "renews": None,  # as in the digests of earlier versions
-        **{key: job.criteria.get(key) for key in _IN_THE_DIGEST},
+        **dict.fromkeys(_MARGIN),
         "question": _as_read(job.criteria.get("question")),
     }
 
@@ -203,6 +196,12 @@ def _check_open(session: Session, earlier: Sequence[Job], by_question: dict[str,
             if verdict.outcome == "fail":
                 why = f"has failed by {code}, which further runs do not undo"
             raise LookError(f"candidate {by_question[question]} {why} (job {job.id}). Leave it out, or {_NEW_NAME}")
+
+
+def _passed_at_another_margin(earlier: Job, job: Job) -> bool:
+    """Whether a job has passed by another margin, so that a look at this one is no look that can only take a pass back."""
+    other = any(earlier.criteria.get(key) != job.criteria.get(key) for key in _MARGIN)
+    return other and all(verdict.outcome == "pass" for verdict in earlier.verdicts)
 
 
 def _outcome(job: Job, by_question: Collection[str]) -> str:

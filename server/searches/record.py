@@ -26,7 +26,7 @@ from server.database.states import JOB_ENDED
 from server.database.tables import Job, Search, SearchState, SearchStep
 from server.errors import ConflictError, LookError, NotFoundError
 from server.jobs.cancel import cancel_job
-from server.jobs.ledger import question_at_any_margin
+from server.jobs.ledger import question_of
 from server.jobs.submit import Order
 from server.searches.plan import Wish, plan_search
 from server.searches.steps import UNKNOWN, queue_step, results_of_step
@@ -38,7 +38,7 @@ NOT_PASSED = {"value": 0.0, "se": UNKNOWN, "passed": False}
 def submit_search(session: Session, job_id: str, wish: Wish, submitted_by: str | None = None, order: Order | None = None) -> Search:
     """Write a search and its first step. Ring the doorbell after the commit. Errors as `plan_search`."""
     planned, order = plan_search(session, job_id, wish), order or Order()
-    question = question_at_any_margin(planned.job, planned.arm)
+    question = question_of(planned.job, planned.arm)
     hold_lock(session, f"search {question}")
     _check_new(session, question)
     search = Search(

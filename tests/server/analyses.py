@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from parity import criteria_from_mapping
+from parity.judging.curve import Rounding
+from parity.recipes import ALWAYS_STOCHASTIC
 from parity.why.search import next_measurement
 from parity.why.setup import setup_from
 from server.database import store
 from server.database.sessions import Database
-from server.database.tables import AnalysisResult, Job
+from server.database.tables import AnalysisResult, Job, Run
 from server.jobs.conclude import decide, write_outcome
 from server.jobs.submit import submit_job
 from tests.conftest import small_job
@@ -23,7 +25,12 @@ from training.spec import Arm
 STEPS, KEPT = 1000, 600
 FAULT = Override(recipe="mxfp4", projections=("down",))
 UNITS = ["0.down.fprop", "0.down.dgrad", "0.down.wgrad"]
-_MANIFEST = {"engine": "emulated", "data_digest": "d", "device_class": "cpu"}
+_MANIFEST = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
+
+
+def stated_rounding(run: Run) -> Rounding:
+    """How a run rounds, as a worker records it: to nearest where its recipe allows that."""
+    return "stochastic" if run.arm.stated_recipe in ALWAYS_STOCHASTIC else "nearest"
 
 
 def make_explained(
@@ -60,7 +67,7 @@ def make_explained(
                 at,
                 {"lm_loss": loss, "loss": loss, "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / STEPS))},
             )
-            run.state, run.epoch, run.steps_done, run.rounding, run.manifest = "finished", 1, STEPS, "nearest", _MANIFEST
+            run.state, run.epoch, run.steps_done, run.rounding, run.manifest = "finished", 1, STEPS, stated_rounding(run), _MANIFEST
             run.kept_checkpoints = [*kept]
         session.flush()
         write_outcome(session, job.id, decide(session, job.id))
@@ -96,7 +103,7 @@ def make_ablated(
                 at,
                 {"lm_loss": loss, "loss": loss, "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / STEPS))},
             )
-            run.state, run.epoch, run.steps_done, run.rounding = "finished", 1, STEPS, "nearest"
+            run.state, run.epoch, run.steps_done, run.rounding = "finished", 1, STEPS, stated_rounding(run)
             run.manifest = {"data_digest": "d"}
         session.flush()
         write_outcome(session, job.id, decide(session, job.id))

@@ -13,11 +13,11 @@ from server.database.sessions import Database
 from server.database.tables import AnalysisResult, Search
 from server.jobs.conclude import conclude
 from server.searches.record import advance
-from tests.server.analyses import STEPS, make_explained
+from tests.server.analyses import STEPS, make_explained, stated_rounding
 
 GAPS = (0.0013, 0.0013, 0.0174)  # two switches may stay; forks alone leave that in doubt, so pilots are run
 LEVEL, NOISE = 1.4, 0.0005
-_MANIFEST = {"engine": "emulated", "data_digest": "d", "device_class": "cpu"}
+_MANIFEST = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
 
 
 def make_base(database: Database, **changes: object) -> str:
@@ -63,7 +63,7 @@ def _record(session, run, policy, own: float) -> None:  # type: ignore[no-untype
     store.append(
         session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss, "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / STEPS))}
     )
-    run.steps_done, run.rounding, run.manifest = STEPS, "nearest", _MANIFEST
+    run.steps_done, run.rounding, run.manifest = STEPS, stated_rounding(run), _MANIFEST
 
 
 def play(database: Database, search_id: str, gaps: Sequence[float] = GAPS, confirmed: Sequence[float] | None = None) -> list[str]:

@@ -6,7 +6,7 @@ equal start   the logs of both arms begin at step 0 or 1 with the same loss, to 
 no evidence   where the first loss is ln V, V a whole number (a multiple of 64 where the digits do not tell): a model whose output
               layer starts at zero predicts that in every precision, as the public reruns of the 124 M model do (10.8258 = ln 50,304);
               where both logs have gradient norms of that step and they differ; and where the run states what its first steps compute in
-other name    an arm is called by one precision and its runs recorded another one: the arms may be swapped
+other name    an arm is called by one precision, or its recipe is stated in one, and its runs recorded another: the arms may be swapped
 
 Can fail: a first loss that was changed, and recipes that nobody recorded. Later steps say nothing: reruns differ there, too.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.curve import START_PRECISION, Curve, usable
+from parity.judging.curve import RECORDED_RECIPE, START_PRECISION, Curve, usable
 from parity.recipes import forward_differs, width_of
 
 FIRST_STEP, MAX_QUANTUM = 1, 1e-4
@@ -45,11 +45,13 @@ def equal_start(baseline: Sequence[Curve], candidate: Sequence[Curve], quantum: 
     return next((start for run, other in pairs if (start := _equal_start(run, other, quantum)) is not None), None)
 
 
-def contradicted_name(name: str, recipe: str | None) -> bool:
-    """Whether an arm is called by a recipe of another precision than the one on record."""
-    word = name.strip().lower().replace("-", "_").removeprefix("te_")
-    own, recorded = width_of(word), width_of(recipe) if recipe else None
-    return own is not None and recorded is not None and own != recorded
+def contradicted(name: str, runs: Sequence[Curve]) -> str | None:
+    """The recipe on record that contradicts an arm's name or the recipe that is stated for it, by its precision; None where none does."""
+    if recorded := next((run.context[RECORDED_RECIPE] for run in runs if RECORDED_RECIPE in run.context), None):
+        return recorded
+    own = width_of(name.strip().lower().replace("-", "_").removeprefix("te_"))
+    recipe = runs[0].recipe
+    return recipe if own is not None and recipe and width_of(recipe) not in (None, own) else None
 
 
 def _equal_start(base: Curve, cand: Curve, quantum: float) -> EqualStart | None:

@@ -52,7 +52,7 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> A
         )
     window = m.aligned.steps[m.window.part(m.aligned.steps)]
     curves = m.aligned.arm_means()
-    lo, hi = statistics.interval.bounds(m.confidence)
+    lo, hi = statistics.interval.bounds(m.confidence, m.within_confidence)
     law = None if isinstance(statistics.token_slope, TokenSlope) else fit_law(m.aligned.steps, curves[0])
     tax = None
     if isinstance(statistics.token_slope, TokenSlope):

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.judging.curve import Curve
-from parity.judging.inputs.context import DEVICE_CLASS, ENGINE, HOST, values_of
+from parity.judging.inputs.context import DEVICE_CLASS, EMULATED, ENGINE, HOST, values_of
 
 UNIX_SECONDS = "unix_seconds"
-EMULATED = "emulated"
 TOKENS = "tokens"
 MIN_OVERLAP = 0.5
 SAME_TOKENS = 1e-3

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
-from parity.judging.curve import Curve, Rounding
+from parity.judging.curve import PLANNED_STEPS, Curve, Rounding
+from parity.judging.inputs.context import ARCHITECTURE, PARAMETERS
 from parity.readers.columns import listed
 from parity.readers.source import ReadError
 from parity.recipes import ALWAYS_STOCHASTIC, OTHER, RECIPES, RecipeError, check_recipe, check_rounding
@@ -25,6 +26,7 @@ ROUNDING_KEYS = ("parity_rounding", "rounding")
 STOCHASTIC_KEYS = ("stochastic_rounding",)
 SEED_KEYS = ("seed", "random_seed")
 DATA_SEED_KEYS = ("data_seed",)
+PLANNED_KEYS = ("max_steps", "train_iters", "total_steps", "total_train_steps", "num_train_steps", "num_training_steps", "training_steps")
 STEP_SECONDS_KEYS = ("step_seconds", "step_time_seconds", "seconds_per_step")
 FAMILY = "family"
 EQUAL_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -39,6 +41,8 @@ EQUAL_KEYS: Mapping[str, tuple[str, ...]] = {
     "gradient_accumulation": ("gradient_accumulation_steps", "grad_accum_steps"),
     "sequence_length": ("sequence_length", "seq_length", "seq_len", "max_seq_len", "block_size"),
     "dataset": ("dataset", "dataset_name"),
+    PARAMETERS: ("num_parameters", "n_parameters", "num_params", "n_params", "total_params", "parameters"),
+    ARCHITECTURE: ("architecture", "model_type"),
 }
 """What both arms must have in common, by the key of a run's context; arms that differ in one cannot pass."""
 SHOWN_KEYS = ("fp8_recipe", "fp4_recipe", "fp8", "fp4", "precision", "quantization", "mixed_precision")
@@ -83,13 +87,15 @@ def facts_of(config: Mapping[str, Any], source: str) -> ConfigFacts:
         check_rounding(recipe, rounding, f"{source}: the rounding in the run's config")
     except RecipeError as error:
         raise ReadError(f"{error}; correct the config, or export the run as CSV and state both with --recipe and --rounding") from None
+    planned = one(PLANNED_KEYS)
+    plan = {PLANNED_STEPS: planned} if planned is not None and re.fullmatch(r"[1-9]\d{0,14}", planned) else {}
     facts = ConfigFacts(
         recipe=recipe,
         rounding=rounding,
         seed=_seed(_all_values(values, SEED_KEYS, notes), "seed", notes),
         data_seed=_seed(_all_values(values, DATA_SEED_KEYS, notes), "data_seed", notes),
         step_seconds=_seconds(one(STEP_SECONDS_KEYS), notes),
-        context={name: value for name, keys in EQUAL_KEYS.items() if (value := _all_values(values, keys, notes)) is not None},
+        context={name: value for name, keys in EQUAL_KEYS.items() if (value := _all_values(values, keys, notes)) is not None} | plan,
     )
     shown = [f"{key} {value!r}" for key in SHOWN_KEYS if recipe is None for value in sorted(values.get(key, ()))]
     if shown:

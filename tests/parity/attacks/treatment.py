@@ -118,6 +118,16 @@ def policy_of(**policy: object) -> Build:
     return lambda runs: Case(base=[runs[0]], cand=[runs[1]], policy={"margin": "1%", **policy})
 
 
+def of_model(runs_an_arm: int, **context: str) -> Build:
+    """Runs of a model that its record describes."""
+
+    def build(runs: Runs) -> Case:
+        made = [curve_from_arrays(run.steps, run.loss, rounding=run.rounding, context=context) for run in runs]
+        return Case(base=made[:runs_an_arm], cand=made[runs_an_arm : 2 * runs_an_arm])
+
+    return build
+
+
 def cut_without_rates(runs: Runs) -> Case:
     """Both runs cut at 80 % of their plan, said to be complete; nobody says anything of the learning rate."""
     n = round(0.8 * len(runs[0].loss))
@@ -191,6 +201,20 @@ ATTACKS = (
     ),
     Attack(
         what="an assumed floor on 1,000 degrees of freedom", build=policy_of(run_floor_df=1000), codes=("POLICY_UNUSUAL",), may_pass=True
+    ),
+    *(
+        Attack(
+            what=f"one run an arm of {words}",
+            build=of_model(1, **context),
+            codes=("RUN_NOISE_UNKNOWN",),
+            twin="three runs an arm of a model of 4 million parameters",
+            honest=of_model(3, parameters="4M"),
+        )
+        for words, context in (
+            ("a model of 4 million parameters", {"parameters": "4M"}),
+            ("an encoder", {"architecture": "BertForMaskedLM"}),
+            ("a model with binary weights", {"weights": "binary"}),
+        )
     ),
     Attack(
         what="both cut at 80 %, said to be complete, without rates",

@@ -1,5 +1,6 @@
 """`parity.compare` and `parity.assert_parity`: the verdicts of the command line, from every kind of data, and clear refusals."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -162,3 +163,27 @@ def test_nan_is_data(frames):
     broken = frames["mxfp8"].copy()
     broken.loc[1200:, "loss"] = np.nan
     assert parity.compare(frames["fp8"], broken, **POLICY).verdict == "fail"
+
+
+def test_the_plan_that_the_sources_state_counts_where_nothing_else_is_stated(frames):
+    def arm(frame, planned):
+        run = parity.curve_from_arrays(frame["step"], frame["loss"], rounding="nearest")
+        return dataclasses.replace(run, context={"planned_steps": planned} if planned else {})
+
+    def plan(*planned, **stated):
+        runs = (arm(frames[name], each) for name, each in zip(("fp8", "again"), planned, strict=True))
+        return parity.compare(*runs, margin="1%", **stated).document["params"]
+
+    assert (plan("1500", None)["planned_steps"], plan("1500", None)["plan"]) == (1500, "declared")
+    assert (plan("3000", "3000")["planned_steps"], plan("3000", "3000", planned_steps=1500)["planned_steps"]) == (3000, 1500)
+    assert plan("3000", "1500")["plan"] == "unknown"
+    assert plan("3000", "3000", assume_complete=True)["plan"] == "assumed complete"
+
+
+def test_a_stated_recipe_of_another_precision_than_the_record_passes_nothing(frames):
+    base = parity.curve_from_arrays(frames["fp8"]["step"], frames["fp8"]["loss"], recipe="fp8")
+    cand = parity.curve_from_arrays(frames["again"]["step"], frames["again"]["loss"], recipe="bf16")
+    swapped = parity.compare(base, cand, schedule="decayed", margin="1%", planned_steps=1500, recipe={"candidate": "mxfp8"})
+    assert (swapped.verdict, swapped.document["codes"][0]) == ("inconclusive", "RECIPE_CONTRADICTED")
+    same = dataclasses.replace(cand, recipe="fp8_current")
+    assert parity.compare(base, same, schedule="decayed", margin="1%", planned_steps=1500, recipe={"candidate": "mxfp8"}).verdict == "pass"

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity import Criteria, curve_from_arrays, judge
-from parity.judging.multiplicity import MAX_LOOKS, Multiplicity, look_weights, pairs_confidence
+from parity.judging.interval import t_quantile
+from parity.judging.multiplicity import LOOK_QUANTILES, MAX_LOOKS, Multiplicity, look_weight, pairs_confidence
 
 STEPS = 1500
 
@@ -27,16 +28,29 @@ def test_one_look_at_one_candidate_has_the_confidence_of_the_policy():
 
 
 @given(looks=st.integers(1, MAX_LOOKS), candidates=st.integers(1, 64), nominal=st.floats(0.5, 0.9999))
-def test_looks_and_candidates_spend_the_error_exactly_once(looks, candidates, nominal):
-    spent = [1.0 - Multiplicity(look=look, looks=looks, candidates=candidates).confidence(nominal) for look in range(1, looks + 1)]
-    assert math.isclose(math.fsum(spent) * candidates, 1.0 - nominal, rel_tol=1e-9, abs_tol=1e-13)
-    assert all(share > 0.0 for share in spent)
+def test_looks_widen_run_noise_alone_and_candidates_share_all(looks, candidates, nominal):
+    """No wider than Bonferroni's bound over the looks, and never less than the policy's confidence."""
+    shared = Multiplicity(look=looks, looks=looks, candidates=candidates)
+    spent, within = 1.0 - shared.confidence(nominal), 1.0 - shared.within_confidence(nominal)
+    assert math.isclose(within * candidates, 1.0 - nominal, rel_tol=1e-9, abs_tol=1e-13)
+    assert spent * candidates <= (1.0 - nominal) * (1.0 + 1e-9)
+    assert spent * candidates * looks >= (1.0 - nominal) * (1.0 - 1e-9)
 
 
-def test_half_is_spent_at_the_first_look():
-    assert list(look_weights(1)) == [1.0]
-    assert list(look_weights(2)) == [0.5, 0.5]
-    assert list(look_weights(3)) == [0.5, 0.25, 0.25]
+@pytest.mark.parametrize(("looks", "quantile"), LOOK_QUANTILES)
+def test_the_quantiles_of_the_looks_are_those_of_four_degrees_of_freedom(looks, quantile):
+    assert t_quantile(Multiplicity(looks=looks).confidence(0.95), 4.0) == pytest.approx(quantile, rel=1e-9)
+
+
+def test_between_them_quantiles_are_interpolated_in_the_logarithm_of_the_looks():
+    between = t_quantile(Multiplicity(looks=3).confidence(0.95), 4.0)
+    assert between == pytest.approx(3.44 + (4.39 - 3.44) * math.log(3 / 2) / math.log(5 / 2), rel=1e-9)
+    weights = [look_weight(looks) for looks in range(1, MAX_LOOKS + 1)]
+    assert weights == sorted(weights, reverse=True)
+
+
+def test_one_look_has_the_share_of_all():
+    assert look_weight(1) == 1.0
 
 
 @pytest.mark.parametrize("values", [{"look": 2}, {"looks": 0}, {"looks": MAX_LOOKS + 1}, {"look": 0, "looks": 2}, {"candidates": 0}])
@@ -82,7 +96,7 @@ def test_further_looks_and_candidates_only_widen():
     assert single["gap"]["mean"] == both["gap"]["mean"] == first["gap"]["mean"]
     widths = [document["gap"]["hi"] - document["gap"]["lo"] for document in (single, both, first)]
     assert widths[0] < widths[1]
-    assert math.isclose(widths[1], widths[2], rel_tol=1e-12)  # half of the error each
+    assert widths[0] < widths[2] < widths[1]  # two looks cost less than two candidates: they share what a run is off
     assert single["gap"]["ci95"] == both["gap"]["ci95"]
 
 

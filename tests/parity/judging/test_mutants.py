@@ -84,7 +84,7 @@ MUTANTS: dict[str, tuple[Callable[[Curve, Curve], Pair], str, str]] = {
     ),
     "suspiciously better": (lambda a, b: Pair(base=[a], cand=[with_loss(b, 0.9 * b.loss)]), "inconclusive", "BETTER_THAN_BASELINE"),
     "constant +2 %": (lambda a, b: Pair(base=[a], cand=[with_loss(b, 1.02 * b.loss)]), "fail", "GAP_EXCEEDS_MARGIN"),
-    "mixed engines": (lambda a, b: Pair(base=[a], cand=[b], engines=("maxtext", "emulated")), "inconclusive", "CONFOUNDED"),
+    "mixed engines": (lambda a, b: Pair(base=[a], cand=[b], engines=("maxtext", "torchtitan")), "inconclusive", "CONFOUNDED"),
     "smoothed": (
         lambda a, b: Pair(base=[a], cand=[with_loss(b, np.convolve(np.pad(b.loss, (99, 0), "edge"), np.ones(100) / 100, "valid"))]),
         "inconclusive",

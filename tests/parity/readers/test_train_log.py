@@ -209,3 +209,23 @@ def test_maxtexts_own_log_agrees_with_its_metrics(data: Path) -> None:
     aborted = read_run(str(data / "maxtext_nan_abort.log"))
     assert aborted.steps.tolist() == [0, 1, 2]
     assert np.isnan(aborted.loss[2])
+
+
+@pytest.mark.parametrize(
+    ("lines", "planned"),
+    [
+        ([megatron(i, loss) for i, loss in enumerate(LOSSES)], "6"),
+        ([megatron(i, loss).replace("/       6", "/   20000") for i, loss in enumerate(LOSSES)], "20000"),
+        ([megatron(0, 9.0), megatron(1, 8.0).replace("/       6", "/      12")], None),
+        (
+            ["Training starts at step 1, with local batch size 8, total steps 763 (warmup 200)"]
+            + [torchtitan(i, loss) for i, loss in enumerate(LOSSES)],
+            "763",
+        ),
+        ([torchtitan(i, loss) for i, loss in enumerate(LOSSES)], None),
+        ([nemo(i, loss) for i, loss in enumerate(LOSSES)], None),
+    ],
+)
+def test_the_planned_length_is_the_one_that_the_log_states(lines: list[str], planned: str | None, tmp_path: Path) -> None:
+    run = read_run(write(tmp_path, lines))
+    assert run.context.get("planned_steps") == planned

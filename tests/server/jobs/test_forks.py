@@ -14,6 +14,7 @@ from server.jobs.conclude import decide, write_outcome
 from server.jobs.fingerprint import equal_run, fingerprint_of, fork_of, run_spec, unsound
 from server.jobs.forks import ForkedArm, Forks, submit_forks
 from server.jobs.submit import submit_job
+from tests.server.analyses import stated_rounding
 from training.overrides import Override
 from training.spec import Arm
 
@@ -35,8 +36,8 @@ def parents(database, make_job):
         for run in job.runs:
             loss = 1.4 + np.random.default_rng(run.position).normal(0, 0.01, STEPS)
             store.append(session, run.id, "train", 1, np.arange(STEPS), {"lm_loss": loss, "loss": loss})
-            run.state, run.epoch, run.steps_done, run.rounding = "finished", 1, STEPS, "nearest"
-            run.manifest = {"engine": "emulated", "data_digest": "d", "device_class": "cpu"}
+            run.state, run.epoch, run.steps_done, run.rounding = "finished", 1, STEPS, stated_rounding(run)
+            run.manifest = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
             run.kept_checkpoints = [STEP] if run.replicate < 2 else []
         session.flush()
         write_outcome(session, job.id, decide(session, job.id))
@@ -60,7 +61,7 @@ def finished(session, job):
         loss = 1.4 + np.random.default_rng(run.position).normal(0, 0.01, len(at))
         store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss})
         run.state, run.epoch, run.steps_done = "finished", 1, run.planned_steps
-        run.manifest, run.fingerprint = {"engine": "emulated", "data_digest": "d", "device_class": "cpu"}, "f"
+        run.manifest, run.fingerprint = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}, "f"
 
 
 def test_a_job_of_forks_has_one_for_each_parent_arm_and_draw(database, parents, forks):

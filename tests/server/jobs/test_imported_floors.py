@@ -16,6 +16,7 @@ from server.jobs.floors import floors_on_record, keep_reruns, reruns_of
 from server.jobs.imported_floors import import_floors, imported_floors, imported_groups
 from server.jobs.planning import lenders_for, planned
 from server.jobs.submit import config_hash, submit_job
+from tests.server.analyses import stated_rounding
 from training.spec import Arm
 
 POLICY = criteria_from_mapping({"margin": "1.0%"})
@@ -148,8 +149,8 @@ def _finish(database, job_id, recorded):
         for run in job.runs:
             steps, columns = curves[run.arm.role]
             store.append(session, run.id, "train", 1, steps, columns)
-            run.state, run.epoch, run.steps_done, run.rounding = "finished", 1, len(steps), "nearest"
-            run.manifest = {"engine": "emulated", "data_digest": "d", "device_class": "cpu"}
+            run.state, run.epoch, run.steps_done, run.rounding = "finished", 1, len(steps), stated_rounding(run)
+            run.manifest = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
     conclude(database, job_id)
 
 

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from parity import criteria_from_mapping
+from parity.judging.multiplicity import Multiplicity
 from server.database.tables import Job, Verdict, new_id
 from server.errors import LookError
 from server.jobs import ledger
@@ -73,7 +74,6 @@ def test_one_look_is_the_default_and_a_job_that_still_runs_has_used_it(ask):
         {"job": spec("mxfp8")},
         {"job": spec(layer_policy="all_linears")},
         {"job": small_job(101, baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))},
-        {"margin": "0.5%"},
         {"revision": "r2"},
         {"question": "after the new driver"},
     ],
@@ -88,6 +88,22 @@ def test_seeds_replicates_and_names_are_no_other_question(ask, same):
     ask()
     with pytest.raises(LookError):
         ask(same)
+
+
+@pytest.mark.parametrize("margin", [{"margin": "1.001%"}, {"margin": "0.04 nats"}, {"margin": None, "profile": "fp8-grade"}])
+def test_another_margin_is_a_look_at_the_same_question(ask, margin):
+    ask(looks=2)
+    assert ask(looks=2, **margin)[1] == 2
+    with pytest.raises(LookError, match="registered 2 looks"):
+        ask(looks=2, margin="2%")
+
+
+def test_a_pass_by_one_margin_does_not_refuse_a_look_by_another(ask, end):
+    first, _, _ = ask(looks=3)
+    end(first, "pass", "WITHIN_MARGIN")
+    assert ask(looks=3, margin="0.5%")[1] == 2
+    with pytest.raises(LookError, match="has passed"):
+        ask(looks=3)
 
 
 def test_what_is_recorded_besides_is_no_other_question(ask):
@@ -201,7 +217,7 @@ def test_the_judge_is_told_of_the_look(recorded, database):
         (what_if,) = case_of(session, job, criteria_from_mapping({"margin": "2%"})).documents()
     shared = document["multiplicity"]
     assert (shared["look"], shared["looks"], shared["registered"]) == (1, 3, True)
-    assert document["gap"]["confidence"] == shared["confidence"] == 0.975
+    assert document["gap"]["confidence"] == shared["confidence"] == Multiplicity(looks=3).confidence(0.95)
     assert what_if["multiplicity"]["registered"] is False
 
 

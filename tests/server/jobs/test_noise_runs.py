@@ -15,6 +15,7 @@ from server.jobs.cancel import cancel_job
 from server.jobs.conclude import decide, ready_to_conclude
 from server.jobs.fingerprint import equal_run, run_spec, unsound
 from server.jobs.submit import config_hash, submit_job
+from tests.server.analyses import stated_rounding
 from training.spec import Arm, Noise
 
 pytestmark = pytest.mark.both_databases
@@ -42,8 +43,8 @@ def job_with_noise(database, make_job):
                 if bad == run.position:
                     loss[-1] = np.nan
                 store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss})
-                run.state, run.epoch, run.steps_done, run.rounding = state, 1, len(at), "nearest"
-                run.manifest = {"engine": "emulated", "data_digest": "d", "device_class": "cpu"}
+                run.state, run.epoch, run.steps_done, run.rounding = state, 1, len(at), stated_rounding(run)
+                run.manifest = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
                 run.fingerprint = "f"
             return job.id
 

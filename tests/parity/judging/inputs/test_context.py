@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.inputs.context import NOT_SET, confounding_keys, differing_context, same_data_recorded, values_by_key
+from parity.judging.inputs.context import (
+    NOT_SET,
+    confounding_keys,
+    differing_context,
+    same_data_recorded,
+    values_by_key,
+    without_assumed_floor,
+)
 
 CONTEXTS = st.lists(
     st.dictionaries(
@@ -63,3 +70,32 @@ def test_equal_data_is_recorded_only_where_every_run_has_the_digest() -> None:
 )
 def test_one_name_spelled_in_two_ways_does_not_confound(key: str, first: str, second: str, differ: bool) -> None:
     assert bool(differing_context([run(**{key: first}), run(**{key: second})])) is differ
+
+
+@pytest.mark.parametrize(
+    ("context", "recipe", "unknown"),
+    [
+        ({"parameters": "4000000"}, None, True),
+        ({"parameters": "4M"}, None, True),
+        ({"parameters": "9,999,999"}, None, True),
+        ({"parameters": "1e7"}, None, False),
+        ({"parameters": "124M"}, None, False),
+        ({"parameters": "many"}, None, False),
+        ({"architecture": "BertForMaskedLM"}, None, True),
+        ({"architecture": "flan-t5"}, None, True),
+        ({"architecture": "encoder-decoder"}, None, True),
+        ({"architecture": "llama"}, None, False),
+        ({"architecture": "decoder"}, None, False),
+        ({"architecture": "gpt2"}, None, False),
+        ({"weights": "binary"}, None, True),
+        ({"weights": "bf16"}, None, False),
+        ({}, "other:xnor", True),
+        ({}, "other:int1_hadamard", True),
+        ({}, "other:int16", False),
+        ({"engine": "emulated"}, None, True),
+        ({"engine": "maxtext"}, "nvfp4", False),
+    ],
+)
+def test_models_whose_run_noise_nobody_may_assume(context: dict[str, str], recipe: str | None, unknown: bool) -> None:
+    one = curve_from_arrays([0, 1], [2.0, 1.0], context=context, recipe=recipe)
+    assert (without_assumed_floor([run(), one]) is not None) is unknown

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parity import Curve, curve_from_arrays
-from parity.judging.inputs.treatment import contradicted_name, equal_start
+from parity.judging.inputs.treatment import contradicted, equal_start
 
 LOSS = 11.0712
 
@@ -73,4 +73,8 @@ def test_a_model_that_starts_at_zero_predicts_every_token_alike_in_every_precisi
     ],
 )
 def test_a_name_that_is_a_precision_has_to_be_that_of_the_recipe(name: str, recipe: str | None, contradicts: bool) -> None:
-    assert contradicted_name(name, recipe) is contradicts
+    assert (contradicted(name, [run(recipe=recipe)]) is not None) is contradicts
+
+
+def test_a_stated_recipe_leaves_the_one_on_record() -> None:
+    assert contradicted("a", [run(recipe="nvfp4", context={"recorded_recipe": "bf16"})]) == "bf16"

@@ -134,3 +134,18 @@ def test_a_config_of_nothing_changes_nothing():
     run = curve()
     assert dataclasses.asdict(facts()) == dataclasses.asdict(facts_of({}, "x"))
     assert (run.recipe, run.rounding, run.seed, run.context, run.notes) == (None, None, 0, {}, ())
+
+
+@pytest.mark.parametrize(
+    ("config", "planned"),
+    [
+        ({"max_steps": 763}, "763"),
+        ({"trainer": {"max_steps": 20_000.0}}, "20000"),
+        ({"train_iters": "10000"}, "10000"),
+        ({"max_steps": -1}, None),
+        ({"max_steps": 0.5}, None),
+        ({"max_steps": 10, "trainer": {"max_steps": 20}}, None),
+    ],
+)
+def test_the_planned_length(config, planned):
+    assert curve(**config).context.get("planned_steps") == planned
