@@ -44,8 +44,8 @@ def capped_interval(gap: FloatArray, plain: Interval, missing: int, runs: tuple[
     """The interval of the mean of (n,) paired gaps with lo* and hi*; `runs` are the changes of runs for the better and for the worse."""
     short = gap if len(gap) <= 2 * BLOCKS else _blocks(gap)
     sides = (
-        _side(gap, plain, missing, runs[0], _lowered(short), careful=len(gap) < FEW_POINTS),
-        _side(-gap, _mirrored(plain), missing, [(-shift, term) for shift, term in runs[1]], _lowered(-short)),
+        _side(gap, plain, missing, runs[0], lowered(short), careful=len(gap) < FEW_POINTS),
+        _side(-gap, _mirrored(plain), missing, [(-shift, term) for shift, term in runs[1]], lowered(-short)),
     )
     return interval(plain.mean, plain.within, plain.run, (sides[0], _mirror(sides[1])))
 
@@ -93,8 +93,8 @@ def _of_rows(means: FloatArray, within: tuple[FloatArray, FloatArray], plain: In
     )
 
 
-def _lowered(gap: FloatArray) -> list[FloatArray]:
-    """The series (n,) lowered by caps and levels, n > 3."""
+def lowered(gap: FloatArray) -> list[FloatArray]:
+    """The series (n,) lowered by caps and levels, each (n,); none of fewer than 4 points."""
     n = len(gap)
     if n < 4:
         return []
