@@ -229,13 +229,17 @@ def plan_design(
         typer.Option(
             metavar="RUN",
             rich_help_panel=EXPERIMENT,
-            help="Take the loss, and the baseline's recipe, rounding, family and time per step, from this run: a file, or a tracker's "
-            "(mlflow:RUN_ID). Options override it.",
+            help="Take the loss, its logging interval, and the baseline's recipe, rounding, family and time per step, from this run: "
+            "a file, or a tracker's (mlflow:RUN_ID). Options override it.",
         ),
     ] = None,
     column: Annotated[
         list[str] | None,
         typer.Option(metavar="QUANTITY=NAME", rich_help_panel=EXPERIMENT, help="Name a column of the run of --like; repeatable."),
+    ] = None,
+    log_every: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, rich_help_panel=EXPERIMENT, help="The loss is logged every N steps. [default: every step]"),
     ] = None,
     looks: Annotated[
         int | None,
@@ -266,6 +270,7 @@ def plan_design(
         if baseline_recipe is None and baseline_rounding is None:
             baseline_recipe, baseline_rounding = earlier.recipe, earlier.rounding
         step_seconds = earlier.step_seconds if step_seconds is None else step_seconds
+        log_every = earlier.log_every if log_every is None else log_every
         family = family or known_family(earlier.family)
         print(earlier.words, file=sys.stderr)
     lenders = stated_lenders(family or [], floors, (BASELINE, CANDIDATE))
@@ -287,6 +292,7 @@ def plan_design(
             step_seconds=step_seconds,
             devices=devices,
             candidates=candidates,
+            log_every=log_every or 1,
         )
         outlook = plan(design, criteria_to_plan, lenders, None if budget is None else parse_budget(budget))
     except ValueError as error:

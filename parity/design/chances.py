@@ -1,11 +1,13 @@
 """How likely each verdict is at a true gap, from the interval that the judge would compute.
 
 gap_hat ~ N(true gap, V), V = tau_A^2/K_A + tau_B^2/K_B + SE_within^2; h = t(df) SE from the judge's own functions at drawn spreads:
-SS_A ~ tau_A^2 chi2(K_A - 1), SS_B ~ tau_B^2 chi2(K_B - 1), SE_hat^2 ~ SE_within^2 chi2(12)/12; gap_hat and h are independent
+SS_A ~ tau_A^2 chi2(K_A - 1), SS_B ~ tau_B^2 chi2(K_B - 1); gap_hat and h are independent
+SE_hat^2 ~ SE_within^2 chi2(12)/12 from 200 points in the window on; of fewer h is that of 200 drawn series by the judge's own rules
+(`noise.mean_ses`, `capped`), in 5 groups: at 12 points SE_hat is about twice SE_within
 t is that of the first look's level, which the policy's looks and the design's candidates share (`looks` has the further looks).
 pass         = E[P(-max(margin, h) < gap_hat < margin - h)]      two_sided: h - margin < gap_hat
 fail         = E[P(gap_hat > margin + h)]
-E by Gauss and Laguerre over the chi-squared spreads: 10 nodes each, 40 where one arm alone has reruns, and 3 for SE_hat where it is
+E by Gauss and Laguerre over the chi-squared spreads: 10 nodes each, 40 where one arm alone has reruns, and 3 or 5 for SE_hat where it is
 above 1 % of the variance. Without it, at the expected h, chances were off by up to 2.5 points, with a borrowed floor by up to 9.5: by
 chance the reruns contradict the family in a fifth of all jobs, and the interval widens.
 
@@ -16,7 +18,8 @@ its mean and variance. That a full run which is far off also spreads its reruns 
 Can fail: tau is what is assumed or borrowed; where the runs are noisier, fewer are decided and more wrongly (docs/method.md has both).
 Runs are taken to finish their schedule, as `any-decoder` needs. Only the gap is planned: runs that end early, spikes or a gap that still
 grows cost a verdict, too.
-SE_within = pair_sd sqrt((1 + rho)/(1 - rho)/n), pair_sd 0.0038 nats of 3.34 (0.11 % of the loss) where nothing better is known.
+SE_within = pair_sd sqrt((1 + rho)/(1 - rho)/n), n logged points, pair_sd 0.0038 nats of 3.34 (0.11 % of the loss) where nothing better is
+known.
 """
 
 import itertools
@@ -30,15 +33,16 @@ import numpy as np
 from parity.design.experiment import BASELINE, CANDIDATE, Design
 from parity.judging import special
 from parity.judging.borrowing import Lending, OwnRuns, borrow
+from parity.judging.capped import FEW_POINTS, NOMINAL, lowered
 from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import FloatArray, Rounding
 from parity.judging.early_stops.spread import RATIO_SD_LOG, EarlySpread, early_df
 from parity.judging.floors.lending import Lenders
-from parity.judging.interval import Interval, interval
+from parity.judging.interval import Interval, interval, t_quantile
 from parity.judging.measurements import lender_for
 from parity.judging.multiplicity import Multiplicity
-from parity.judging.noise import StandardError
-from parity.judging.run_floor import Prior, RunFloor, assume_stochastic, prior_for, run_floor, run_term
+from parity.judging.noise import MANY_POINTS, StandardError, mean_ses
+from parity.judging.run_floor import Prior, RunFloor, RunTerm, assume_stochastic, prior_for, run_floor, run_term
 from parity.judging.spikes import find_spikes
 from parity.judging.token_slope import NoSlope
 from parity.judging.window_statistics import ArmStatistics, WindowStatistics
@@ -47,6 +51,7 @@ PAIR_SD = Amount(value=0.0011, unit="relative")
 WITHIN_DF = 12.0
 NO_FAMILIES = Lenders(None, {})
 _NODES, _NODES_ALONE, _WITHIN_NODES, _RATIO_NODES = 10, 40, 3, 5
+_DRAWN, _GROUPS = 200, 5  # series of few points, and the groups of their half-widths
 _NEGLIGIBLE = 0.01  # of the variance
 
 Priors = tuple[Prior, Prior]
@@ -101,10 +106,10 @@ class Chances:
 def chances(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, *, rough: bool = False) -> Chances:
     """The chances of a design whose level is set; `rough` ones, at the expected spreads alone, cost a hundredth and may be 3 points low."""
     drawn = drawing(design, criteria, lenders)
-    taus, within = drawn.taus, drawn.within
+    taus, within, judged = drawn.taus, drawn.within, drawn.judged
     expected = (taus[0] ** 2 * _data_df(design)[0], taus[1] ** 2 * _data_df(design)[1])
-    statistics = _statistics(design, criteria, _floors(design, drawn.assumed, drawn.lending, _level(design), expected), within)
-    se = math.sqrt(statistics.interval.within.value**2 + taus[0] ** 2 / design.baseline_runs + taus[1] ** 2 / design.candidate_runs)
+    statistics = _statistics(design, criteria, _floors(design, drawn.assumed, drawn.lending, _level(design), expected), judged)
+    se = math.sqrt(within.value**2 + taus[0] ** 2 / design.baseline_runs + taus[1] ** 2 / design.candidate_runs)
     rows = list(_drawn(design, criteria, drawn.assumed, drawn.lending, taus, within, se, rough=rough))
     return Chances(
         statistics=statistics,
@@ -120,13 +125,17 @@ def chances(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """What a simulation of a design draws from: tau of each arm, the within-pair error, and what gives the judge's floors."""
+    """What a simulation of a design draws from: tau of each arm, the within-pair error, and what gives the judge's floors.
+
+    `judged` is the error that the judge would expect of the pair: of few points more than it is.
+    """
 
     design: Design
     assumed: Priors
     lending: Lending
     taus: tuple[float, float]
     within: StandardError
+    judged: StandardError
 
     def floors(self, squares: tuple[float, float]) -> Floors:
         """The run floors where the full runs and controls of each arm have these sums of squares about their mean.
@@ -143,7 +152,9 @@ def drawing(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES) 
     lending, assumed = lending_of(design, criteria, lenders), assumed_priors(design, criteria)
     baseline, candidate = _priors(design, assumed, lending, _level(design), (0.0, 0.0), reruns=False)
     taus = baseline.tau, candidate.tau
-    return Drawing(design=design, assumed=assumed, lending=lending, taus=taus, within=within_se(design, criteria))
+    within = within_se(design, criteria)
+    judged = _judged(within, points(design, criteria), design.autocorrelation)
+    return Drawing(design=design, assumed=assumed, lending=lending, taus=taus, within=within, judged=judged)
 
 
 def first_confidence(design: Design, criteria: Criteria) -> tuple[float, float]:
@@ -153,8 +164,8 @@ def first_confidence(design: Design, criteria: Criteria) -> tuple[float, float]:
 
 
 def points(design: Design, criteria: Criteria) -> int:
-    """Points in the window where every step is logged."""
-    return max(1, round(criteria.window_fraction * design.planned_steps))
+    """Logged points in the window."""
+    return max(1, round(criteria.window_fraction * design.planned_steps) // design.log_every)
 
 
 def within_se(design: Design, criteria: Criteria) -> StandardError:
@@ -207,6 +218,8 @@ def _drawn(
     """Half-widths at the nodes of the spreads, each with its chance, and whether the policy accepts its run noise."""
     level, rejects, levels = _level(design), criteria.assumed_noise == "reject", first_confidence(design, criteria)
     matters = not rough and se > 0.0 and (within.value / se) ** 2 > _NEGLIGIBLE
+    few = _few_points(points(design, criteria), design.autocorrelation) if matters else None
+    judged = _judged(within, points(design, criteria), design.autocorrelation)
     errors = chi_squared(WITHIN_DF, _WITHIN_NODES) if matters else ((WITHIN_DF, 1.0),)
     nodes = 1 if rough else _NODES if min(_data_df(design)) > 0 else _NODES_ALONE
     for ratio, likelihood in _ratios(1 if rough or not design.noise_runs else _RATIO_NODES):
@@ -214,11 +227,67 @@ def _drawn(
         for (first, chance), (second, other) in itertools.product(first_arm, second_arm):
             floors = _floors(design, assumed, lending, level, (taus[0] ** 2 * first, taus[1] ** 2 * second))
             term = run_term(*floors)
+            known = not rejects or not _statistics(design, criteria, floors, judged).noise_is_assumed
+            if few is not None:
+                for group in np.array_split(few.half_widths(term, within.value, levels), _GROUPS):
+                    yield float(group.mean()), likelihood * chance * other / _GROUPS, known
+                continue
             for square, third in errors:
-                drawn = StandardError(value=within.value * math.sqrt(square / WITHIN_DF), df=WITHIN_DF)
-                half = interval(0.0, drawn, term).half_width(*levels)
-                known = not rejects or not _statistics(design, criteria, floors, drawn).noise_is_assumed
-                yield half, likelihood * chance * other * third, known
+                drawn = StandardError(value=judged.value * math.sqrt(square / WITHIN_DF), df=judged.df)
+                yield interval(0.0, drawn, term).half_width(*levels), likelihood * chance * other * third, known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Drawn:
+    """What the judge makes of series of few points whose SE_within is 1: shifts of the mean, errors and df (drawn, m) of each series as it
+    is (first) and made worse in several ways."""
+
+    n: int
+    shifts: FloatArray
+    errors: FloatArray
+    df: FloatArray
+
+    def half_widths(self, run: RunTerm, within: float, levels: tuple[float, float]) -> FloatArray:
+        """From the mean of each series to hi* (drawn,), with this run term and SE_within, at the confidences of both."""
+        confidence, of_pairs = levels
+        own = special.stdtrit(self.df, 0.5 + of_pairs / 2.0) * self.errors * within
+        run_se = math.sqrt(run.variance)
+        ends = self.shifts * within + np.hypot(t_quantile(confidence, run.df) * run_se, own)
+        if self.n < FEW_POINTS:
+            nominal = special.stdtrit(self.df, 0.5 + NOMINAL / 2.0) * self.errors * within
+            ends[:, 1:][nominal[:, 1:] > t_quantile(NOMINAL, run.df) * run_se] = np.inf
+        halves: FloatArray = np.sort(ends.min(axis=1))
+        return halves
+
+
+@cache
+def _few_points(n: int, rho: float) -> _Drawn | None:
+    """Drawn series of n points with this lag-1 correlation; None from 200 on, whose error is a chi-squared variable."""
+    if not 4 <= n < MANY_POINTS:
+        return None
+    series = _ar1_series(n, rho) / math.sqrt((1.0 + rho) / (1.0 - rho) / n)
+    rows = np.stack([np.array([own, *(-np.array(lowered(-own)))]) for own in series])
+    errors, df = mean_ses(rows.reshape(-1, n))
+    means = rows.mean(axis=2)
+    shape = means.shape
+    return _Drawn(n=n, shifts=means - means[:, :1], errors=errors.reshape(shape), df=df.reshape(shape))
+
+
+def _judged(within: StandardError, n: int, rho: float) -> StandardError:
+    """The error that the judge expects of the pair."""
+    drawn = _few_points(n, rho)
+    if drawn is None:
+        return within
+    return StandardError(value=within.value * float(np.median(drawn.errors[:, 0])), df=float(np.median(drawn.df[:, 0])))
+
+
+def _ar1_series(n: int, rho: float) -> FloatArray:
+    """Stationary series (drawn, n) of variance 1 with this lag-1 correlation."""
+    series: FloatArray = np.random.default_rng(0).standard_normal((_DRAWN, n))
+    series[:, 1:] *= math.sqrt(1.0 - rho**2)
+    for at in range(1, n):
+        series[:, at] += rho * series[:, at - 1]
+    return series
 
 
 def _rerun_df(design: Design) -> tuple[int, int]:

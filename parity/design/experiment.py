@@ -19,7 +19,8 @@ BASELINE, CANDIDATE = "baseline", "candidate"  # the names of the arms, as `--fa
 class Design:
     """What is planned: runs per arm, steps of a run, the loss expected in the window, recipes and rounding (see `parity.recipes`).
 
-    `level` is in nats; None where it is not known, and then everything is a share of the loss. `pair_sd` is in nats. Each arm has
+    `level` is in nats; None where it is not known, and then everything is a share of the loss. `pair_sd` is in nats; the loss is logged
+    every `log_every` steps. Each arm has
     `noise_runs` reruns that stop after the share `stop_at` of the steps; `controls` are reruns of the baseline that exist already.
     So many `candidates` like this one share the baseline and the error.
     """
@@ -40,9 +41,20 @@ class Design:
     step_seconds: float | None = None
     devices: int = 1
     candidates: int = 1
+    log_every: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("level", "planned_steps", "baseline_runs", "candidate_runs", "pair_sd", "step_seconds", "devices", "candidates"):
+        for name in (
+            "level",
+            "planned_steps",
+            "baseline_runs",
+            "candidate_runs",
+            "pair_sd",
+            "step_seconds",
+            "devices",
+            "candidates",
+            "log_every",
+        ):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} is {value}; expected more than 0")

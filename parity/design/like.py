@@ -1,7 +1,8 @@
-"""What an earlier run says about a planned experiment: the loss near its end, recipe, rounding, family of reruns, time per step.
+"""What an earlier run says about a planned experiment: loss near its end, recipe, rounding, family of reruns, time per step, log interval.
 
 level         mean of the finite losses over the last fifth of the run's points
 step_seconds  as the run's config states it, else the median of the logged times per step
+log_every     the most common interval between logged losses
 
 Can fail: a run that was shorter, or longer, than the planned one ends at another loss.
 """
@@ -27,6 +28,7 @@ class Likeness:
     rounding: Rounding | None
     family: str | None
     step_seconds: float | None
+    log_every: int
     words: str
 
 
@@ -42,6 +44,8 @@ def likeness(name: str, columns: Mapping[str, str]) -> Likeness:
     seconds = facts.step_seconds if facts.step_seconds is not None else float(np.median(logged)) if len(logged) else None
     level, family = float(finite.mean()), curve.context.get(FAMILY)
     known = {"loss": f"{level:.4g}", "recipe": curve.recipe, "rounding": curve.rounding, "family": family}
+    stride = curve.completeness.stride or 1
+    known["logged every"] = f"{stride:,} steps" if stride > 1 else None
     known["seconds per step"] = None if seconds is None else f"{seconds:.4g}"
     stated = ", ".join(f"{key} {value}" for key, value in known.items() if value is not None)
     return Likeness(
@@ -50,5 +54,6 @@ def likeness(name: str, columns: Mapping[str, str]) -> Likeness:
         rounding=curve.rounding,
         family=family,
         step_seconds=seconds,
+        log_every=stride,
         words=f"From {curve.label or name}: {stated}.",
     )

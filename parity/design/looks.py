@@ -92,7 +92,7 @@ def _half_widths(drawn: Drawing, base: FloatArray, cand: FloatArray, confidence:
     squares = [((arm - arm.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for arm in (base, cand)]
     halves = np.empty(len(base))
     for job, (first, second) in enumerate(zip(*squares, strict=True)):
-        halves[job] = interval(0.0, drawn.within, run_term(*drawn.floors((float(first), float(second))))).half_width(
+        halves[job] = interval(0.0, drawn.judged, run_term(*drawn.floors((float(first), float(second))))).half_width(
             confidence, within_confidence
         )
     return halves

@@ -23,6 +23,7 @@ from parity.judging.interval import Interval
 from parity.judging.margin import determine_margin
 from parity.judging.run_floor import RunFloor, run_floor
 from parity.judging.window_statistics import MIN_MEASURED_DF, NoiseBasis
+from parity.wording import count
 
 _ONE_RUN = np.zeros(1)
 _USUAL_NOISE_RUNS = 3  # per arm, as in a job that states no number
@@ -199,9 +200,10 @@ def _power(factor: float, design: Design, question: Question, outlook: Chances) 
 
 def _why_no_pass(design: Design, criteria: Criteria, outlook: Chances) -> str:
     """Why the policy forbids a pass of this design whatever the gap, "" where it does not."""
-    steps = points(design, criteria)
-    if steps < criteria.min_points:
-        return f"its window holds {steps:,} steps and {criteria.min_points:,} are needed"
+    logged = points(design, criteria)
+    if logged < criteria.min_points:
+        every = f" (every {design.log_every:,} steps)" if design.log_every > 1 else ""
+        return f"its window holds {count(logged, 'logged step')}{every} and {criteria.min_points:,} are needed"
     if not outlook.counts.any():
         full = f"2 runs per arm and {MIN_MEASURED_DF + 2} in all"
         return f"the policy rejects assumed run noise, and to measure it takes {full}, or fewer with reruns that stop early"

@@ -141,6 +141,6 @@ def _rough_power(design: Design, question: Question) -> float:
 
 def _lengths(design: Design, criteria: Criteria) -> list[int]:
     """Steps to try: the planned ones, multiples of them, and the fewest whose window holds enough points; none below the plan."""
-    least = math.ceil(criteria.min_points / criteria.window_fraction)
+    least = math.ceil(criteria.min_points * design.log_every / criteria.window_fraction)
     multiples = (math.ceil(factor * design.planned_steps) for factor in STEP_FACTORS)
     return sorted({max(least, design.planned_steps), *multiples})

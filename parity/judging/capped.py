@@ -55,11 +55,11 @@ def capped_interval(
     `errors_of` gives the standard errors of changed series of `fewest` points and more.
     """
     short = gap if len(gap) <= 2 * BLOCKS else _blocks(gap)
-    lowered, raised = (_lowered(series) if len(series) >= fewest else [] for series in (short, -short))
+    better, worse = (lowered(series) if len(series) >= fewest else [] for series in (short, -short))
     mirrored = [(-shift, term) for shift, term in runs[1]]
     sides = (
-        _side(gap, plain, missing, runs[0], lowered, errors_of, careful=len(gap) < FEW_POINTS),
-        _side(-gap, _mirrored(plain), missing, mirrored, raised, errors_of),
+        _side(gap, plain, missing, runs[0], better, errors_of, careful=len(gap) < FEW_POINTS),
+        _side(-gap, _mirrored(plain), missing, mirrored, worse, errors_of),
     )
     return interval(plain.mean, plain.within, plain.run, (sides[0], _mirror(sides[1])))
 
@@ -92,13 +92,13 @@ def _side(
 ) -> Side:
     means, errors, dfs = np.array([plain.mean]), np.array([plain.within.value]), np.array([plain.within.df])
     if rows:
-        lowered = np.array(rows)
-        own, df = errors_of(lowered)
+        changed = np.array(rows)
+        own, df = errors_of(changed)
         if careful:
             run_half = t_quantile(NOMINAL, plain.run.df) * plain.run.variance**0.5
             counts = t_quantiles(NOMINAL, df) * own <= run_half
-            lowered, own, df = lowered[counts], own[counts], df[counts]
-        means, errors, dfs = np.append(means, lowered.mean(axis=1)), np.append(errors, own), np.append(dfs, df)
+            changed, own, df = changed[counts], own[counts], df[counts]
+        means, errors, dfs = np.append(means, changed.mean(axis=1)), np.append(errors, own), np.append(dfs, df)
     least = min(float(gap.min()), plain.mean)
     return _of_rows((len(gap) * means + missing * least) / (len(gap) + missing), (errors, dfs), plain, runs)
 
@@ -114,8 +114,8 @@ def _of_rows(means: FloatArray, within: tuple[FloatArray, FloatArray], plain: In
     )
 
 
-def _lowered(gap: FloatArray) -> list[FloatArray]:
-    """The series (n,) lowered by caps and levels."""
+def lowered(gap: FloatArray) -> list[FloatArray]:
+    """The series (n,) lowered by caps and levels, each (n,)."""
     n = len(gap)
     every = 1 if n <= ALL_CAPS else 1 + n // ALL_CAPS if n < MANY_POINTS else -(-n // CAPS_OF_MANY)
     caps = np.sort(gap)[::every]

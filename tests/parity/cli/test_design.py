@@ -156,3 +156,16 @@ def test_a_plan_with_reruns_that_stop_early_has_their_cost_and_both_half_widths(
     text = " ".join(run(*pair, "--noise-runs", "3", "--stop-at", "0.4")[1].split())
     assert "with 3 reruns per arm that stop at 40 %" in text
     assert "do not pay here" in text
+
+
+def test_a_plan_knows_how_often_the_loss_is_logged(tmp_path: Path, run: Run) -> None:
+    thin = tmp_path / "earlier.csv"
+    thin.write_text("step,loss\n" + "".join(f"{step},{3.0 + 20.0 / (step + 10)}\n" for step in range(0, 1001, 20)))
+    line = ("plan", "--planned-steps", "1000", "--json")
+    _, out, err = run(*line, "--like", str(thin))
+    plan = json.loads(out)
+    assert "logged every 20 steps" in err
+    assert (plan["design"]["log_every"], plan["decides"]) == (20, False)
+    assert "10 logged steps (every 20 steps)" in plan["no_pass"]
+    dense = json.loads(run(*line, "--like", str(thin), "--log-every", "1")[1])
+    assert (dense["design"]["log_every"], dense["no_pass"]) == (1, "")

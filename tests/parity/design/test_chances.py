@@ -7,22 +7,24 @@ import numpy as np
 import pytest
 
 from parity import criteria_from_mapping
-from parity.design.chances import NO_FAMILIES, assumed_priors, chances, chi_squared, lending_of, within_se
+from parity.design.chances import NO_FAMILIES, assumed_priors, chances, chi_squared, drawing, lending_of, within_se
 from parity.design.experiment import Design
 from parity.judging.borrowing import OwnRuns, borrow
+from parity.judging.capped import capped_interval
 from parity.judging.criteria import Criteria
-from parity.judging.curve import FloatArray
+from parity.judging.curve import FloatArray, Rounding
 from parity.judging.early_stops.spread import RATIO_SD_LOG, EarlySpread, helmert_squares
 from parity.judging.floors.lending import Lenders
 from parity.judging.floors.public import public_floors
 from parity.judging.interval import interval
-from parity.judging.noise import StandardError
+from parity.judging.noise import StandardError, mean_se
 from parity.judging.run_floor import Prior, early_spread, own_spread, run_floor, run_term
 
 TRACK3 = "modded-nanogpt-124M/track3"
 BOTH = Lenders(public_floors(), {"baseline": TRACK3, "candidate": TRACK3})
 GAPS = (0.0, 0.25, 0.5, 1.0, 2.0)
 JOBS = 2000
+NEAREST: dict[str, Rounding] = {"baseline_rounding": "nearest", "candidate_rounding": "nearest"}
 
 
 def reruns(design: Design, taus: list[float], offsets: list[FloatArray], rng: np.random.Generator) -> list[EarlySpread | None]:
@@ -162,3 +164,26 @@ def test_rough_chances_are_near_enough_to_choose_what_to_look_at(runs: tuple[int
     policy, margin = criteria_from_mapping({"margin": f"{100 * share}%"}), 3.3 * share
     exact, rough = (chances(design, policy, lenders, rough=rough).passes(0.0, margin) for rough in (False, True))
     assert -0.10 < rough - exact < 0.20
+
+
+@pytest.mark.parametrize(
+    ("n", "rho", "share"), [(12, 0.0, 0.0011), (12, 0.6, 0.0011), (20, 0.6, 0.004), (60, 0.0, 0.004), (150, 0.6, 0.004)]
+)
+def test_chances_of_few_points_are_those_of_the_judge(n: int, rho: float, share: float) -> None:
+    """Within 4 points: one run per arm, logged every 10 steps, gap series judged by `noise.mean_se` and `capped`."""
+    design = Design(planned_steps=50 * n, log_every=10, level=1.0, pair_sd=share, autocorrelation=rho, **NEAREST)
+    policy = criteria_from_mapping({"margin": "0.45%"})
+    outlook, margin, drawn = chances(design, policy), 0.0045, drawing(design, policy)
+    term = run_term(*drawn.floors((0.0, 0.0)))
+    rng = np.random.default_rng(4)
+    passes = fails = 0
+    for _ in range(1500):
+        noise = rng.standard_normal(n)
+        for at in range(1, n):
+            noise[at] = rho * noise[at - 1] + math.sqrt(1.0 - rho**2) * noise[at]
+        gap = math.hypot(*drawn.taus) * rng.standard_normal() + share * noise
+        lo, hi = capped_interval(gap, interval(float(gap.mean()), mean_se(gap), term), 0, ([], [])).bounds(0.95)
+        passes += hi < margin and (hi > 0.0 or gap.mean() > -margin)
+        fails += lo + 2.0 * margin > margin
+    assert outlook.passes(0.0, margin) == pytest.approx(passes / 1500, abs=0.04)
+    assert outlook.fails(2.0 * margin, margin) == pytest.approx(fails / 1500, abs=0.04)

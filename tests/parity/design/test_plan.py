@@ -207,9 +207,18 @@ def test_a_window_of_too_few_steps_needs_a_longer_run() -> None:
     """50 steps leave 10 in the window and 12 are needed: 60 steps are the least, whatever the runs."""
     outlook = plan(Design(level=3.34, planned_steps=50, step_seconds=3.6, baseline_runs=8, candidate_runs=8, **NEAREST), ONE)
     assert not outlook.decides
-    assert "its window holds 10 steps and 12 are needed" in sentences.headline(outlook)
+    assert "its window holds 10 logged steps and 12 are needed" in sentences.headline(outlook)
     assert outlook.cheapest is not None
     assert outlook.cheapest.planned_steps >= 60
+
+
+def test_a_run_that_is_logged_every_tenth_step_has_a_tenth_of_the_points() -> None:
+    dense, thin, too_thin = (plan(Design(level=3.34, planned_steps=1000, log_every=every, **NEAREST), ONE) for every in (1, 10, 20))
+    assert dense.within_se < thin.within_se
+    assert (dense.decides, thin.decides, too_thin.decides) == (True, True, False)
+    assert "its window holds 10 logged steps (every 20 steps) and 12 are needed" in sentences.headline(too_thin)
+    assert too_thin.cheapest is not None
+    assert too_thin.cheapest.planned_steps == 1200
 
 
 def test_more_steps_shrink_only_the_within_pair_term() -> None:

@@ -390,7 +390,8 @@ def test_any_recorded_column_can_be_charted(page: Page, recorded):
     page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=300)}")
     chart = page.locator("figure[data-menu]")
     chart.scroll_into_view_if_needed()
-    expect(chart.locator("option")).to_have_text([re.compile("choose one"), "grad_norm", "lm_loss", "loss", "step_seconds", "tokens"])
+    columns = ["grad_norm", "learning_rate", "lm_loss", "loss", "step_seconds", "tokens"]
+    expect(chart.locator("option")).to_have_text([re.compile("choose one"), *columns])
     chart.locator("select").select_option("train.tokens")
     expect(chart.locator(".note")).to_contain_text("Showing 300 of 300 steps")
     assert _query(page)["column"] == ["train.tokens"]

@@ -26,7 +26,7 @@ def test_a_chart_can_ask_for_some_arms_and_for_what_there_is(api, recorded):
     answer = api.get(f"/api/v1/jobs/{job_id}/overlay", params={"arms": "mxfp8,fp8_current"}).json()
     assert [one["arm"] for one in answer["arms"]] == ["fp8_current", "mxfp8"]
     columns = api.get(f"/api/v1/jobs/{job_id}/columns").json()
-    assert columns == {"train": ["grad_norm", "lm_loss", "loss", "step_seconds", "tokens"], "validation": []}
+    assert columns == {"train": ["grad_norm", "learning_rate", "lm_loss", "loss", "step_seconds", "tokens"], "validation": []}
     empty = recorded({"nvfp4": 0.0}, done=0, state="queued")
     assert api.get(f"/api/v1/jobs/{empty}/columns").json() == {"train": [], "validation": []}
 
