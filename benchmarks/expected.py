@@ -7,6 +7,7 @@ MISS. A row of several sizes or arms is one call each; it holds where all of its
 
 import contextlib
 import csv
+import dataclasses
 import io
 import json
 import sys
@@ -137,7 +138,9 @@ def lines(folder: Path) -> Iterator[Line]:
 def e1(_quick: bool) -> Iterator[Line]:
     """The questions where the data is at hand; one call that is not allowed is no miss of its own, one decision that is not is."""
     if (PUBLIC_RUNS / "expected.csv").is_file():
-        yield from lines(PUBLIC_RUNS)
+        *calls, rows, decided = lines(PUBLIC_RUNS)
+        yield from (dataclasses.replace(line, mark=f"{line.mark}{'' if line.ok else ' (does not hold)'}", ok=True) for line in calls)
+        yield from (rows, decided)
 
 
 CHECKS = {"E1": e1}

@@ -32,7 +32,7 @@ parity compare {EXAMPLE}/curves.csv --times {EXAMPLE}/times.csv --arm-by precisi
   --step samples --loss eval_loss_nats --baseline FP8 --recipe FP8=fp8_current --recipe NVFP4=nvfp4_no_rht \\
   --cluster system --target 3.3 --tokens-per-step 8192"""
 INSTALL = "python3 -m venv /tmp/parity && /tmp/parity/bin/pip install . && export PATH=/tmp/parity/bin:$PATH"
-README_LINES = 4  # of the output: the answer
+README_LINES = 5  # of the output: the answer
 
 Row = Mapping[str, str]
 Keep = Callable[[Row], bool]

@@ -296,6 +296,8 @@ def read_times(options: TableOptions, arms: Mapping[str, Sequence[Curve]]) -> li
         return []
     times = read_run_times(options.times, options.arm_by, options.run_columns())
     runs = {(arm, run.label): run for arm, curves in arms.items() for run in curves}
+    if options.where:  # the rows of a table of times are those of all runs
+        times = [each for each in times if (each.arm, each.run) in runs]
     timed = {(each.arm, each.run) for each in times}
     for kind, missing in (("a run that the curves do not have", timed - set(runs)), ("no row for a run of the curves", set(runs) - timed)):
         if missing:

@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from parity.judging.criteria import WIDE_MARGIN, Criteria
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, State
 from parity.judging.evaluation_codes import AS_OF, CLUSTERS_UNUSABLE, CLUSTERS_WIDEN, NUMBERS_ALONE, RUNS_TRUNCATED, TOO_FEW_RUNS
@@ -200,9 +202,15 @@ def _not_nats(m: Measured, question: Question) -> Iterator[Row]:
     levels = float(m.baseline.mean()), float(m.candidate.mean())
     if not question.criteria.is_absolute and (why := no_relative_margin(levels[0], question.criteria)):
         yield INCONCLUSIVE, BY_CODE["LOSS_NOT_NATS"], f"{base} is at {levels[0]:.4g} and {cand} at {levels[1]:.4g}; {why}."
-    elif levels[0] and any(abs(levels[1] / levels[0] / ratio - 1.0) < BITS_WITHIN for ratio in (BITS, 1.0 / BITS)):
+    elif levels[0] and any(_has_ratio(m, ratio) for ratio in (BITS, 1.0 / BITS)):
         words = f"The losses of {cand} are {levels[1] / levels[0]:.3f} times those of {base}, which is the ratio of bits and nats."
         yield INCONCLUSIVE, BY_CODE["LOSS_SCALED"], words
+
+
+def _has_ratio(m: Measured, ratio: float) -> bool:
+    """Whether the arms' losses have this ratio at every common point: a candidate that diverges has it at one of them at most."""
+    points = (m.bands.baseline, m.bands.candidate) if m.bands else (m.baseline.mean(keepdims=True), m.candidate.mean(keepdims=True))
+    return bool((np.abs(points[1] / ratio - points[0]) < BITS_WITHIN * np.abs(points[0])).all())
 
 
 def _as_of(m: Measured, question: Question) -> str:

@@ -99,7 +99,8 @@ def test_held_out_losses_of_files_are_judged_as_those_of_a_table(tables: dict[st
 
 
 def test_rows_are_selected(tables: dict[str, str], run: Run) -> None:
-    _, (document,) = documents(run, tables["evaluations"], *EVALUATED, "--where", "system=s1", "--where", "system=s3")
+    selected = ("--where", "system=s1", "--where", "system=s3")
+    _, (document,) = documents(run, tables["evaluations"], *EVALUATED, *selected, "--times", tables["times"])
     assert (len(document["baseline"]["runs"]), len(document["candidate"]["runs"])) == (4, 8)
 
 
