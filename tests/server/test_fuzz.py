@@ -37,11 +37,14 @@ def test_nothing_that_fits_the_description_or_does_not_breaks_the_api(served, da
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(tmp_path / "schemathesis.toml")),
         *("run", f"{served}/api/v1/openapi.json", "--header", f"Authorization: Bearer {token}", "--checks", "all"),
-        *("--max-time", f"{SECONDS:g}", "--continue-on-failure", "--no-color"),
+        *("--continue-on-failure", "--no-color", "--max-time"),
     ]
-    fuzzer = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=2 * SECONDS + 60)
-    generated = re.search(r"([\d,]+) generated", fuzzer.stdout)
+    for seconds in (SECONDS * 4**more for more in range(4)):  # on a busy machine the first request may not fit the time
+        fuzzer = subprocess.run([*command, f"{seconds:g}"], cwd=tmp_path, check=False, capture_output=True, text=True)
+        generated = re.search(r"([\d,]+) generated", fuzzer.stdout)
+        if generated and int(generated[1].replace(",", "")) > 0:
+            break
+    else:
+        pytest.fail(fuzzer.stdout)
     assert fuzzer.returncode == 0, fuzzer.stdout[-20_000:]
-    assert generated, fuzzer.stdout
-    assert int(generated[1].replace(",", "")) > 0  # on a busy machine few fit the time
     print(fuzzer.stdout)

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from sqlalchemy import make_url, text
+from sqlalchemy import event, make_url, text
 from sqlalchemy.exc import OperationalError
 
 from server.app import create_app
@@ -120,8 +120,9 @@ def test_a_standby_is_503_and_not_ready(settings, database, database_kind, reque
                     "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()", [name]
                 )
         else:
-            with app.state.context.database.engine.connect() as connection:
-                connection.exec_driver_sql("pragma query_only = on")
+            # Whichever connection of the pool a thread of the application gets.
+            engine = app.state.context.database.engine
+            event.listen(engine, "checkout", lambda connection, *_: connection.execute("pragma query_only = on"))
         answer = client.post("/api/v1/jobs", json=request_body)
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:parity:problem:database-away")
         ready = client.get("/readyz")
