@@ -462,7 +462,7 @@ def _data_order(m: Measurements) -> str | None:
         check="plan and window",
         means="too few common steps in the window",
         detail="of training losses a pass needs 12, a fail 8",
-        next_step="Log the loss more often: at every step where the run is short.",
+        next_step="Log the loss more often: at every step where the run is short. Held-out losses need fewer: --loss-is validation.",
     ),
 )
 def _too_few(m: Measurements) -> str | None:
