@@ -283,7 +283,7 @@ def recorded(owner_database: Database) -> Recorded:
                     store.append(session, run.id, "train", 1, at, columns)
                 run.state, run.epoch, run.steps_done = state, 1, len(at)  # type: ignore[assignment]
                 run.last_loss = repr(float(loss[-1])) if len(at) else None
-                run.manifest = {"engine": "emulated", "data_digest": "d", "device_class": "cpu"}
+                run.manifest = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
             if state == "running":
                 job.status = "running"
             return job.id

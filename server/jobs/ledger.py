@@ -1,8 +1,9 @@
 """Which look at its question is a job? The ledger of the looks that are registered and used.
 
-The question of a candidate is what its verdict answers: recipe, model, data, schedule, baseline, code revision, and the name that the
-policy gives it. Replicates, seeds, reruns and what is recorded besides are no part of it, nor is the margin: with other margins, 1.0 and
-1.001 %, or more runs the same question is judged again. What else the policy says is registered by the first job, with its candidates; a
+The question of a candidate is what its verdict answers: recipe, model, data, schedule, baseline, and the name that the policy gives it.
+Replicates, seeds, reruns and what is recorded besides are no part of it, nor is the margin: with other margins, 1.0 and 1.001 %, or more
+runs the same question is judged again. The word for a code revision is no part of it either, but for engine external: other code is
+another trainer on the record (`_may_be_other_code`). What else the policy says is registered by the first job, with its candidates; a
 later one that says something else is refused.
 A look is used by every job that has a verdict or may still get one; a failed or a cancelled job gives it back. Engine external has no
 model or data on record, so only a question with a name (`criteria.question`) has a ledger there.
@@ -62,7 +63,7 @@ def register(session: Session, job: Job, outdated: Callable[[Job], bool] = lambd
     for digest in sorted(set(digests.values())):
         hold_lock(session, f"question {digest}")
     newest = _newest(session, job, digests.values())
-    renewed = newest is not None and outdated(newest)
+    renewed = newest is not None and (outdated(newest) or _may_be_other_code(newest, job))
     for arm in candidates:
         arm.question = _in_ledger(digests[arm.id], newest, renewed=renewed)
     by_question = {arm.question or "": arm.name for arm in candidates}
@@ -83,6 +84,15 @@ def register(session: Session, job: Job, outdated: Callable[[Job], bool] = lambd
             f"this question registered {'one look' if looks == 1 else f'{looks} looks'}, used by {used}. Judging again until it is decided "
             f"raises false passes. Register more looks before the first one (criteria.looks), or {_NEW_NAME}"
         )
+
+
+def _may_be_other_code(newest: Job, job: Job) -> bool:
+    """Whether another word for the revision begins a ledger: not after a verdict that is no pass.
+
+    A commit that changes neither trainer nor data, which `outdated` knows, would be another chance for a candidate that did not pass.
+    """
+    has_passed = newest.status == "concluded" and all(verdict.outcome == "pass" for verdict in newest.verdicts)
+    return newest.revision != job.revision and (newest.status != "concluded" or has_passed)
 
 
 def multiplicity_of(job: Job) -> Multiplicity | None:
@@ -131,7 +141,7 @@ def _question(job: Job, arm: Arm) -> dict[str, Any]:
         "baseline": baseline,
         "candidate": candidate,
         "promoted": job.baseline_id,
-        "revision": job.revision,
+        "revision": job.revision if job.engine == "external" else None,  # a user's own trainer is known by it alone
         "renews": None,  # as in the digests of earlier versions
         **dict.fromkeys(_MARGIN),
         "question": _as_read(job.criteria.get("question")),

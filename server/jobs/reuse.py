@@ -35,6 +35,9 @@ from training.spec import JobSpec
 RENEWED_AFTER_DAYS = 0.5  # a gate that asks for a newer verdict than this asks the same question again, which is a further look
 _DAY = 86_400.0
 _JOBS_LOOKED_AT = 20
+_SAME_CODE = (
+    "revision {0!r} was judged with the same trainer, data and policy and did not pass; another word for the revision is no registered look"
+)
 _UNCHANGED = "its specification and policy are the same, and no change of trainer, data or reruns is known"
 _BY_NAME = "its data are known by name only, so that other data under the same name would not be seen"
 _NO_JOB = "no earlier job has this specification, policy and revision, with the same controls of its baseline and groups of its family"
@@ -128,11 +131,29 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
         if why == judged_otherwise and not _passed(job) and (job.look or 0) >= criteria.looks:
             return Answer(job=job, found=_progress(job), reason=f"{why}; it did not pass, and judging it again is no registered look")
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {why}"
+    if newest_outdated is None and (earlier := _at_another_revision(session, question, named, lease_seconds)) is not None:
+        return Answer(job=earlier, found="concluded", reason=_SAME_CODE.format(earlier.revision))
     try:
         job = submit_registered(session, spec, criteria, principal, order, revision, named, outdated, question.labels)
     except LookError as error:
         raise (LookError(f"{error}. {newest_outdated}") if newest_outdated else error) from None
     return Answer(job=job, found="new", reason=newest_outdated or _NO_JOB)
+
+
+def _at_another_revision(session: Session, question: Question, named: NamedBaseline | None, lease_seconds: float) -> Job | None:
+    """A recent job that is the same but for the word of its revision, did not pass, and leaves no look: what is asked is its question."""
+    spec, criteria = question.spec, question.criteria
+    if spec.engine == "external":
+        return None
+    since = time.time() - RENEWED_AFTER_DAYS * _DAY
+    recent = select(Job).where(Job.status == "concluded", Job.engine == spec.engine, Job.finished_at > since).order_by(Job.id.desc())
+    floors = family_floors(session, spec)
+    for job in session.scalars(recent.limit(_JOBS_LOOKED_AT)):
+        if job.revision == question.revision or job.config_hash != config_hash(spec, criteria, job.revision or "", named, floors):
+            continue
+        if not _passed(job) and (job.look or 0) >= criteria.looks and not _is_new_question(session, job, lease_seconds):
+            return job
+    return None
 
 
 def _same_question(

@@ -90,6 +90,22 @@ def test_seeds_replicates_and_names_are_no_other_question(ask, same):
         ask(same)
 
 
+@pytest.mark.parametrize("outcome", ["inconclusive", "fail"])
+def test_another_word_for_the_revision_is_a_further_look_after_what_did_not_pass(ask, end, outcome):
+    first, _, _ = ask(revision="r1")
+    end(first, outcome, "GAP_EXCEEDS_MARGIN" if outcome == "fail" else "CI_STRADDLES_MARGIN")
+    with pytest.raises(LookError, match="registered one look"):
+        ask(revision="r2")
+    assert ask(revision="r2", renews=first)[1] == 1  # the trainer or the data are others
+
+
+def test_twenty_commits_that_pass_close_no_gate(ask, end):
+    for number in range(20):
+        job, look, _ = ask(revision=f"r{number}")
+        assert look == 1
+        end(job, "pass", "WITHIN_MARGIN")
+
+
 @pytest.mark.parametrize("margin", [{"margin": "1.001%"}, {"margin": "0.04 nats"}, {"margin": None, "profile": "fp8-grade"}])
 def test_another_margin_is_a_look_at_the_same_question(ask, margin):
     ask(looks=2)

@@ -9,10 +9,13 @@ from functools import partial
 
 import pytest
 
+from parity import criteria_from_mapping
 from server.database.tables import Job, Verdict, new_id
 from server.jobs import data_reads
-from server.jobs.fingerprint import run_spec
+from server.jobs.fingerprint import job_spec, run_spec
 from server.jobs.lifecycle import end_job
+from server.jobs.reuse import Question, answer
+from server.jobs.submit import Order
 from tests.server.conftest import TRAINER
 
 both = pytest.mark.both_databases
@@ -364,3 +367,22 @@ def test_a_trainer_that_may_be_the_same_gives_no_further_look(api, looked, regis
 def test_another_trainer_is_another_question(api, looked, register):
     register(code_sha256="b" * 64)
     assert _gate(api, looked)["found"] == "new"
+
+
+@pytest.mark.parametrize(("outcome", "found"), [("inconclusive", "concluded"), ("fail", "concluded"), ("pass", "new")])
+def test_another_word_for_the_revision_is_answered_by_a_verdict_that_did_not_pass(api, request_body, database, outcome, found):
+    first = _gate(api, request_body, revision="r1")
+    assert first["found"] == "new"
+    with database.write() as session:
+        job = session.get_one(Job, first["job"]["id"])
+        job.status, job.finished_at = "concluded", time.time()
+        document = json.dumps({"codes": ["GAP_EXCEEDS_MARGIN"], "verdict": outcome})
+        for arm in job.arms[1:]:
+            verdict = Verdict(id=new_id("v"), job_id=job.id, candidate=arm.name, outcome=outcome, document=document, created_at=time.time())
+            session.add(verdict)
+    with database.write() as session:
+        spec, criteria = job_spec(session.get_one(Job, first["job"]["id"])), criteria_from_mapping(request_body["criteria"])
+        question = Question(spec=spec, criteria=criteria, revision="r2", max_age_days=7.0, fresh=False)
+        reply = answer(session, question, "someone", None, Order(), 60.0)
+        assert (reply.found, reply.job.id == first["job"]["id"]) == (found, found == "concluded")
+        assert ("did not pass" in reply.reason) == (found == "concluded")
