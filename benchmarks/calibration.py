@@ -1,6 +1,6 @@
 """How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns,
 F1 to F6 on run floors that are borrowed from public reruns, F7 to F9 on those of a model that is of no family on record,
-F10 on reruns that were stopped early, P1 to P4 on few points and unfinished runs,
+F10 on reruns that were stopped early, P1 to P4 on few points and unfinished runs, R1 to R5 on honest runs and copies,
 L1 to L7 on the live rules (which took the place of A10), and M1 to M3 on looks and candidates.
 
 Run: python benchmarks/calibration.py [A1 F4 ...] [--quick]. Prints one line a check: what was measured, its mark, ok or MISS (exit code 1).
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import borrowed_floors
 import early_stops
+import honest_runs
 import live
 import looks
 import numpy as np
@@ -300,6 +301,7 @@ CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     **live.CHECKS,
     **looks.CHECKS,
     **points.CHECKS,
+    **honest_runs.CHECKS,
 }
 
 

@@ -56,7 +56,7 @@ PairBy = Annotated[
         metavar="COLUMN",
         rich_help_panel=TABLE,
         help="Pair runs of two arms that have the same value, because they share data and initialization. "
-        "[default: unpaired; curves of more than 100 points: one seed]",
+        "[default: unpaired; curves of more than 100 points: as their batches show]",
     ),
 ]
 Cluster = Annotated[

@@ -1,6 +1,6 @@
 """All attacks, by topic."""
 
-from tests.parity.attacks import copies, early_stops, end_of_run, logs, second_wave, spikes
+from tests.parity.attacks import copies, early_stops, end_of_run, logs, second_wave, several_seeds, spikes
 from tests.parity.attacks.case import Attack
 
 TOPICS: dict[str, tuple[Attack, ...]] = {
@@ -10,5 +10,6 @@ TOPICS: dict[str, tuple[Attack, ...]] = {
     "reruns that were stopped early": early_stops.ATTACKS,
     "logs that mislead": logs.ATTACKS,
     "found against the first rules": second_wave.ATTACKS,
+    "several seeds and partial logs": several_seeds.ATTACKS,
 }
 ATTACKS = tuple(attack for attacks in TOPICS.values() for attack in attacks)
