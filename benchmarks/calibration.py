@@ -1,7 +1,8 @@
 """How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns,
 F1 to F6 on run floors that are borrowed from public reruns, F7 to F9 on those of a model that is of no family on record,
 F10 on reruns that were stopped early, P1 to P4 on few points and unfinished runs, E1 to E3 on public sets and held-out losses,
-T1 and T2 on margins in tokens, L1 to L7 on the live rules (which took the place of A10), and M1 to M3 on looks and candidates.
+R1 to R5 on honest runs and copies, T1 and T2 on margins in tokens,
+L1 to L7 on the live rules (which took the place of A10), and M1 to M3 on looks and candidates.
 
 Run: python benchmarks/calibration.py [A1 F4 ...] [--quick]. Prints one line a check: what was measured, its mark, ok or MISS (exit code 1).
 The synthetic reruns have the spread of the noisiest known group: run sd 0.0040 nats at a loss of 3.34, pair sd 0.0038, 1,530 steps.
@@ -20,6 +21,7 @@ import borrowed_floors
 import early_stops
 import expected
 import few_evaluations
+import honest_runs
 import live
 import looks
 import numpy as np
@@ -306,6 +308,7 @@ CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     **tokens.CHECKS,
     **expected.CHECKS,
     **few_evaluations.CHECKS,
+    **honest_runs.CHECKS,
 }
 
 

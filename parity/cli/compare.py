@@ -130,7 +130,11 @@ def compare(
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(metavar="S,S,...", rich_help_panel=ARMS, help="State the seed of each run of an arm, in order. [default: one seed]"),
+        typer.Option(
+            metavar="S,S,...",
+            rich_help_panel=ARMS,
+            help="State the seed of each run of an arm, in order. [default: as their batches show]",
+        ),
     ] = None,
     context: Annotated[
         list[str] | None,

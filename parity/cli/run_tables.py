@@ -64,7 +64,7 @@ PairBy = Annotated[
         metavar="COLUMN",
         rich_help_panel=TABLE,
         help="Pair runs of two arms that have the same value, because they share data and initialization. "
-        "[default: held-out losses unpaired; training losses one seed]",
+        "[default: held-out losses unpaired; training losses as their batches show]",
     ),
 ]
 Cluster = Annotated[

@@ -16,9 +16,10 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.early_stops.spread import EarlySpread
 from parity.judging.floors.lending import Loan
 from parity.judging.gates import Check
+from parity.judging.inputs.alignment import NONFINITE_SHARE
 from parity.judging.measurements import Measurements
 from parity.judging.multiplicity import look_weight
-from parity.judging.reasons import DRIFT_REACH, DRIFT_Z, MAX_NONFINITE_SHARE
+from parity.judging.reasons import DRIFT_REACH, DRIFT_Z
 from parity.judging.secondary.advisory import Advisory
 from parity.judging.secondary.peers import Peer
 from parity.judging.token_slope import TokenSlope
@@ -54,7 +55,7 @@ def verdict_document(
             "window": _window(m),
             **_chance(m, decision),
             "schedule": {"step": m.schedule.step, "finished": m.schedule.finished, "stated": m.schedule.stated, "slope": m.schedule.slope},
-            "nonfinite": {"baseline": m.arms.baseline.nonfinite, "candidate": m.arms.candidate.nonfinite},
+            "nonfinite": {"baseline": m.arms.baseline.nonfinite.document(), "candidate": m.arms.candidate.nonfinite.document()},
             "resolution": m.resolution,
             "mismatch": m.mismatch,
             "worst_run": m.worst_run,
@@ -76,7 +77,7 @@ def verdict_document(
                 "criteria": m.criteria.document(),
                 "planned_steps": m.window.planned_steps,
                 "plan": m.window.plan,
-                "max_nonfinite_share": MAX_NONFINITE_SHARE,
+                "max_nonfinite_share": NONFINITE_SHARE,
             },
             **_measured(m),
         }

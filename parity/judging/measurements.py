@@ -16,7 +16,7 @@ from parity.judging.inputs.context import differing_context, same_data_recorded,
 from parity.judging.inputs.independence import resemblance, shared_start
 from parity.judging.inputs.mismatch import Mismatch, find_mismatch
 from parity.judging.inputs.pairing import SAME_ORDER, is_proven_somewhere, worst_correlation
-from parity.judging.inputs.resolution import Resolution, resolution
+from parity.judging.inputs.resolution import Resolution, noise_ratio, resolution
 from parity.judging.inputs.screening import pairs_to_test
 from parity.judging.inputs.treatment import EqualStart, equal_start
 from parity.judging.multiplicity import ONE_LOOK, Multiplicity
@@ -52,6 +52,7 @@ class Measurements:
     same_data_recorded: bool
     differing_context: tuple[str, ...]
     resolution: Resolution
+    noise_ratio: float | None
     mismatch: Mismatch
     equal_start: EqualStart | None
     resemblance: str | None
@@ -96,6 +97,7 @@ def measure(
     early = usable_early_stops(arms, usable, noise_runs, criteria, window)
     resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
     r_pair = worst_correlation(aligned, arms.baseline.runs, arms.candidate.runs)
+    proven = r_pair is None or r_pair >= SAME_ORDER or is_proven_somewhere(aligned)
     schedule = _schedule(arms, window, criteria)
     lending = (
         _lender(arms.baseline, criteria.baseline_run_floor, lenders, schedule),
@@ -116,10 +118,11 @@ def measure(
         common_logged_steps=len(aligned.steps) or _common_logged(arms.runs),
         aligned=aligned,
         r_pair=r_pair,
-        batches_proven=r_pair is None or r_pair >= SAME_ORDER or is_proven_somewhere(aligned),
+        batches_proven=proven,
         same_data_recorded=same_data_recorded(arms.runs),
         differing_context=differing_context((*baseline, *candidate, *controls), criteria.may_differ),
         resolution=resolved,
+        noise_ratio=noise_ratio(aligned, resolved.quantum, same_batches=proven and criteria.pairing == "paired"),
         mismatch=find_mismatch(arms.baseline.runs, arms.candidate.runs, aligned, r_pair, resolved.quantum),
         equal_start=equal_start(arms.baseline.runs, arms.candidate.runs, resolved.quantum),
         resemblance=_resemblance(pairs),

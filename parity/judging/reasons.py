@@ -16,7 +16,7 @@ from parity.judging.evaluation_codes import AS_OF
 from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.inputs.mismatch import BITS
 from parity.judging.inputs.pairing import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
-from parity.judging.inputs.resolution import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
+from parity.judging.inputs.resolution import MAX_HOLE, MAX_LAG_SHARE, MAX_NOISE_RATIO, MIN_COVERAGE, SMOOTHED_WEIGHT
 from parity.judging.inputs.treatment import contradicted
 from parity.judging.margin import Margin
 from parity.judging.measurements import Measurements, began_loaded
@@ -28,6 +28,7 @@ from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
 from parity.judging.token_slope import NoSlope
 from parity.judging.warnings import (
     BEYOND_PLAN,
+    NONFINITE_DROPPED,
     ROUNDED,
     RUN_NOISE_ASSUMED,
     SMOOTHED,
@@ -41,7 +42,6 @@ from parity.judging.window import LEARNING_RATE
 from parity.judging.window_statistics import WindowStatistics
 from parity.wording import count, interval_words, percent, sentence_decimals, signed
 
-MAX_NONFINITE_SHARE = 0.01
 MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its steps
 MIN_LEVEL_NATS, MAX_LEVEL_NATS = 0.3, 20.0  # below, the noise is no share of the loss any more; above ln of any vocabulary
 MIN_PRINTED_STEPS = 4  # of the loss in a relative margin: fewer are a margin between neighbouring digits
@@ -74,8 +74,9 @@ def decide(m: Measurements) -> Decision:
     (state, deciding), *further = [(state, Reason(code=entry.code, sentence=text)) for state, entry, text in rows if text is not None]
     if deciding.code in MISFITS:  # everything else that holds follows from the misfit
         return Decision(state=state, deciding=deciding, others=())
-    vetoes = [reason for other, reason in further if other == INCONCLUSIVE]
-    listed = {deciding.code, *(reason.code for reason in vetoes)}
+    by_code = {reason.code: reason for other, reason in reversed(further) if other == INCONCLUSIVE and reason.code != deciding.code}
+    vetoes = list(reversed(by_code.values()))  # each code once, with its first sentence
+    listed = {deciding.code, *by_code}
     warnings = [reason for reason in warnings_of(m) if reason.code not in listed]
     return Decision(state=state, deciding=deciding, others=(*vetoes, *warnings))
 
@@ -178,7 +179,7 @@ def _no_common_steps(m: Measurements) -> str | None:
     ),
 )
 def _seeds_unstated(m: Measurements) -> str | None:
-    if m.arms.pairing.by != "unknown" or _rounding_explains(m):
+    if m.arms.pairing.by != "unknown" or _rounding_explains(m) or _is_averaged(m):
         return None
     runs = (
         f"{count(len(m.arms.baseline.runs), 'run')} of {m.arms.baseline.name} and {len(m.arms.candidate.runs)} of {m.arms.candidate.name}"
@@ -209,8 +210,29 @@ def _rounding_hides_pairing(m: Measurements) -> str | None:
 
 
 def _rounding_explains(m: Measurements) -> bool:
-    unseen = m.criteria.pairing == "paired" and m.r_pair is not None and m.r_pair < SAME_ORDER and not m.same_data_recorded
-    return unseen and m.mismatch.rounding_hides
+    return _pairing_unseen(m) and m.mismatch.rounding_hides
+
+
+def _pairing_unseen(m: Measurements) -> bool:
+    return m.criteria.pairing == "paired" and m.r_pair is not None and m.r_pair < SAME_ORDER and not m.same_data_recorded
+
+
+ARM_AVERAGED = ReasonCode(
+    code="ARM_AVERAGED",
+    check="input",
+    means="the batch noise of one arm is less than half or more than twice that of the other",
+    detail="then one log holds averages and the other single steps, or an arm is unstable",
+    next_step="Log the raw loss of single steps in both arms, or means over the same steps in both.",
+)
+
+
+@decides(INCONCLUSIVE, ARM_AVERAGED)
+def _averaging_hides_pairing(m: Measurements) -> str | None:
+    return _arm_averaged(m) if _pairing_unseen(m) and not m.batches_proven else None
+
+
+def _is_averaged(m: Measurements) -> bool:
+    return m.noise_ratio is not None and not 1.0 / MAX_NOISE_RATIO <= m.noise_ratio <= MAX_NOISE_RATIO
 
 
 @decides(
@@ -218,7 +240,7 @@ def _rounding_explains(m: Measurements) -> bool:
     ReasonCode(
         code="BASELINE_INVALID",
         check="finite losses",
-        means="the baseline has NaN or infinite losses at its end or in more than 1 % of its steps",
+        means="the baseline has NaN or infinite losses at its end, or 3 and 1 % of its points",
         next_step="Fix the baseline first: nothing can be compared with it.",
     ),
 )
@@ -296,7 +318,7 @@ def _steps_too_large(m: Measurements) -> str | None:
     ReasonCode(
         code="NONFINITE_CAND",
         check="finite losses",
-        means="the candidate has NaN or infinite losses at its end or in more than 1 % of its steps",
+        means="the candidate has NaN or infinite losses at its end, or 3 and 1 % of its points",
     ),
 )
 def _nonfinite_candidate(m: Measurements) -> str | None:
@@ -306,7 +328,7 @@ def _nonfinite_candidate(m: Measurements) -> str | None:
 def _nonfinite(m: Measurements, *, baseline: bool) -> str | None:
     arm = m.arms.baseline if baseline else m.arms.candidate
     bad = arm.nonfinite
-    if not bad.at_end and bad.worst_share <= MAX_NONFINITE_SHARE:
+    if not bad.fails:
         return None
     where = "and a run ends in one" if bad.at_end else f"{percent(bad.worst_share)} of a run's steps"
     return f"{arm.name} has {count(bad.count, 'NaN or infinite loss', 'NaN or infinite losses')} from step {bad.first_step:,} on, {where}."
@@ -443,10 +465,15 @@ def _data_order(m: Measurements) -> str | None:
         return None
     if not m.arms.share_seeds:
         return "The arms have no seed in common, so no two runs read the same data in the same order."
-    if _rounding_explains(m):
+    if _rounding_explains(m) or (_is_averaged(m) and not m.batches_proven):
         return None
     if m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded:
         return None
+    if m.batches_proven:
+        return (
+            f"In some part of the last half the batch noise of the arms correlates only {m.r_pair:.2f}: other data there, or a candidate "
+            "that broke; elsewhere they read the same batches."
+        )
     if m.r_pair < OTHER_ORDER:
         return f"The arms did not read the same data in the same order: their batch noise correlates {m.r_pair:.2f} (above 0.9 expected)."
     return (
@@ -469,6 +496,10 @@ def _too_few(m: Measurements) -> str | None:
     points = m.statistics.n if m.statistics else 0
     if points >= m.criteria.min_points:
         return None
+    strides = [max(run.completeness.stride or 1 for run in arm.runs) for arm in (m.arms.baseline, m.arms.candidate)]
+    if strides[0] != strides[1]:
+        every = f"the arms are logged every {strides[0]:,} and {strides[1]:,} steps"
+        return f"The window has {count(points, 'common step')}: {every}. Log both at the same steps."
     whole = round(m.criteria.min_points / m.criteria.window_fraction)
     return f"The window has {count(points, 'common step')}; a pass needs {m.criteria.min_points}, so about {whole:,} logged steps in all."
 
@@ -759,6 +790,22 @@ def _downsampled(m: Measurements) -> str | None:
             return None
         return f"A log has a hole of {percent(m.resolution.hole)} of the window: what is not logged can't be compared."
     return f"A series is a sample of its run: the window has {percent(m.resolution.coverage)} of the steps that its logging interval gives."
+
+
+@decides(INCONCLUSIVE, NONFINITE_DROPPED)
+def _nonfinite_dropped(m: Measurements) -> str | None:
+    bad, name = m.arms.candidate.nonfinite, m.arms.candidate.name
+    if not bad.blocks:
+        return None
+    return f"A run of {name} has NaN or infinite losses at {percent(bad.worst_share)} of its points, from step {bad.first_step:,} on."
+
+
+@decides(INCONCLUSIVE, ARM_AVERAGED)
+def _arm_averaged(m: Measurements) -> str | None:
+    if not _is_averaged(m):
+        return None
+    noise = f"the batch noise of {m.arms.candidate.name} is {m.noise_ratio:.2g} times that of {m.arms.baseline.name}"
+    return f"One of the logs holds averages and the other single steps, or an arm is unstable: {noise}."
 
 
 @decides(INCONCLUSIVE, SMOOTHED)

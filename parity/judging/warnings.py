@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from parity.judging.criteria import ASSUMED_DF
-from parity.judging.curve import DATA_DIGEST
+from parity.judging.curve import DATA_DIGEST, completeness_of
 from parity.judging.decision import Reason, ReasonCode, Rule
 from parity.judging.evaluation_codes import AS_OF
 from parity.judging.floors.lending import Lender, Loan
@@ -213,14 +213,16 @@ def _left_out(m: Measurements, relations: tuple[Relation, ...]) -> str | None:
     return f"{count(len(runs), 'run')} not counted as {'an independent run' if len(runs) == 1 else 'independent runs'} ({whys}{more})."
 
 
-@warns(
-    ReasonCode(
-        code="NONFINITE_DROPPED",
-        check=None,
-        means="single NaN or infinite losses were left out",
-        next_step="Look at the steps with NaN or infinite losses: few enough not to decide, but not normal.",
-    )
+NONFINITE_DROPPED = ReasonCode(
+    code="NONFINITE_DROPPED",
+    check="finite losses",
+    means="single NaN or infinite losses were left out",
+    detail="two in a run of the candidate, where they are 1 % of its points, block a pass",
+    next_step="Look at the steps with NaN or infinite losses: few enough not to decide, but not normal.",
 )
+
+
+@warns(NONFINITE_DROPPED)
 def _nonfinite_dropped(m: Measurements) -> str | None:
     arms = [arm for arm in (m.arms.baseline, m.arms.candidate) if arm.nonfinite.count]
     if not arms:
@@ -291,7 +293,7 @@ def _context_in_one_arm(m: Measurements) -> str | None:
     )
 )
 def _steps_missing(m: Measurements) -> str | None:
-    missing = 1.0 - m.resolution.coverage
+    missing = 1.0 - min(completeness_of(run.steps[m.window.part(run.steps)]).coverage for run in m.arms.runs)
     return (
         f"A log lacks {percent(missing)} of its steps in the window; what was not logged is not judged." if missing > FEW_MISSING else None
     )

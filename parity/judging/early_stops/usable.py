@@ -26,7 +26,6 @@ from parity.judging.window import COMPLETE_SHARE, LEARNING_RATE, Window
 from parity.wording import percent
 
 MIN_POINTS = 50  # in the prefix window; fewer only widen the floor, but too few say nothing
-MAX_NONFINITE_SHARE = 0.01
 MAX_NOISE_RUNS = 16  # per arm: the run noise of more is not known better, and the time to see copies grows with their square
 END_SHARE, END_POINTS, MAX_EXCESS = 0.1, 10, 0.03  # a rerun that ends further above its arm diverged
 NO_RUNS: tuple[Sequence[Curve], Sequence[Curve]] = ((), ())
@@ -70,7 +69,7 @@ def _usable(arm: Arm, given: Sequence[Curve], known: Sequence[Curve], criteria: 
             or (f"NaN or infinite loss at step {bad.first_step:,}" if bad.first_step is not None else "")
             or _dependent(own, (*known, *used))
         )
-        if bad.at_end or bad.worst_share > MAX_NONFINITE_SHARE:
+        if bad.fails:
             diverged.append(f"{label} from step {bad.first_step:,} on")
         elif (excess := _excess(arm, own, window)) > MAX_EXCESS:
             diverged.append(f"{label}, which ends {percent(excess)} above the full runs of {arm.name}")

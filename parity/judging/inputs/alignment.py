@@ -6,20 +6,32 @@ Assumption that can fail: the same seed means the same data order; `pairing` che
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
 from parity.judging.curve import MAX_LOSS, BoolArray, Curve, FloatArray, IntArray, all_usable, series_digest, usable
 
+NONFINITE_SHARE, NONFINITE_BLOCKS, NONFINITE_FAILS = 0.01, 2, 3  # of a run's points, and points: one NaN of few is no divergence
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nonfinite:
-    """NaN and infinite losses of one arm (or above 1e6): count, the worst run's share, the first such step, whether a run ends in one."""
+    """NaN and infinite losses of one arm (or above 1e6): count, the worst run's share, the first such step, whether a run ends in one.
+
+    `blocks` and `fails`: a run has at least 2, or 3, and at least 1 % of its points, over the run or its window, or ends in one.
+    """
 
     count: int
     worst_share: float
     first_step: int | None
     at_end: bool
+    blocks: bool
+    fails: bool
+
+    def document(self) -> dict[str, Any]:
+        """What a verdict records of it."""
+        return {"count": self.count, "worst_share": self.worst_share, "first_step": self.first_step, "at_end": self.at_end}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,7 +117,7 @@ def common_steps(left: IntArray, right: IntArray) -> IntArray:
 
 def nonfinite(runs: Sequence[Curve], first_step: int, last_step: int) -> Nonfinite:
     """Count NaN and infinity up to `last_step`; the share is the larger of the whole run's and the window's (from `first_step`)."""
-    count, share, firsts, at_end = 0, 0.0, [], False
+    count, share, firsts, at_end, most = 0, 0.0, [], False, dict.fromkeys((NONFINITE_BLOCKS, NONFINITE_FAILS), False)
     for run in runs:
         end = int(np.searchsorted(run.steps, last_step, side="right"))
         start = int(np.searchsorted(run.steps, first_step, side="left"))
@@ -117,4 +129,13 @@ def nonfinite(runs: Sequence[Curve], first_step: int, last_step: int) -> Nonfini
         in_window = float(bad[start:].mean()) if start < end else 0.0
         share = max(share, float(bad.mean()), in_window)
         at_end = at_end or bool(bad[-1])
-    return Nonfinite(count=count, worst_share=share, first_step=min(firsts, default=None), at_end=at_end)
+        for least in most:
+            most[least] |= any(part.sum() >= max(least, NONFINITE_SHARE * len(part)) for part in (bad, bad[start:]))
+    return Nonfinite(
+        count=count,
+        worst_share=share,
+        first_step=min(firsts, default=None),
+        at_end=at_end,
+        blocks=at_end or most[NONFINITE_BLOCKS],
+        fails=at_end or most[NONFINITE_FAILS],
+    )

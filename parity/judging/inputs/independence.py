@@ -48,6 +48,7 @@ FORK_SHARE, FORK_POINTS = 0.05, 10
 LATE_SHARE = 0.05
 FLOAT_SPACINGS = 2.0  # of float32: what storing a loss changes
 FINE_QUANTUM = 2e-4  # four decimals or more
+NOISELESS = 1e-6  # of the loss
 VISIBLE_STEPS = 4.0  # of noise, printed: honest arms are then equal at 75 % of the points, never at all of many
 EQUAL_POINTS, DERIVED, MIXED = 10, 0.005, 0.1
 MIXTURE_POINTS = 10  # per run, in the last half of the common points
@@ -79,11 +80,11 @@ def resemblance(left: Curve, right: Curve) -> str | None:
     if len(x) < MIN_COMMON:
         return None
     quanta = rounding_step(left), rounding_step(right)
-    if _equal_as_printed(x, y, quanta) and step_noise(x[-LONG:]) >= VISIBLE_STEPS * max(quanta):
+    if _equal_as_printed(x, y, quanta) and step_noise(x[-LONG:]) >= max(VISIBLE_STEPS * max(quanta), NOISELESS * abs(float(x[-1]))):
         return "equal as printed"
     if (why := _copied(x, y, quanta)) is not None:
         return why
-    if not _are_coarse(quanta) and (points := _longest_equal(x, y)) >= EQUAL_POINTS:
+    if not _are_coarse(x, y, quanta) and (points := _longest_equal(x, y)) >= EQUAL_POINTS:
         return f"equal at {points:,} points in a row"
     return None
 
@@ -100,7 +101,7 @@ def dependence(first: Curve, second: Curve) -> tuple[Relation, str] | None:
     quanta = rounding_step(first), rounding_step(second)
     if _equal_as_printed(x, y, quanta):
         return "equal", "equal as printed"
-    if not _are_coarse(quanta):
+    if not _are_coarse(x, y, quanta):
         if (until := shared_start(first, second)) is not None:
             return "fork", f"equal to another run up to step {until:,}"
         if (points := _longest_equal(x, y)) >= EQUAL_POINTS:
@@ -235,16 +236,18 @@ def block_memory(difference: FloatArray) -> float | None:
     return float(np.mean([len(block) * float(block.mean()) ** 2 for block in blocks])) / variance
 
 
-def _are_coarse(quanta: tuple[float, float]) -> bool:
-    """Whether rounding, to 3 decimals or fewer, explains equal points and small residuals."""
-    return max(quanta) > FINE_QUANTUM
+def _are_coarse(x: FloatArray, y: FloatArray, quanta: tuple[float, float]) -> bool:
+    """Whether rounding, to 3 decimals or fewer, explains equal points and small residuals; logs of two values are printed so."""
+    return max(quanta) > FINE_QUANTUM or min(len(np.unique(loss[-SAMPLE:])) for loss in (x, y)) <= 2
 
 
 @once_per_run
 def rounding_step(run: Curve) -> float:
-    """The step to which a run's last losses are rounded, nats; 0.0 where none is visible."""
+    """The step to which a run's last losses are rounded, nats: their difference where there are two values; 0.0 where none is visible."""
     late = run.loss[-SAMPLE:]
-    return quantum(late[usable(late)])
+    late = late[usable(late)]
+    values = np.unique(late)
+    return float(values[1] - values[0]) if len(values) == 2 and len(late) > 2 else quantum(late)
 
 
 def _common_losses(left: Curve, right: Curve) -> tuple[IntArray, FloatArray, FloatArray]:

@@ -2,7 +2,8 @@
 
 quantum: the largest q of 10^-d or 2^-k of which 60 % of a run's changes from step to step are whole multiples, wherever it starts;
 rounding can move a gap by (q_A + q_B) / 2
-hole: the longest stretch without a point beyond one further logging interval, as a share of the window
+hole: the longest stretch without a point beyond 2 logging intervals, as a share of the window
+noise ratio: sigma_step of the candidate over that of the baseline; outside 0.5 to 2 one log holds averages, and the other single steps
 coverage: points in the window over points of a regular grid on the most common stride (or the share of intervals on that grid, if
 smaller); below 90 % the series is a sample of the run
 smoothing: a = 1 + 2 corr(x_t - x_{t-1}, x_{t-1} - x_{t-2}); white batch noise has a = 0, an exponential average of weight a has a
@@ -19,10 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, all_usable, completeness_of, once_per_run, usable
-from parity.judging.noise import lag1
+from parity.judging.inputs.alignment import Aligned
+from parity.judging.noise import lag1, step_noise
 from parity.judging.window import Window
 
 MIN_COVERAGE = 0.90
+MAX_NOISE_RATIO = 2.0  # EMA 0.99 0.01 to 0.22, means of 10 steps 0.09 to 0.40; honest arms 0.84 to 1.20
+MIN_NOISE_POINTS, MIN_NOISE_POINTS_OTHER, NOISE_OVER_QUANTUM = 8, 60, 2.0  # equal batches show it with a few points
 MAX_HOLE = 0.03  # of the window: 0.6 % of the plan
 COARSE_QUANTUM = 5e-4  # three decimals or fewer
 SMOOTHED_WEIGHT = 0.5
@@ -98,6 +102,19 @@ def _known(_run: Curve) -> dict[Window, _Late]:
 
 def _finite(loss: FloatArray) -> FloatArray:
     return loss if all_usable(loss) else loss[usable(loss)]
+
+
+def noise_ratio(aligned: Aligned, quantum: float, *, same_batches: bool) -> float | None:
+    """The batch noise of the candidate's runs over that of the baseline's, at the common steps of the last half; None where it isn't known.
+
+    `quantum` is the step to which losses are rounded, `same_batches` whether it is shown that the arms read the same batches.
+    """
+    late = slice(len(aligned.steps) // 2, None)
+    if len(aligned.steps[late]) < (MIN_NOISE_POINTS if same_batches else MIN_NOISE_POINTS_OTHER):
+        return None
+    noise = [float(np.median([step_noise(run) for run in arm[:, late]])) for arm in (aligned.baseline, aligned.candidate)]
+    least = max(quantum, NOISELESS * float(np.abs(aligned.baseline[0, late]).max()))
+    return noise[1] / max(noise[0], 1e-300) if max(noise) > 0.0 and max(noise) >= NOISE_OVER_QUANTUM * least else None
 
 
 def regular_share(steps: IntArray) -> float:

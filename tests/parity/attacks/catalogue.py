@@ -1,6 +1,6 @@
 """All attacks, by topic."""
 
-from tests.parity.attacks import copies, early_stops, end_of_run, logs, second_wave, spikes, treatment
+from tests.parity.attacks import copies, early_stops, end_of_run, logs, second_wave, several_seeds, spikes, treatment
 from tests.parity.attacks.case import Attack
 
 TOPICS: dict[str, tuple[Attack, ...]] = {
@@ -11,5 +11,6 @@ TOPICS: dict[str, tuple[Attack, ...]] = {
     "logs that mislead": logs.ATTACKS,
     "found against the first rules": second_wave.ATTACKS,
     "records that mislead": treatment.ATTACKS,
+    "several seeds and partial logs": several_seeds.ATTACKS,
 }
 ATTACKS = tuple(attack for attacks in TOPICS.values() for attack in attacks)

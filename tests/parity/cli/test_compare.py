@@ -171,7 +171,7 @@ def test_a_noise_run_that_is_a_copy_or_complete_is_named(tmp_path: Path, files: 
         "--json",
     )
     (plain,) = json.loads(run(*common)[1])["verdicts"]
-    for noise, word in ((str(tmp_path / "half.csv"), "equal but for"), (files["fp8_again"], "a further run of fp8")):
+    for noise, word in ((str(tmp_path / "half.csv"), "equal as printed"), (files["fp8_again"], "a further run of fp8")):
         (entry,) = json.loads(run(*common, "--noise-run", f"fp8={noise}")[1])["verdicts"]
         assert word in next(reason["sentence"] for reason in entry["reasons"] if reason["code"] == "NOISE_RUNS_LEFT_OUT")
         assert entry["tau"] == plain["tau"]
@@ -358,10 +358,13 @@ def test_runs_of_several_seeds_are_paired_gaps(tmp_path: Path, files: dict[str, 
         "--json",
     )
     arms = (f"a={files['fp8']}", f"b={files['mxfp8']}")
-    assert json.loads(run("compare", *arms, *runs)[1])["verdicts"][0]["codes"][0] == "DATA_ORDER_MISMATCH"
+    unstated = json.loads(run("compare", *arms, *runs)[1])["verdicts"][0]
     code, out, _ = run("compare", *arms, *runs, "--seeds", "0,1")
     entry = json.loads(out)["verdicts"][0]
     assert (code, entry["se_parts"]["seeds"]) == (0, 2)
+    assert (unstated["pairing"]["by"], unstated["gap"]) == ("batches", entry["gap"])
+    code, out, _ = run("compare", *arms, *runs, "--seeds", "0,0")
+    assert json.loads(out)["verdicts"][0]["codes"][0] == "DATA_ORDER_MISMATCH"  # what somebody stated is not overridden
     for wrong, message in (("0", "has 1 seed, but a has 2 runs"), ("0,x", "expected whole numbers")):
         code, _, err = run("compare", *arms, *runs, "--seeds", wrong)
         assert (code, message in err) == (2, True)

@@ -181,10 +181,10 @@ def test_training_curves_of_one_table_are_judged_as_those_of_files(tables: dict[
     assert of_files[0]["codes"] == judged[0]["codes"]
 
 
-def test_without_pairs_curves_of_two_seeds_do_not_pass(tables: dict[str, str], run: Run) -> None:
+def test_without_pairs_curves_of_two_seeds_are_paired_by_their_batches(tables: dict[str, str], run: Run) -> None:
     code, judged = documents(run, tables["curves"], *CURVES, *RECIPES)
-    assert code == EXIT_CODES["inconclusive"]
-    assert judged[0]["codes"][0] == "DATA_ORDER_MISMATCH"
+    assert code == EXIT_CODES["pass"]
+    assert judged[0]["pairing"]["by"] == "batches"
 
 
 def test_calibrate_reads_the_runs_of_one_arm(tables: dict[str, str], run: Run) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity import Curve, curve_from_arrays
+from parity import Curve, criteria_from_mapping, curve_from_arrays, judge
 from parity.judging.inputs.alignment import align
-from parity.judging.inputs.pairing import pair_correlation, worst_correlation
+from parity.judging.inputs.pairing import is_proven_somewhere, pair_correlation, worst_correlation
 from parity.readers import read_runs
 
 
@@ -79,3 +79,32 @@ def test_twin_of_the_worst_block(points: int) -> None:
     slow += [_slow_correlation(one, other, 1.5) for one, other in blocks]
     assert min(slow[1:]) < 0.5 < slow[0]
     assert worst_correlation(align(runs[:1], runs[1:]), runs[:1], runs[1:]) == pytest.approx(min(slow), abs=1e-9)
+
+
+def worse_late(rng_seed: int, *, own_batches: bool, n: int = 400) -> tuple[Curve, Curve]:
+    """A candidate that breaks over the last 30 %: 25 % worse, with more noise of its own than the batches have; or one on other batches."""
+    rng = np.random.default_rng(rng_seed)
+    batches, steps = rng.normal(0.0, 0.1, n), np.arange(n)
+    late = steps >= 0.7 * n
+    read = rng.normal(0.0, 0.1, n) if own_batches else batches
+    base, cand = 2.0 + batches, 2.0 + read + rng.normal(0.0, 0.005, n) + late * (0.5 + rng.normal(0.0, 0.4, n))
+    return curve_from_arrays(steps, base, rounding="nearest"), curve_from_arrays(steps, cand, rounding="nearest")
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_a_candidate_that_breaks_late_is_recognised_and_other_batches_never_are(every: int) -> None:
+    """Rule 9: a pass needs r >= 0.5 in the worst part, a fail in some half or quarter."""
+    policy = criteria_from_mapping({"margin": "1%", "schedule": "decayed"})
+    for rng_seed in range(10):
+        for own_batches in (False, True):
+            base, cand = worse_late(rng_seed, own_batches=own_batches, n=400 * every)
+            at = slice(every - 1, None, every)
+            base, cand = (curve_from_arrays(run.steps[at], run.loss[at], rounding="nearest") for run in (base, cand))
+            both = align([base], [cand])
+            worst = worst_correlation(both, [base], [cand])
+            assert worst is not None
+            assert worst < 0.5
+            assert is_proven_somewhere(both) != own_batches
+            (verdict,) = judge([base], {"c": [cand]}, policy, planned_steps=int(base.steps[-1]) + 1)
+            assert verdict.verdict == ("inconclusive" if own_batches else "fail"), verdict.codes
+            assert (verdict.codes[0] in ("DATA_ORDER_MISMATCH", "ARM_AVERAGED")) == own_batches

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.inputs.resolution import memory_steps, quantum, resolution, smoothing_weight
+from parity.judging.inputs.alignment import align
+from parity.judging.inputs.resolution import memory_steps, noise_ratio, quantum, resolution, smoothing_weight
 from parity.judging.window import plan_window
 from parity.readers import read_runs
 
@@ -68,3 +69,30 @@ def test_samples_of_a_run_are_told_from_regular_logging() -> None:
     assert resolution([whole], [curve_from_arrays(steps[::10], loss[::10])], window).coverage == 1.0
     assert resolution([whole], [curve_from_arrays(steps[sample], loss[sample])], window).coverage < 0.5
     assert resolution([whole], [curve_from_arrays(steps[spread], loss[spread])], window).coverage < 0.9
+
+
+def test_one_log_of_averages_shows_in_the_noise_of_the_arms() -> None:
+    rng = np.random.default_rng(0)
+    steps, batches = np.arange(2000), rng.normal(3.3, 0.08, 2000)
+    base, cand = (curve_from_arrays(steps, batches + rng.normal(0.0, 0.004, 2000)) for _ in range(2))
+    means = [curve_from_arrays(steps[9::10], run.loss.reshape(-1, 10).mean(axis=1)) for run in (base, cand)]
+    every = [curve_from_arrays(run.steps[9::10], run.loss[9::10]) for run in (base, cand)]
+    for arms, low, high in (
+        ((base, cand), 0.9, 1.1),
+        (means, 0.8, 1.25),
+        ((every[0], means[1]), 0.1, 0.5),
+        ((means[0], every[1]), 2.0, 10.0),
+    ):
+        ratio = noise_ratio(align([arms[0]], [arms[1]]), 0.0, same_batches=True)
+        assert ratio is not None
+        assert low < ratio < high
+
+
+def test_the_noise_of_arms_is_not_compared_where_rounding_or_few_points_make_it() -> None:
+    both = align(*([curve_from_arrays(np.arange(100), np.round(noisy(100), 1))] for _ in range(2)))
+    assert noise_ratio(both, 0.1, same_batches=True) is None
+    short = align(*([curve_from_arrays(np.arange(100), noisy(100))] for _ in range(2)))
+    assert noise_ratio(short, 0.0, same_batches=True) == 1.0
+    assert noise_ratio(short, 0.0, same_batches=False) is None
+    flat = align(*([curve_from_arrays(np.arange(100), np.full(100, 2.0))] for _ in range(2)))
+    assert noise_ratio(flat, 0.0, same_batches=True) is None
