@@ -17,6 +17,7 @@ from parity.report.headline import baseline_name, candidate_name, chance_words
 from parity.version import JUDGE_VERSION
 from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, percent, signed
 
+DECIDED_BY_GAP = ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN")  # another margin alone would change these
 SUMMARY = ("candidate", "gap, nats", "interval", "gap", "margin", "verdict")
 
 
@@ -229,7 +230,8 @@ def _margin_fact(document: VerdictDocument) -> str:
         if detectable > 0.0
         else "; this interval is too wide to pass"
     )
-    return f"{margin['nats']:.4f} nats from {margin['source']}; a margin of {to_pass:.4f} would pass{reach}"
+    would = f"; a margin of {to_pass:.4f} would pass" if document["codes"][0] in DECIDED_BY_GAP else ""
+    return f"{margin['nats']:.4f} nats from {margin['source']}{would}{reach}"
 
 
 def judge_of(documents: Sequence[VerdictDocument]) -> str:
