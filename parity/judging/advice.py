@@ -25,6 +25,7 @@ from parity.judging.measurements import Measurements
 from parity.judging.noise import StandardError
 from parity.judging.reasons import BY_CODE, MISFITS
 from parity.judging.run_floor import RunFloor, RunTerm, run_term
+from parity.judging.schedule.learning_rate import recorded_rates
 from parity.judging.window_statistics import MIN_MEASURED_DF, WindowStatistics
 from parity.wording import count, sentence_decimals
 
@@ -32,9 +33,10 @@ LayerSnr = Mapping[tuple[str, str], float]
 
 MAX_ADDED_RUNS = 16
 LAYERS_NAMED = 3
+TOO_FEW = "TOO_FEW_STEPS"
 NO_LOOK_LEFT = (
-    "That is a further look, and none is left: judging again until it is decided raises false passes. "
-    "Ask a new question that has these runs from its start, or that registers its looks (looks: 2)."
+    "Adding them to this question would be a further look, and none is left: judging again until it is decided raises false passes. "
+    "A policy that registers its looks before the first one (looks: 2) may add runs."
 )
 STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
@@ -140,11 +142,14 @@ def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int
         )
     options = []
     if runs is not None:
-        options.append(f"Add {count(runs[0], 'seed')} to both arms" if seeds else "Add " + _runs_words(m, runs))
+        options.append(count(runs[0], "more seed") + " in both arms" if seeds else _runs_words(m, runs))
     if steps is not None:
-        options.append(f"{'or run' if options else 'Run'} {steps:,} more steps")
+        options.append(f"{steps:,} more steps")
     tail = "." if steps is not None else "; more steps won't help."
-    return f"{' '.join(options)} to decide{_look_words(m)}{tail}"
+    words = " or ".join(options)
+    if not m.multiplicity.left:
+        return f"Ask a new question that has {words} from its start{tail}"
+    return f"{'Add' if runs is not None else 'Train'} {words} to decide{_look_words(m)}{tail}"
 
 
 def _look_words(m: Measurements) -> str:
@@ -158,7 +163,7 @@ def _runs_words(m: Measurements, runs: tuple[int, int]) -> str:
         if added:
             hours = _run_hours(arm.runs[0].columns.get("step_seconds"))
             cost = f" (about {added * hours:.3g} hours of training)" if hours else ""
-            parts.append(f"{count(added, f'{arm.name} run')}{cost}")
+            parts.append(f"{count(added, f'more {arm.name} run')}{cost}")
     return " and ".join(parts)
 
 
@@ -174,7 +179,7 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
         return (deciding.next_step,)
     if decision.state == FAIL:
         return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}), *_state_recipe(m))
-    steps = {code: BY_CODE[code].next_step for code in decision.codes} | _after_a_stop(m, decision)
+    steps = {code: BY_CODE[code].next_step for code in decision.codes} | _fitting(m, decision) | _after_a_stop(m, decision)
     sentences = [step for step in steps.values() if step is not None]
     about_noise = decision.state == PASS or decision.deciding.code == "RUN_NOISE_ASSUMED"
     if about_noise and m.statistics is not None and m.statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
@@ -185,6 +190,32 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
             f"With the noise assumed, a true gap up to {max(m.statistics.margin.nats - half, 0.0):.{decimals}f} nats can pass."
         )
     return tuple(dict.fromkeys(sentences))
+
+
+def _fitting(m: Measurements, decision: Decision) -> dict[str, str]:
+    """The next steps that depend on what was given already, by code."""
+    found = {}
+    if AS_OF.code in decision.codes:
+        found[AS_OF.code] = f"{_finish(m)} Until then read the gap as of step {m.schedule.step:,}."
+    strides = {run.completeness.stride for run in m.arms.runs if run.completeness.stride}
+    if TOO_FEW in decision.codes and len(strides) > 1:
+        every = " and ".join(f"{stride:,}" for stride in sorted(strides))
+        found[TOO_FEW] = f"Log both arms at the same steps: their intervals are {every} steps, and only common steps count."
+    return found
+
+
+def _finish(m: Measurements) -> str:
+    """How a training that is not finished, or not known to be, gets a verdict at its end."""
+    if m.window.unreached:
+        return f"Train every run to its planned last step, {m.window.at_plan.last:,}."
+    rates = [recorded_rates(run) is not None for arm in (m.arms.baseline, m.arms.candidate) for run in arm.runs]
+    if m.criteria.schedule == "decayed" or (all(rates) and m.window.plan != "unknown"):
+        return "Train to the end of the learning-rate schedule."
+    plan = "state the planned length of the runs and " if m.window.plan == "unknown" else ""
+    if all(rates):
+        return "State the planned length of the runs (--planned-steps N)."
+    words = f"If the learning rate had decayed at the end, state it (--schedule decayed, or schedule: decayed in the policy); else {plan}"
+    return f"{words}train to the end of the schedule and log the rate in every run."
 
 
 def _after_a_stop(m: Measurements, decision: Decision) -> dict[str, str]:

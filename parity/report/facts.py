@@ -17,6 +17,7 @@ from parity.report.headline import baseline_name, candidate_name, chance_words
 from parity.version import JUDGE_VERSION
 from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, percent, signed
 
+DECIDED_BY_GAP = ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN")  # another margin alone would change these
 SUMMARY = ("candidate", "gap, nats", "interval", "gap", "margin", "verdict")
 
 
@@ -230,7 +231,8 @@ def _margin_fact(document: VerdictDocument) -> str:
         else "; this interval is too wide to pass"
     )
     worth = f", worth {percent(tokens)} more tokens" if (tokens := margin.get("tokens")) is not None else ""
-    return f"{margin['nats']:.4f} nats from {margin['source']}{worth}; a margin of {to_pass:.4f} would pass{reach}"
+    would = f"; a margin of {to_pass:.4f} would pass" if document["codes"][0] in DECIDED_BY_GAP else ""
+    return f"{margin['nats']:.4f} nats from {margin['source']}{worth}{would}{reach}"
 
 
 def judge_of(documents: Sequence[VerdictDocument]) -> str:

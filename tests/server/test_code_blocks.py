@@ -113,8 +113,8 @@ def files(tmp_path_factory):
         shutil.copy(CURVES / f"{name}.csv", folder)
         lines = (CURVES / f"{name}.csv").read_text().splitlines(keepends=True)
         (folder / f"{name}-half.csv").write_text("".join(lines[:751]))
-    steps, loss = np.loadtxt(CURVES / "nvfp4.csv", delimiter=",", skiprows=1, unpack=True)
-    pq.write_table(pa.table({"step": steps.astype(int), "train/ce": loss}), folder / "nvfp4.parquet")
+    steps, loss, rate = np.loadtxt(CURVES / "nvfp4.csv", delimiter=",", skiprows=1, unpack=True)
+    pq.write_table(pa.table({"step": steps.astype(int), "train/ce": loss, "learning_rate": rate}), folder / "nvfp4.parquet")
     shutil.copy(CHECKOUT / "examples" / "llama31-8b" / "curves.csv", folder / "runs.csv")
     method = (CHECKOUT / "docs" / "method.md").read_text("utf-8")
     header, row = re.findall(r"^family,group,.*$|^my-700M,.*$", method, re.MULTILINE)[:2]

@@ -146,8 +146,9 @@ def test_what_a_job_cannot_hold_is_refused_before_anything_is_sent(words, reason
 
 def test_the_servers_other_verdict_is_told(served, files, capsys, monkeypatch):
     monkeypatch.setattr(push, "_rounding", lambda _: None)
-    call = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--rounding", "mxfp8=nearest", "--rounding", "fp8=nearest")
-    code, out, err = _compare(capsys, *call, "--push", "--server", served)
-    assert out.startswith("● PASS")
+    call = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--schedule", "decayed", "--margin", "0.45%")
+    nearest = ("--rounding", "mxfp8=nearest", "--rounding", "fp8=nearest")
+    code, out, err = _compare(capsys, *call, *nearest, "--push", "--server", served)
+    assert out.startswith("● PASS:")
     assert "the server's verdict on mxfp8 is inconclusive" in err
     assert code == 3

@@ -15,6 +15,7 @@ from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, usable
 from parity.judging.inputs.counted_runs import independent_runs
 from parity.judging.interval import t_quantile
+from parity.judging.live.level import level_at_end
 from parity.judging.margin import determine_margin
 from parity.judging.noise import dot, lag1, mad_sd
 from parity.judging.run_floor import Prior, RunFloor, prior_for, run_floor
@@ -30,8 +31,8 @@ class BinnedGap:
     """The gap in bins for a live chart: arrays (bins,) of steps, mean gap, interval ends (nats) and paired steps in the bin.
 
     `lo` and `hi` are the interval of the bin's mean at the level that decides: step noise of the bin plus the between-run term with
-    as many runs as the bin has. Where the window has no points yet, `level` and `margin_nats` come from the last fifth of what is
-    there and `level_is_provisional` is true. `nonfinite_*` are the steps of the range with NaN or infinite losses.
+    as many runs as the bin has. Where the window has no points yet, `level` and `margin_nats` are those expected
+    at the planned end, and `level_is_provisional` is true. `nonfinite_*` are the steps of the range with NaN or infinite losses.
     """
 
     first_step: IntArray
@@ -192,13 +193,15 @@ def _mean_arms(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> tuple[I
 
 
 def _level(steps: IntArray, base: FloatArray, window: Window) -> tuple[float | None, bool]:
-    """Baseline level in the window, or in the last fifth of what is there (provisional)."""
+    """Baseline level in the window, or what the loss so far lets expect there (provisional)."""
     if len(steps) == 0:
         return None, True
     part = window.part(steps)
     if part.start < part.stop:
         return float(base[part].mean()), False
-    return float(base[-max(1, len(base) // 5) :].mean()), True
+    late = max(1, len(base) // 5)
+    shares = np.maximum(steps - window.origin + 1, 1) / window.planned_steps
+    return level_at_end(float(base[-late:].mean()), shares, base, late, window.fraction), True
 
 
 def _floors(

@@ -9,7 +9,8 @@ noise    step noise of what is not trained yet: 1.5 sd^2 (1/blocks + 1/final blo
 The weight of `drifts` follows from c by Bayes' rule. The mixture over s takes 40 Gauss and Laguerre nodes; the verdict's half-width is the
 judge's own. The allowance of 25 % of the gap is for the decay of the learning rate: one report has a gap of 1 % before it and
 1.5 % after it (arXiv 2509.25149), 8 B runs held +0.0254 to +0.0301 nats over 13 evaluations, and early gaps of +0.019 nats have vanished.
-A constant added to both arms changes nothing where margin and floors are in nats; in percent they follow the baseline's loss so far.
+A constant added to both arms changes nothing where margin and floors are in nats; in percent they follow the baseline's loss as it is
+expected at the end (`level`).
 
 Can fail: a gap that comes or goes late. A recipe that loses more than these 25 % in the decay phase, or switches precision near the end, is
 not expected here; nor is run noise that the family, the policy or the assumption understates.
@@ -27,6 +28,7 @@ from parity.judging.borrowing import NO_LENDERS, Lending
 from parity.judging.criteria import Criteria
 from parity.judging.curve import FloatArray
 from parity.judging.interval import Interval, interval
+from parity.judging.live.level import level_at_end
 from parity.judging.live.offsets import change_variance, combine
 from parity.judging.live.progress import BLOCKS, Progress
 from parity.judging.live.run_noise import LiveArm, run_noise
@@ -64,7 +66,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prediction:
-    """The distribution of the final gap (nats) at a share of the plan, `gap` so far, the verdict's half-width at the end and the margin."""
+    """The distribution of the final gap (nats) at a share of the plan, `gap` so far, and `level`, margin and half-width at the end."""
 
     share: float
     step: int
@@ -116,7 +118,10 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """One pair so far: share of the plan, trailing gap with its step-noise variance, change since half of the way with its noise."""
+    """One pair so far: share of the plan, trailing gap with its step-noise variance, change since half of the way with its noise.
+
+    `level` is the baseline's loss as it is expected at the end.
+    """
 
     share: float
     gap: float
@@ -189,6 +194,8 @@ def trailing(done: int, fraction: float) -> slice:
 def _seen(state: Progress, fraction: float, *, ended: bool) -> _Seen | None:
     done = state.blocks_done(ended=ended)
     late, levels = state.means(trailing(done, fraction))
+    counts = np.array(state.counts[:done]) > 0
+    shares = (np.arange(len(counts)) + 0.5)[counts] / BLOCKS
     if len(late) < MIN_FILLED:
         return None
     gap, variance = _robust(late)
@@ -202,7 +209,7 @@ def _seen(state: Progress, fraction: float, *, ended: bool) -> _Seen | None:
     return _Seen(
         share=share,
         gap=gap,
-        level=float(levels.mean()),
+        level=level_at_end(float(levels.mean()), shares, state.means(slice(0, done))[1], len(levels), fraction),
         block_variance=variance,
         gap_variance=BLOCK_NOISE * variance / len(late) * (1.0 - overlap),
         change=change,

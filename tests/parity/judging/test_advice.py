@@ -145,3 +145,22 @@ def test_added_runs_are_judged_at_the_next_look(make_run: MakeRun) -> None:
         assert (NO_LOOK_LEFT in verdict.advice.sentences) == (look == looks)
         assert any(f"(look {look + 1} of {looks})" in sentence for sentence in verdict.advice.sentences) == (look < looks)
     assert 0 < runs[1, 1] <= runs[2, 1] <= runs[4, 1]
+
+
+def test_what_was_stated_already_is_not_asked_for(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    unstated = criteria_from_mapping({"margin": "1%"})
+    planned, unplanned = (judge_pair(make_run(), make_run(seed=2), unstated, planned_steps=steps) for steps in (2000, None))
+    short = judge_pair(make_run(), make_run(seed=2), unstated, planned_steps=4000)
+    said = [" ".join(verdict.advice.sentences) for verdict in (planned, unplanned, short)]
+    assert [verdict.codes[0] for verdict in (planned, unplanned, short)] == ["AS_OF"] * 3
+    assert ["planned length" in words for words in said] == [False, True, False]
+    assert ["--schedule decayed" in words for words in said] == [True, True, False]
+    assert "to its planned last step, 3,999" in said[2]
+
+
+def test_logs_with_other_intervals_are_told_to_log_the_same_steps(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    base, cand = (curve_from_arrays(run.steps[::every], run.loss[::every]) for run, every in ((make_run(), 10), (make_run(seed=2), 25)))
+    verdict = judge_pair(base, cand)
+    assert verdict.codes[0] == "TOO_FEW_STEPS"
+    assert "their intervals are 10 and 25 steps" in " ".join(verdict.advice.sentences)
+    assert "Log the loss more often" not in " ".join(verdict.advice.sentences)
