@@ -30,7 +30,7 @@ Recipe = Literal[
     "mxfp4_rht_sr",
 ]
 LayerPolicy = Literal["all_linears", "mlp_only"]
-Source = Literal["jax_sources", "python_stdlib", "text", "tokens", "markov", "grain", "hf", "tfds"]
+Source = Literal["parity_docs", "python_stdlib", "text", "tokens", "markov", "grain", "hf", "tfds"]
 Capability = Literal["cpu", "sm90", "sm100", "external"]
 
 RECIPES: tuple[Recipe, ...] = get_args(Recipe)
@@ -48,7 +48,7 @@ NOT_TE_PARITY: Mapping[str, str] = {
 MAXTEXT_SOURCES = frozenset({"grain", "hf", "tfds"})
 MOST_KEPT = 8  # checkpoints of a run
 _OUR_TRAINER = frozenset({"emulated", "transformer_engine"})  # engines with our own model, in which single layers can be selected
-OWN_SOURCES = frozenset({"jax_sources", "python_stdlib", "markov"})  # there on every worker, without a path
+OWN_SOURCES = frozenset({"parity_docs", "python_stdlib", "markov"})  # there on every worker, without a path
 CAPABILITY_IN_WORDS: Mapping[str, str] = {
     "cpu": "a worker that trains on CPUs",
     "sm90": "a worker with SM 8.9 or later",
@@ -122,7 +122,7 @@ def check_source(engine: str, source: str) -> None:
         raise SpecError(
             "data.source",
             source,
-            f"jax_sources, python_stdlib, text, tokens or markov under engine {engine}",
+            f"parity_docs, python_stdlib, text, tokens or markov under engine {engine}",
             "or use engine: maxtext, which reads it with its own tokenizer",
         )
     if engine == "maxtext" and source not in MAXTEXT_SOURCES:

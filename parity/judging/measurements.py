@@ -202,9 +202,7 @@ def _schedule(arms: Arms, window: Window, criteria: Criteria) -> ScheduleState:
 def _lender(arm: Arm, declared: Amount | None, lenders: Lenders, schedule: ScheduleState) -> Lender | None:
     """What the arm may borrow; what holds for finished schedules needs one in both arms."""
     lender = lender_for(arm.name, arm.rounding, declared, lenders)
-    if lender is None or lender.floor is None or not lender.floor.families:
-        return lender
-    if schedule.finished:
+    if lender is None or not lender.needs_finished or schedule.finished:
         return lender
     refused = f"it holds for runs that finished their schedule; {schedule.why}"
     return Lender(family=lender.family, floor=None, refused=refused)

@@ -106,7 +106,8 @@ def _noise_borrowed(m: Measurements) -> str | None:
     for name, loan in _loans(m):
         floor, equal = loan.floor, loan.lender.bit_equal
         left_out = f", {count(equal, 'group')} of bit-equal reruns left out" if equal else ""
-        where = f"{loan.lender.family} ({percent(floor.share)} of the loss, {floor.groups} groups, {floor.runs:,} runs{left_out})"
+        seen = f"{floor.groups} groups, {floor.runs:,} runs{left_out}, worth {floor.df:.0f} degrees of freedom"
+        where = f"{loan.lender.family} ({percent(floor.share)} of the loss, {seen})"
         lent.setdefault(where, []).append(name)
     which = " and ".join(where if len(names) == 2 else f"{where} for {names[0]}" for where, names in lent.items())
     return f"Run noise was borrowed from {which}, not measured here."

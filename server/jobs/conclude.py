@@ -232,7 +232,7 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
     baseline, *candidates = job.arms
     if floors is None and job.floors:
         floors = read_floors(job.floors)
-    family = family_that_lends(job) if floors else None
+    family = family_that_lends(job, floors) if floors else None
     return Case(
         baseline=loading.finished(session, baseline.runs),
         candidates={arm.name: loading.finished(session, arm.runs) for arm in candidates},

@@ -8,13 +8,16 @@ sd:     standard deviation over a group's runs of their mean loss in the window 
 
 What groups lend is the judge's business (`parity.judging.floors`): at least 3 groups and 8 degrees of freedom of an arm's own class of
 rounding. Runs of engine `external` lend nothing here, because nobody checks what their specification says of model and data.
+
+A job of engine emulated whose model is small and whose rate decays borrows from reruns that ship with the judge (`floors.emulated`): of the
+very specification of the demo before any on record, which hold fewer of them; else of other sizes, where the record lends nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,18 +28,31 @@ from sqlalchemy.orm import Session
 from parity.judging.arms import rounding_of
 from parity.judging.criteria import WINDOW_FRACTION
 from parity.judging.curve import ROUNDINGS
+from parity.judging.floors.emulated import DEMO, LARGEST, SMALL, emulated_floors
 from parity.judging.floors.groups import COLUMNS, MIN_SHARE, NATS, Floors, Row, read_floors
 from parity.judging.floors.lending import find_lender
+from parity.judging.schedule.learning_rate import DECAYED
 from parity.judging.window import make_window
 from parity.recipes import rounds_to_nearest
 from server.database import store
 from server.database.tables import Job, Run
+from training.spec import Arm, Data, JobSpec, Model, Schedule
 
 MOST_GROUPS = 100  # of a family, newest first
 VARIES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
 _JOBS_READ = 5000
 _RECORDED = ("data_digest", "device_class")  # of a run's manifest
 _NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "noise", "family", "keep_checkpoints")
+_READ_ONLY = ("validation_every", "statistics_every", "gradients_every")  # of a schedule: they change no weight
+# What examples/demo.yaml trains, but for what `_NOT_OF_THE_FAMILY` and `_READ_ONLY` leave out.
+DEMO_SPEC = JobSpec(
+    name="demo",
+    layer_policy="mlp_only",
+    data=Data(source="parity_docs"),
+    schedule=Schedule(steps=1000),
+    baseline=Arm(recipe="fp8_current"),
+    candidates=(Arm(recipe="mxfp8"),),
+)
 
 
 def family_of(job: Job) -> str | None:
@@ -55,8 +71,27 @@ def newest_family(session: Session, job: Job) -> str | None:
     return session.scalar(select(Job.reruns_family).where(named).order_by(Job.id.desc()).limit(1))
 
 
+def emulated_family(spec: Mapping[str, Any]) -> str | None:
+    """Which of the reruns that ship with the judge lend to a job of this specification, as stored; None without any."""
+    schedule = spec["schedule"]
+    if spec["engine"] != "emulated" or schedule["final_fraction"] > DECAYED or Model(**spec["model"]).parameters >= LARGEST:
+        return None
+    return DEMO if _weights_of(spec) == _weights_of(DEMO_SPEC.document()) else SMALL
+
+
+def _weights_of(spec: Mapping[str, Any]) -> str:
+    """A digest of everything that changes the weights of every arm."""
+    facts = _facts(spec)
+    facts["schedule"] = {name: value for name, value in facts["schedule"].items() if name not in _READ_ONLY}
+    return _digest(facts)
+
+
+def _facts(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in spec.items() if name not in _NOT_OF_THE_FAMILY}
+
+
 def _of_specification(job: Job) -> str:
-    facts = {name: value for name, value in job.spec.items() if name not in _NOT_OF_THE_FAMILY}
+    facts = _facts(job.spec)
     return f"{job.engine}-{job.spec['schedule']['steps']}-steps-{_digest(facts)}"
 
 
@@ -92,16 +127,24 @@ def keep_reruns(job: Job, reruns: Floors | None) -> None:
 
 
 def lent_floors(session: Session, job: Job, family: str | None) -> Floors | None:
-    """The groups of a family, if they lend to arms of any class of rounding; else None.
+    """The groups of one family from which a job borrows that names none, if they lend to arms of any class of rounding; else None.
 
-    Not those of the job itself, nor of the jobs whose curves it reuses or gets as controls: its judge reads these runs already.
+    They are those of `family`, the job's own on record, or ship with the judge. Not those of the job itself, nor of the jobs whose curves
+    it reuses or gets as controls: its judge reads these runs already.
     """
-    if family is None:
-        return None
-    others = [run.reused_from for run in job.runs if run.reused_from] + list(job.controls or ())
-    read_already = set(session.scalars(select(Run.job_id).where(Run.id.in_(others)))) | {job.id}
-    floors = floors_on_record(session, family, but=read_already)
-    return floors if any(find_lender(floors, family, rounding).floor for rounding in ROUNDINGS) else None
+    shipped = emulated_family(job.spec)
+    if family is not None and shipped != DEMO:
+        others = [run.reused_from for run in job.runs if run.reused_from] + list(job.controls or ())
+        read_already = set(session.scalars(select(Run.job_id).where(Run.id.in_(others)))) | {job.id}
+        floors = floors_on_record(session, family, but=read_already)
+        if any(find_lender(floors, family, rounding).floor for rounding in ROUNDINGS):
+            return floors
+    return emulated_floors().only({shipped}) if shipped else None
+
+
+def family_in(floors: Floors) -> str:
+    """The name of the one family whose groups a job borrows from."""
+    return floors.rows[0]["family"]
 
 
 def _groups(session: Session, job: Job, family: str) -> Iterator[Row]:

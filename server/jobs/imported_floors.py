@@ -19,6 +19,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from parity.judging.curve import ROUNDINGS
+from parity.judging.floors.emulated import EMULATED
 from parity.judging.floors.groups import ANY_DECODER, COLUMNS, Floors, FloorsError, Row, read_floors, shown
 from parity.judging.floors.lending import find_lender
 from parity.judging.floors.public import public_floors
@@ -26,7 +27,7 @@ from server.database import clock
 from server.database.locks import hold_lock
 from server.database.tables import ImportedGroup, Job
 from server.errors import ConflictError, FieldProblem, InvalidError
-from server.jobs.floors import family_of, floors_on_record
+from server.jobs.floors import family_in, floors_on_record
 
 MOST_GROUPS = 1000  # of all families together: the page of run floors fits them all
 _MOST_CELL = 1000  # characters
@@ -102,10 +103,10 @@ def named_floors(session: Session, family: str) -> Floors:
     return floors
 
 
-def family_that_lends(job: Job) -> str | None:
-    """The family from which a job borrows: the one that it names, else its own on record; None without either."""
+def family_that_lends(job: Job, floors: Floors) -> str:
+    """The family from which a job borrows `floors`: the one that it names, else the one that lends without being named."""
     named: str | None = job.spec.get("family")
-    return named or family_of(job)
+    return named or family_in(floors)
 
 
 def _read(table: str) -> Floors:
@@ -131,7 +132,7 @@ def _refuse_forged(session: Session, rows: Iterable[Row]) -> None:
     """ConflictError for a name or for groups that are not the importer's to state."""
     record = floors_on_record(session)
     measured = {_plain(row["family"]): row["family"] for row in record.rows}
-    public = {_plain(name): name for name in (*public_floors().families, ANY_DECODER)}
+    public = {_plain(name): name for name in (*public_floors().families, *EMULATED, ANY_DECODER)}
     sources = {_numbers(row): row for row in record.rows}
     for row in rows:
         name = _plain(row["family"])

@@ -304,11 +304,11 @@ def _live_arm(arm: Arm, pairs: Sequence[_Pair], *, is_baseline: bool) -> LiveArm
 
 def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], criteria: Criteria) -> Lending:
     """The family that the job named when it was submitted; one on record is only known once runs have ended, and the judge's alone."""
-    family = family_that_lends(job) if job.floors else None
-    if job.floors is None or family is None:
+    if job.floors is None:
         return NO_LENDERS
+    floors = read_floors(job.floors)
     names = (job.arms[0].name, candidate.name)
-    lenders = Lenders(read_floors(job.floors), dict.fromkeys(names, family))
+    lenders = Lenders(floors, dict.fromkeys(names, family_that_lends(job, floors)))
     declared = (criteria.baseline_run_floor, criteria.candidate_run_floor)
     first, second = (
         lender_for(name, "stochastic" if assume_stochastic(side.recipe, side.rounding) else "nearest", amount, lenders)

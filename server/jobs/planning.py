@@ -24,7 +24,7 @@ from server.database import store
 from server.database.tables import Arm, Job, Run
 from server.jobs.baselines import NamedBaseline
 from server.jobs.fingerprint import run_spec, spec_differences, unsound
-from server.jobs.floors import lent_floors, newest_family
+from server.jobs.floors import family_in, lent_floors, newest_family
 from server.jobs.imported_floors import named_floors
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec
@@ -73,9 +73,8 @@ def lenders_for(session: Session, spec: JobSpec) -> Lenders:
     if spec.family:
         return Lenders(named_floors(session, spec.family), {BASELINE: spec.family, CANDIDATE: spec.family})
     unsaved = Job(id="", engine=spec.engine, spec=spec.document())
-    family = newest_family(session, unsaved)
-    floors = lent_floors(session, unsaved, family)
-    return Lenders(floors, {BASELINE: family, CANDIDATE: family}) if family and floors else NO_FAMILIES
+    floors = lent_floors(session, unsaved, newest_family(session, unsaved))
+    return Lenders(floors, dict.fromkeys((BASELINE, CANDIDATE), family_in(floors))) if floors else NO_FAMILIES
 
 
 def known_before(session: Session, spec: JobSpec, criteria: Criteria, named: NamedBaseline | None) -> Known | None:

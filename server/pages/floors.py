@@ -1,4 +1,4 @@
-"""The page of run floors: families of reruns, on record, imported and public, and one family's groups as a plot."""
+"""The page of run floors: families of reruns, on record, imported, shipped and public, and one family's groups as a plot."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from parity.judging.curve import ROUNDINGS
 from parity.judging.floors.between import evidence_families
+from parity.judging.floors.emulated import emulated_floors
 from parity.judging.floors.groups import ANY_DECODER, Floors
 from parity.judging.floors.lending import find_lender
 from parity.judging.floors.listing import any_decoder_rows, family_rows, outliers_of
@@ -25,11 +26,12 @@ from server.pages.rendering import templates, visitor
 from server.web.context import InContext
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
-Where = Literal["record", "imported", "public"]
+Where = Literal["record", "imported", "shipped", "public"]
 PLOT_WIDTH = 400.0
 _PLACES: Mapping[Where, str] = {
     "record": "on record here",
     "imported": "imported; lends to jobs that name it",
+    "shipped": "ships with engine emulated; lends to jobs of small models",
     "public": "public reruns",
 }
 _TICKS = tuple(digit * 10.0**power for power in range(-6, 0) for digit in (1.0, 2.0, 5.0))  # shares of the loss
@@ -77,13 +79,13 @@ def page(
     family: Annotated[str, Query(max_length=200)] = "",
     where: Annotated[Where | None, Query()] = None,
 ) -> Response:
-    """The list of families, or one of them with its groups: that on record, else the imported one, else the public one."""
+    """The list of families, or one of them with its groups: that on record, else the imported, the shipped or the public one."""
     with context.database.read() as session:
         record, imported = floors_on_record(session), imported_floors(session)
         origins = _origins(session, family) if family in imported.families else {}
-    tables: Mapping[Where, Floors] = {"record": record, "imported": imported, "public": public_floors()}
+    tables: Mapping[Where, Floors] = {"record": record, "imported": imported, "shipped": emulated_floors(), "public": public_floors()}
     if not family:
-        listed = [(row, place) for place in ("record", "imported") for row in family_rows(tables[place])]
+        listed = [(row, place) for place in ("record", "imported", "shipped") for row in family_rows(tables[place])]
         listed += [(row, "public") for row in (*any_decoder_rows(public_floors()), *family_rows(public_floors()))]
         return templates.TemplateResponse(request, "floors.html", {"rows": listed, "places": _PLACES})
     having: list[Where] = [name for name in tables if family in tables[name].families]
@@ -112,7 +114,7 @@ def _origins(session: Session, family: str) -> dict[str, str]:
 
 def _rows(floors: Floors, name: str, origins: Mapping[str, str]) -> list[GroupRow]:
     if name not in floors.families:
-        raise NotFoundError(f"no family {name!r} on record, imported or public; the page without `family` lists them")
+        raise NotFoundError(f"no family {name!r} on record, imported, shipped or public; the page without `family` lists them")
     outliers = outliers_of(floors, name)
     rows = []
     for group in sorted(floors.families[name].groups, key=lambda group: (group.rounding or "", group.share)):

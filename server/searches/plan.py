@@ -23,7 +23,7 @@ from server.database.tables import Arm, Job, Run, Verdict
 from server.errors import ConflictError, InvalidError
 from server.jobs.analyses import MOST_PARENTS, candidate_of, kept_step, readable_spec
 from server.jobs.fingerprint import unsound
-from server.jobs.floors import lent_floors, newest_family
+from server.jobs.floors import family_in, lent_floors, newest_family
 from server.jobs.forks import fork_parents
 from server.jobs.imported_floors import named_floors
 from server.jobs.late_loss import late_loss
@@ -222,9 +222,8 @@ def _floors(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:
     if spec.family:
         return named_floors(session, spec.family).csv(), spec.family
     unsaved = Job(id="", engine=spec.engine, spec=spec.document())
-    family = newest_family(session, unsaved)
-    floors = lent_floors(session, unsaved, family)
-    return (floors.csv(), family) if floors and family else (None, None)
+    floors = lent_floors(session, unsaved, newest_family(session, unsaved))
+    return (floors.csv(), family_in(floors)) if floors else (None, None)
 
 
 def _margin(verdict: Verdict, criteria: Criteria, level: float) -> float:

@@ -142,6 +142,12 @@ def people_of(database: Database, scopes: Mapping[str, Sequence[Scope]]) -> dict
         return headers | {f"{name} id": token.id for name, (token, _) in made.items()}
 
 
+@pytest.fixture(autouse=True)
+def nothing_ships(monkeypatch):
+    """Jobs of these tests are small models of engine emulated; they borrow only from what a test records (but see jobs/test_floors.py)."""
+    monkeypatch.setattr("server.jobs.floors.emulated_family", lambda _spec: None)
+
+
 @pytest.fixture
 def lending(database, recorded) -> Callable[..., str]:
     """A function that records a concluded job whose reruns lend; the name of its family. Another `rerun` has the same batches."""

@@ -4,14 +4,14 @@ What it answers: which tokens does step t of seed s see? The same in every arm, 
 
     sequence b of step t starts at  hash(hash(s, t), b) mod (tokens - sequence_length)
 
-Sources: `jax_sources` (the sources of the pinned jax, bytes: `training.trainer.jax_sources`), `python_stdlib` (the sources of this
-Python's library, bytes), `text` (a file or folder, bytes), `tokens` (an array of ids: .npy of any integer type, or .bin of little-endian
-uint16), `markov` (`training.trainer.markov`, whose entropy is known).
+Sources: `parity_docs` (a snapshot of this project's documentation, bytes: `training.trainer.parity_docs`), `python_stdlib` (the sources
+of this Python's library, bytes), `text` (a file or folder, bytes), `tokens` (an array of ids: .npy of any integer type, or .bin of
+little-endian uint16), `markov` (`training.trainer.markov`, whose entropy is known).
 There is no tokenizer: text is read byte by byte, and ids are used as stored. An array of ids stays on disk, mapped into memory;
 batches are cut on the host while the device works on the previous ones.
 
 The assumption that can fail: two machines have the same text. The standard library differs between Python's patch
-versions, so every run records the digest of its tokens; `jax_sources` is refused if its digest is another one than expected.
+versions, so every run records the digest of its tokens; `parity_docs` is refused if its digest is another one than expected.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ import numpy.typing as npt
 
 from training.arithmetic import random_bits
 from training.spec import Data
-from training.trainer import jax_sources, markov
+from training.trainer import markov, parity_docs
 
 _NOT_LIBRARY = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
-_BYTES = frozenset({"jax_sources", "python_stdlib", "text"})
+_BYTES = frozenset({"parity_docs", "python_stdlib", "text"})
 _VALIDATION_SEQUENCES = 256
 _CHUNK = 1 << 24  # tokens that are read at once
 
@@ -88,7 +88,7 @@ def load(data: Data) -> Corpus:
 
     Raises DataNotFoundError if the path does not exist or the folder is empty, DataNotTokensError if a file of token ids is not one,
     DataTooLargeError from 2^32 tokens on, DataTooSmallError if a part is shorter than one sequence with its last target, and
-    DataChangedError if the sources of jax are not the pinned ones.
+    DataChangedError if the project's text is not the committed one.
     """
     tokens, what = _tokens(data)
     smallest, largest = _extremes(tokens)
@@ -131,9 +131,8 @@ def _tokens(data: Data) -> tuple[Tokens, str]:
         return markov.tokens(), f"a Markov chain of order 2 with {markov.entropy_rate():.5f} nats a token"
     if data.source == "tokens":
         return _token_array(data), f"token ids in {data.path}"
-    if data.source == "jax_sources":
-        text, count = jax_sources.read()
-        return np.frombuffer(text, np.uint8), f"the sources of jax {jax_sources.JAX_VERSION}, {count} files"
+    if data.source == "parity_docs":
+        return np.frombuffer(parity_docs.read(), np.uint8), "a snapshot of this project's documentation"
     if data.source == "python_stdlib":
         root = Path(sysconfig.get_path("stdlib"))
         files = list(_library_files(root))

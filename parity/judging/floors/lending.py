@@ -1,7 +1,8 @@
 """Which floor an arm may borrow: that of the groups in the family it names that round as the arm does, or the reason why it gets none.
 
 A family is only ever used for the arm that names it. `any-decoder` names no family: a decoder trained from scratch to the end of its
-schedule that has none on record (`floors.between`). An arm whose rounding is not on record counts as stochastic, as everywhere.
+schedule that has none on record (`floors.between`). Jobs of engine emulated borrow without naming a family (`floors.emulated`). An arm
+whose rounding is not on record counts as stochastic, as everywhere.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from parity.judging.curve import Rounding
 from parity.judging.floors.between import MIN_DF, fit_between
 from parity.judging.floors.conflict import Agreement
+from parity.judging.floors.emulated import EMULATED, fit_emulated
 from parity.judging.floors.groups import ANY_DECODER, Floors
 from parity.judging.floors.model import FamilyFloor, fit_family
 from parity.wording import count, percent
@@ -30,6 +32,11 @@ class Lender:
     def name(self) -> str:
         """The family in words; `any-decoder` with the families that it rests on."""
         return f"{self.family} ({self.floor.families} families)" if self.floor and self.floor.families else self.family
+
+    @property
+    def needs_finished(self) -> bool:
+        """Whether what it lends holds only for runs that finished their schedule."""
+        return self.floor is not None and (self.floor.families > 0 or self.family in EMULATED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +97,7 @@ def find_lender(floors: Floors, name: str, rounding: Rounding) -> Lender:
     if not groups:
         return _refused(name, _nothing_of(rounding, {group.rounding for group in family.groups}, len(family.bit_equal)))
     try:
-        floor = fit_family(groups)
+        floor = fit_emulated(name, groups) if name in EMULATED else fit_family(groups)
     except ValueError as error:
         return _refused(name, f"{error} (rounding {rounding})")
     if floor.df < MIN_DF:

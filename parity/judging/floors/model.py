@@ -59,12 +59,15 @@ class FamilyFloor:
         return (1.0 - LEVEL_REACH) * self.levels[0] <= level <= (1.0 + LEVEL_REACH) * self.levels[1]
 
 
-def fit_family(groups: Sequence[RerunGroup]) -> FamilyFloor:
-    """Fit the groups of a family. Raises ValueError with fewer than 3 groups, 8 degrees of freedom in all, or losses too far apart."""
+def fit_family(groups: Sequence[RerunGroup], *, one_level: bool = True) -> FamilyFloor:
+    """Fit the groups of a family; without `one_level` their losses may differ, and the floor is lent at any loss.
+
+    Raises ValueError with fewer than 3 groups, 8 degrees of freedom in all, or losses too far apart.
+    """
     if len(groups) < MIN_GROUPS:
         raise ValueError(f"{count(len(groups), 'usable group')}; expected at least {MIN_GROUPS}, to see how far groups differ")
     levels = min(group.mean_loss for group in groups), max(group.mean_loss for group in groups)
-    if (1.0 - LEVEL_REACH) * levels[1] > (1.0 + LEVEL_REACH) * levels[0]:
+    if one_level and (1.0 - LEVEL_REACH) * levels[1] > (1.0 + LEVEL_REACH) * levels[0]:
         raise ValueError(
             f"its groups end at losses of {levels[0]:.3g} to {levels[1]:.3g} nats; expected losses within a tenth of a common one"
         )
@@ -83,7 +86,7 @@ def fit_family(groups: Sequence[RerunGroup]) -> FamilyFloor:
         estimated_df=estimated,
         groups=len(ordered),
         runs=sum(group.runs for group in ordered),
-        levels=(min(group.mean_loss for group in ordered), max(group.mean_loss for group in ordered)),
+        levels=levels if one_level else None,
         outliers=tuple(sorted(group.group for group, log, value in zip(ordered, logs, kept, strict=True) if log != value)),
     )
 

@@ -1,20 +1,41 @@
 """Run floors that a job borrows from the reruns of earlier jobs."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+import yaml
+from pydantic import TypeAdapter
 
 from parity.judging.evidence import bundle_bytes, verify
+from parity.judging.floors.emulated import DEMO, SMALL, emulated_floors
 from parity.judging.floors.groups import read_floors
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run
 from server.jobs.conclude import case_of, conclude
-from server.jobs.floors import family_of, floors_on_record, keep_reruns, lent_floors, newest_family, reruns_of
+from server.jobs.floors import (
+    DEMO_SPEC,
+    emulated_family,
+    family_in,
+    family_of,
+    floors_on_record,
+    keep_reruns,
+    lent_floors,
+    newest_family,
+    reruns_of,
+)
+from server.settings import CHECKOUT
+from training.spec import Arm, Data, JobSpec, Model, Schedule
 
 Recorded = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def nothing_ships():
+    """Overrides that of the other tests of the server: here the reruns that ship with the judge lend."""
 
 
 @pytest.fixture
@@ -50,12 +71,58 @@ def test_a_group_is_what_one_job_trained_of_one_recipe(database, earlier):
         assert (first.mean_loss, first.sd) == pytest.approx((np.mean(means), np.std(means, ddof=1)))
 
 
-def test_the_first_job_has_nobody_to_borrow_from(database, recorded):
+def test_the_first_job_borrows_from_the_small_models_that_ship_with_the_engine(database, recorded):
     job_id = _job(database, recorded, 9)
     with database.read() as session:
         job = session.get_one(Job, job_id)
-        assert job.floors is None
-        assert "borrowed" not in json.loads(job.verdicts[0].document)["tau"]["candidate"]
+        assert job.floors == emulated_floors().only({SMALL}).csv()
+        for row in job.verdicts:
+            document = json.loads(row.document)
+            assert document["tau"]["candidate"]["borrowed"]["family"] == SMALL
+            assert "RUN_NOISE_BORROWED" in document["codes"]
+
+
+def _spec(**changes):
+    return dataclasses.replace(DEMO_SPEC, **changes).document()
+
+
+def test_the_specification_that_ships_its_reruns_is_that_of_the_demo():
+    for name in ("demo.yaml", "demo-quick.yaml"):
+        written = TypeAdapter(JobSpec).validate_python(yaml.safe_load((CHECKOUT / "examples" / name).read_text("utf-8"))["job"])
+        assert emulated_family(written.document()) == DEMO, name
+        assert emulated_family(json.loads(json.dumps(written.document()))) == DEMO, name  # as the record has it
+
+
+@pytest.mark.parametrize(
+    ("changes", "family"),
+    [
+        ({"name": "mine", "seed": 7, "candidates": (Arm(recipe="nvfp4", replicates=3),)}, DEMO),
+        ({"schedule": Schedule(steps=1000, validation_every=100, statistics_every=25)}, DEMO),
+        ({"schedule": Schedule(steps=1001)}, SMALL),
+        ({"schedule": Schedule(steps=1000, learning_rate=3e-3)}, SMALL),
+        ({"schedule": Schedule(steps=1000, final_fraction=0.2)}, SMALL),
+        ({"schedule": Schedule(steps=1000, final_fraction=0.21)}, None),
+        ({"data": Data(source="parity_docs", batch_size=4)}, SMALL),
+        ({"data": Data(source="text", path="/data/text")}, SMALL),
+        ({"model": Model(n_layers=4)}, SMALL),
+        ({"model": Model(preset="llama3-5m")}, SMALL),
+        ({"model": Model(preset="llama3-20m")}, None),
+        ({"layer_policy": "all_linears"}, SMALL),
+        ({"engine": "external"}, None),
+    ],
+)
+def test_what_ships_lends_to_small_models_whose_rate_decays(changes, family):
+    assert emulated_family(_spec(**changes)) == family
+
+
+def test_the_record_lends_before_what_ships_but_not_to_the_demo(database, recorded, earlier):
+    job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=300, rerun=9)
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        assert family_in(lent_floors(session, job, family_of(job))) == family_of(job)
+        job.spec = _spec()
+        assert family_in(lent_floors(session, job, family_of(job))) == DEMO
+        assert family_in(lent_floors(session, job, None)) == DEMO
 
 
 @pytest.mark.both_databases
@@ -105,8 +172,8 @@ def test_too_few_groups_another_schedule_and_external_runs_lend_nothing(database
     other = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=301)
     with database.write() as session:
         job = session.get_one(Job, other)
-        assert lent_floors(session, job, family_of(job)) is None
-        job.engine = "external"
+        assert family_in(lent_floors(session, job, family_of(job))) == SMALL
+        job.engine, job.spec = "external", job.spec | {"engine": "external"}
         assert family_of(job) is None
         assert lent_floors(session, job, family_of(job)) is None
         assert reruns_of(session, job) is None
@@ -125,10 +192,10 @@ def test_other_data_and_another_device_are_another_family(database, recorded, ea
     job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=300, rerun=9)
     with database.write() as session:
         job = session.get_one(Job, job_id)
-        assert lent_floors(session, job, family_of(job)) is not None
+        assert family_in(lent_floors(session, job, family_of(job))) == family_of(job)
         for run in job.runs:
             run.manifest = run.manifest | {fact: "other"}
-        assert lent_floors(session, job, family_of(job)) is None
+        assert family_in(lent_floors(session, job, family_of(job))) == SMALL
         assert newest_family(session, job) != family_of(job)
         job.runs[0].manifest = job.runs[0].manifest | {fact: "a third"}
         assert family_of(job) is None

@@ -1,8 +1,9 @@
-"""The page of run floors: families on record and public ones, and one family's groups as a plot."""
+"""The page of run floors: families on record, shipped and public ones, and one family's groups as a plot."""
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from parity.judging.floors.emulated import DEMO
 from parity.judging.floors.groups import COLUMNS, read_floors
 from server.jobs.imported_floors import import_floors
 
@@ -34,6 +35,15 @@ def test_a_public_family_names_its_outliers_and_any_decoder_its_families(page: P
     page.goto("/floors?family=any-decoder")
     expect(page.get_by_role("region", name="Groups").get_by_role("img")).to_have_count(7)
     expect(page.locator("main")).to_contain_text("of 7 families")
+
+
+def test_the_reruns_that_ship_with_the_engine_say_to_whom_they_lend(page: Page):
+    page.goto("/floors")
+    rows = page.get_by_role("region", name="Families").get_by_role("row").filter(has_text="ships with engine emulated")
+    expect(rows).to_have_count(4)
+    rows.get_by_role("link", name=DEMO).first.click()
+    expect(page.locator("main")).to_contain_text("fewer than 10 million parameters")
+    expect(page.locator("main")).to_contain_text("Rounding stochastic:")
 
 
 def test_a_family_that_lends_nothing_says_why(page: Page):

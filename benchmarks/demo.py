@@ -1,0 +1,269 @@
+"""Is the demo's verdict right with any seed? Judges the runs of experiments/demo_floor.jsonl as examples/demo.yaml does.
+
+    python benchmarks/demo.py
+
+D1 the demo of each seed: its replicates, two an arm; of NVFP4 every two of its three
+D2 each pair of seeds, one run an arm and seed
+D3 make demo QUICK=1: each single pair of FP8 and MXFP8
+D4 calculated: the share of seeds with which the demo is right, where each run has its own offset, as large as the lent noise and larger,
+   and where a seed's gap is that of all its replicates, so that two of them do not average it
+D5 what is lent: whether the groups are alike (Bartlett), what replicates and pairs over seeds show of it, and what it is without each seed
+
+Right: MXFP8 passes and NVFP4 fails. Run noise is borrowed from the shipped reruns, which hold the seeds that are judged: D5 shows how far
+each of them moves it. Can fail: 30 further seeds are as likely to be unlike these as the number of recorded seeds
+allows; D4 rests on normal offsets. Each line has a figure, its mark, and ok or MISS (exit code 1).
+"""
+
+import itertools
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import yaml
+from marks import Line, share
+from scipy import stats
+
+from parity import Criteria, Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
+from parity.judging.curve import FloatArray, Rounding
+from parity.judging.floors.emulated import DEMO, emulated_floors
+from parity.judging.floors.groups import RerunGroup, read_floors
+from parity.judging.floors.lending import find_lender
+from parity.judging.interval import interval
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.noise import StandardError
+from parity.judging.run_floor import Prior, run_floor, run_term
+from parity.recipes import rounds_to_nearest
+from tools.emulated_floors import emulated_csv
+
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "experiments" / "demo_floor.jsonl"
+JOB = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text(encoding="utf-8"))
+BASELINE, WITHIN, BEYOND = "fp8_current", "mxfp8", "nvfp4"
+EXPECTED = {WITHIN: "pass", BEYOND: "fail"}
+TARGET = 29 / 30
+SIMULATED = 5000
+Runs = dict[str, dict[int, list[Curve]]]
+Gaps = dict[str, FloatArray]
+
+
+def read() -> tuple[list[dict], Runs]:
+    """The records, and the curves by recipe and seed, with the learning rates of the demo's schedule."""
+    records = [json.loads(line) for line in RECORD.read_text(encoding="utf-8").splitlines()]
+    schedule = JOB["job"]["schedule"]
+    steps, warm, floor = schedule["steps"], schedule["warmup_steps"], schedule["final_fraction"]
+    t = np.arange(steps)
+    decay = floor + (1 - floor) * 0.5 * (1 + np.cos(np.pi * np.clip((t - warm) / (steps - warm), 0, 1)))
+    rates = schedule["learning_rate"] * np.minimum(1, (t + 1) / warm) * decay
+    runs: Runs = {}
+    for one in records:
+        recipe = one["recipe"]
+        curve = curve_from_arrays(
+            t,
+            one["losses"],
+            columns={"learning_rate": rates},
+            seed=one["seed"],
+            replicate=one["replicate"],
+            recipe=recipe,
+            rounding=rounding_of(recipe),
+        )
+        runs.setdefault(recipe, {}).setdefault(one["seed"], []).append(curve)
+    return records, runs
+
+
+def verdicts(base: Sequence[Curve], candidates: dict[str, Sequence[Curve]], policy: Criteria) -> dict[str, Verdict]:
+    """The verdicts by candidate, as the service judges a job."""
+    judged = judge(
+        base,
+        candidates,
+        policy,
+        planned_steps=JOB["job"]["schedule"]["steps"],
+        layer_policy=JOB["job"]["layer_policy"],
+        baseline_name=BASELINE,
+        floors=emulated_floors().only({DEMO}),
+        families=dict.fromkeys((BASELINE, *candidates), DEMO),
+    )
+    return {verdict.candidate: verdict for verdict in judged}
+
+
+def is_right(judged: dict[str, Verdict]) -> bool:
+    """Whether the demo says what is so."""
+    return all(verdict.verdict == EXPECTED[name] for name, verdict in judged.items())
+
+
+def lies_right(judged: dict[str, Verdict]) -> bool:
+    """Whether the intervals of the gaps alone say it."""
+    sides = {}
+    for name, verdict in judged.items():
+        lo, hi = verdict.gap.bounds(verdict.measurements.confidence)
+        sides[name] = "pass" if hi < verdict.margin.nats else "fail" if lo > verdict.margin.nats else "open"
+    return all(side == EXPECTED[name] for name, side in sides.items())
+
+
+def counted(what: str, outcomes: Sequence[tuple[str, bool]]) -> Line:
+    """How many were right; the others by name."""
+    right = sum(ok for _, ok in outcomes)
+    wrong = f" (not: {', '.join(name for name, ok in outcomes if not ok)})" if right < len(outcomes) else ""
+    return Line(what=what, value=f"{right} of {len(outcomes)}{wrong}", mark=">= 29 of 30", ok=right >= TARGET * len(outcomes))
+
+
+def measured(runs: Runs, policy: Criteria) -> Iterator[Line]:
+    """D1 to D3."""
+    whole = [seed for seed in runs[BEYOND] if all(len(runs[recipe].get(seed, ())) >= 2 for recipe in runs)]
+    outcomes = []
+    for seed in whole:
+        for chosen in itertools.combinations(runs[BEYOND][seed], 2):
+            judged = verdicts(runs[BASELINE][seed][:2], {WITHIN: runs[WITHIN][seed][:2], BEYOND: chosen}, policy)
+            name = f"{seed} with {chosen[0].replicate} and {chosen[1].replicate}: " + " ".join(v.verdict for v in judged.values())
+            outcomes.append((name, is_right(judged)))
+    yield counted(f"D1 demos of {len(whole)} seeds", outcomes)
+
+    seeds = [seed for seed in runs[BEYOND] if all(runs[recipe].get(seed) for recipe in runs)]
+    outcomes, intervals = [], []
+    for pair in itertools.combinations(seeds, 2):
+        first = {recipe: [runs[recipe][seed][0] for seed in pair] for recipe in runs}
+        judged = verdicts(first[BASELINE], {WITHIN: first[WITHIN], BEYOND: first[BEYOND]}, policy)
+        words = ", ".join(f"{verdict.verdict} by {verdict.codes[0]}" for verdict in judged.values())
+        outcomes.append((f"{pair} {words}", is_right(judged)))
+        intervals.append((f"{pair}", lies_right(judged)))
+    yield counted(f"D2 pairs of {len(seeds)} seeds", outcomes)
+    yield counted("D2 the same by their intervals alone", intervals)
+
+    outcomes, accused = [], 0
+    for seed in seeds:
+        for base, cand in itertools.product(runs[BASELINE][seed], runs[WITHIN][seed]):
+            judged = verdicts([base], {WITHIN: [cand]}, policy)
+            accused += judged[WITHIN].verdict == "fail" or "BETTER_THAN_NOISE" in judged[WITHIN].codes
+            outcomes.append((f"{seed} with {base.replicate} and {cand.replicate}: {judged[WITHIN].verdict}", is_right(judged)))
+    line = counted("D3 QUICK: pairs of FP8 and MXFP8 that pass", outcomes)
+    yield Line(what=line.what, value=line.value, mark="shown: one pair shows no run noise", ok=True)
+    yield Line(what="D3 that fail, or are accused of being better than noise explains", value=str(accused), mark="0", ok=accused == 0)
+
+
+def calculated(runs: Runs, policy: Criteria) -> Iterator[Line]:
+    """D4: demos of many seeds, whose gaps and run offsets are drawn as measured; all as shares of the loss."""
+    late = {recipe: {seed: np.array([late_mean(run) for run in own]) for seed, own in seeds.items()} for recipe, seeds in runs.items()}
+    level = float(np.mean([means.mean() for means in late[BASELINE].values()]))
+    gaps = {recipe: gap_over_seeds(late, recipe) / level for recipe in (WITHIN, BEYOND)}
+    within = {recipe: within_error(runs, recipe) / level for recipe in gaps}
+    sds = ", ".join(
+        f"{recipe} {100 * gap.mean():+.2f} % (sd {100 * gap.std(ddof=1):.2f}, {len(gap)} seeds)" for recipe, gap in gaps.items()
+    )
+    yield Line(what=f"D4 gaps of one seed at a loss of {level:.3f}", value=sds, mark="shown", ok=True)
+    rng = np.random.default_rng(0)
+    for times in (1.0, 1.25, 1.5):
+        right = sum(drawn_right(drawn_runs(gaps, times, rng), within, policy, rng) for _ in range(SIMULATED))
+        what = f"D4 demos that are right, each run with its own offset, {times:g} times the lent noise"
+        is_mark = times == 1.0
+        yield Line(
+            what=what,
+            value=share(right / SIMULATED),
+            mark=">= 29 of 30" if is_mark else "shown",
+            ok=not is_mark or right >= TARGET * SIMULATED,
+        )
+    right = sum(drawn_right(drawn_seed(gaps, rng), within, policy, rng) for _ in range(SIMULATED))
+    what = "D4 demos that are right, one gap for all replicates of a seed"
+    yield Line(what=what, value=share(right / SIMULATED), mark=">= 29 of 30", ok=right >= TARGET * SIMULATED)
+
+
+def drawn_runs(gaps: Gaps, times: float, rng: np.random.Generator) -> Gaps:
+    """Levels (2,) of two runs an arm, as shares of the baseline's loss."""
+    lent = {rounding: find_lender(emulated_floors(), DEMO, rounding).floor.share for rounding in ("nearest", "stochastic")}
+    means = {BASELINE: 0.0, **{recipe: gap.mean() for recipe, gap in gaps.items()}}
+    return {recipe: mean + times * lent[rounding_of(recipe)] * rng.normal(size=2) for recipe, mean in means.items()}
+
+
+def drawn_seed(gaps: Gaps, rng: np.random.Generator) -> Gaps:
+    """The same where only seeds differ: the gap of one new seed."""
+    return {BASELINE: np.zeros(2)} | {
+        recipe: np.full(2, gap.mean() + gap.std(ddof=1) * math.sqrt(1.0 + 1.0 / len(gap)) * rng.normal()) for recipe, gap in gaps.items()
+    }
+
+
+def drawn_right(levels: Gaps, within: dict[str, float], policy: Criteria, rng: np.random.Generator) -> bool:
+    """Whether the judge decides one demo rightly, from levels (2,) of its arms as shares of the loss."""
+    confidence, margin = Multiplicity(looks=policy.looks, candidates=2).confidence(policy.confidence), policy.margin.nats(1.0)
+    for recipe in (WITHIN, BEYOND):
+        lent = {one: find_lender(emulated_floors(), DEMO, rounding_of(one)).floor for one in (BASELINE, recipe)}
+        priors = [Prior(tau=floor.share, df=floor.df, basis=f"{floor.share}") for floor in lent.values()]
+        floors = [run_floor(prior, levels[one], [0, 0]) for one, prior in zip(lent, priors, strict=True)]
+        gap = float(levels[recipe].mean() - levels[BASELINE].mean()) + within[recipe] * rng.normal()
+        lo, hi = interval(gap, StandardError(value=within[recipe], df=12.0), run_term(*floors)).bounds(confidence)
+        if not (hi < margin if recipe == WITHIN else lo > margin):
+            return False
+    return True
+
+
+def rounding_of(recipe: str) -> Rounding:
+    """How a recipe of the demo rounds."""
+    return "nearest" if rounds_to_nearest(recipe) else "stochastic"
+
+
+def noise(records: Sequence[dict]) -> Iterator[Line]:
+    """D5: Bartlett's test over the groups of the shipped table, what each of their two kinds shows, and what is left without a seed."""
+    tables = [
+        read_floors(emulated_csv("\n".join(json.dumps(one) for one in records if one["seed"] != seed), "")).families[DEMO].groups
+        for seed in sorted({one["seed"] for one in records})
+    ]
+    for rounding in ("nearest", "stochastic"):
+        floor = find_lender(emulated_floors(), DEMO, rounding).floor
+        groups = [group for group in emulated_floors().families[DEMO].groups if group.rounding == rounding]
+        df, squares = np.array([group.df for group in groups]), np.array([group.share**2 for group in groups])
+        statistic = df.sum() * math.log(df @ squares / df.sum()) - df @ np.log(squares)
+        statistic /= 1.0 + ((1.0 / df).sum() - 1.0 / df.sum()) / (3.0 * (len(df) - 1))
+        p = float(stats.chi2.sf(statistic, len(df) - 1))
+        low, high = (floor.share * math.sqrt(df.sum() / stats.chi2.ppf(tail, df.sum())) for tail in (0.975, 0.025))
+        value = f"{100 * floor.share:.3f} % of the loss ({100 * low:.3f} to {100 * high:.3f}; df {df.sum()}), groups alike: p = {p:.2f}"
+        yield Line(what=f"D5 {rounding}, {len(groups)} groups", value=value, mark="shown", ok=True)
+        for kind, name in (("replicate", "replicates"), ("seed", "pairs over seeds")):
+            own = np.array([group.varies.startswith(kind) for group in groups])
+            if own.any():
+                shown = f"{100 * math.sqrt(df[own] @ squares[own] / df[own].sum()):.3f} % (df {df[own].sum()})"
+                yield Line(what=f"D5 {rounding}, {name}", value=shown, mark="shown", ok=True)
+        left = [pooled([group for group in groups if group.rounding == rounding]) for groups in tables]
+        value = f"{100 * min(left):.3f} to {100 * max(left):.3f} %"
+        yield Line(what=f"D5 {rounding}, without one of {len(tables)} seeds", value=value, mark="shown", ok=True)
+
+
+def pooled(groups: Sequence[RerunGroup]) -> float:
+    """The pooled spread of groups, as a share of the loss."""
+    return math.sqrt(sum(group.df * group.share**2 for group in groups) / sum(group.df for group in groups))
+
+
+def late_mean(run: Curve) -> float:
+    """The mean loss in the judge's window, the last fifth."""
+    return float(run.loss[-len(run.loss) // 5 :].mean())
+
+
+def gap_over_seeds(late: dict[str, dict[int, np.ndarray]], recipe: str) -> np.ndarray:
+    """The gaps of a recipe to the baseline, one a seed, in nats."""
+    both = [seed for seed in late[recipe] if seed in late[BASELINE]]
+    return np.array([late[recipe][seed].mean() - late[BASELINE][seed].mean() for seed in both])
+
+
+def within_error(runs: Runs, recipe: str) -> float:
+    """The standard error of the mean gap inside pairs of arms of two runs, nats."""
+    errors = []
+    for seed, own in runs[recipe].items():
+        if len(own) > 1 and len(runs[BASELINE].get(seed, ())) > 1:
+            gap = np.mean([run.loss for run in own[:2]], axis=0) - np.mean([run.loss for run in runs[BASELINE][seed][:2]], axis=0)
+            late = gap[-len(gap) // 5 :]
+            errors.append(late.std(ddof=1) / math.sqrt(len(late)))
+    return float(np.median(errors))
+
+
+def main() -> int:
+    """Print the lines."""
+    records, runs = read()
+    policy = criteria_from_mapping(JOB["criteria"])
+    missed = False
+    for line in itertools.chain(measured(runs, policy), calculated(runs, policy), noise(records)):
+        print(f"{line.what}: {line.value} [{line.mark}] {'ok' if line.ok else 'MISS'}", flush=True)
+        missed |= not line.ok
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
