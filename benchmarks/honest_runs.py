@@ -103,7 +103,7 @@ def r2(quick: bool) -> Iterator[Line]:
             broken = [dataclasses.replace(run, loss=run.loss + 2.0 * MARGIN * (run is cand[-1])) for run in cand]
             named += "RUN_ABOVE_MARGIN" in judged(base, cand).codes
             found += "RUN_ABOVE_MARGIN" in judged(base, broken).codes
-        least = (0.85 if every < 16 else 0.75) if paired else 0.0
+        least = (0.85 if every < 16 else 0.45) if paired else 0.0  # 12 points: 50 to 98 % by the noise within a pair
         what = f"{STEPS // 5 // every} points, {'its pair' if paired else 'no own pair'}"
         value = f"honest {named}, found {share(found / count)}"
         yield Line(what=what, value=value, mark=f"0, >= {share(least)}", ok=not named and found >= least * count)

@@ -294,6 +294,8 @@ def _context_in_one_arm(m: Measurements) -> str | None:
     )
 )
 def _steps_missing(m: Measurements) -> str | None:
+    if m.resolution.coverage >= 1.0 - FEW_MISSING:
+        return None
     missing = 1.0 - min(completeness_of(run.steps[m.window.part(run.steps)]).coverage for run in m.arms.runs)
     return (
         f"A log lacks {percent(missing)} of its steps in the window; what was not logged is not judged." if missing > FEW_MISSING else None

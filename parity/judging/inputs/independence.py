@@ -52,7 +52,7 @@ NOISELESS = 1e-6  # of the loss
 VISIBLE_STEPS = 4.0  # of noise, printed: honest arms are then equal at 75 % of the points, never at all of many
 EQUAL_POINTS, DERIVED, MIXED = 10, 0.005, 0.1
 MIXTURE_POINTS = 10  # per run, in the last half of the common points
-SAMPLE, LONG = 1_024, 16_384  # points that show what all of them would
+SAMPLE, FILTERED, LONG = 1_024, 2_048, 16_384  # points that show what all of them would
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +156,7 @@ def _copied(x: FloatArray, y: FloatArray, quanta: tuple[float, float]) -> str | 
 
 def _is_filter(x: FloatArray, y: FloatArray, tolerance: float) -> bool:
     """Whether least squares explain y_t by a constant, y_{t-1} and x_{t-1} to x_{t+2}: by Gram and Schmidt, on one thread."""
+    x, y = x[-FILTERED:], y[-FILTERED:]
     left: list[FloatArray] = []
     for column in (np.ones(len(x) - 3), x[1:-2], x[:-3], x[2:-1], x[3:], y[:-3], y[1:-2]):
         rest = column.copy()
@@ -175,8 +176,8 @@ def _little_noise(x: FloatArray, y: FloatArray) -> str | None:
 
 def _derived(x: FloatArray, y: FloatArray) -> bool:
     a, b = second_differences(x), second_differences(y)
-    noise, power = mad_sd(a), dot(a, a)
-    return noise > 0.0 and mad_sd(b) > 0.0 and mad_sd(b - dot(a, b) / power * a) < DERIVED * noise
+    noise, power = mad_sd(b), dot(a, a)
+    return noise > 0.0 and mad_sd(a) > 0.0 and mad_sd(b - dot(a, b) / power * a) < DERIVED * noise
 
 
 def _longest_equal(x: FloatArray, y: FloatArray) -> int:

@@ -109,7 +109,7 @@ def noise_ratio(aligned: Aligned, quantum: float, *, same_batches: bool) -> floa
 
     `quantum` is the step to which losses are rounded, `same_batches` whether it is shown that the arms read the same batches.
     """
-    late = slice(len(aligned.steps) // 2, None)
+    late = slice(max(len(aligned.steps) // 2, len(aligned.steps) - SAMPLE), None)
     if len(aligned.steps[late]) < (MIN_NOISE_POINTS if same_batches else MIN_NOISE_POINTS_OTHER):
         return None
     noise = [float(np.median([step_noise(run) for run in arm[:, late]])) for arm in (aligned.baseline, aligned.candidate)]

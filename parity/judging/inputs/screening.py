@@ -22,7 +22,7 @@ import numpy as np
 
 from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, all_usable, once_per_run
 from parity.judging.inputs import independence as rules
-from parity.judging.noise import MAD_TO_SD, dot, mad_sd, step_noise
+from parity.judging.noise import MAD_TO_SD, dot, step_noise
 from parity.judging.spikes import stretches
 
 POINTS, BLOCK_POINTS, MIN_POINTS = 256, 64, 64
@@ -197,7 +197,7 @@ def _from(samples: _Sample, start: int) -> _Sample:
 def _are_alike(one: _Sample, others: _Sample) -> BoolArray:
     """(S,): whether a rule of `independence` comes near to holding for one run and each of S others."""
     related = _may_be_equal(one, others)
-    residual = FACTOR * rules.DERIVED * mad_sd(one.changes)
+    residual = FACTOR * rules.DERIVED * math.sqrt(6.0) * np.maximum(one.noise, others.noise)
     for scale in (np.einsum("si,i->s", others.changes, one.changes) / (dot(one.changes, one.changes) or 1.0), _ratios(others, one)):
         related |= _are_within(others.changes - scale[:, None] * one.changes, residual, MOST)
     quiet = _are_within(others.changes - one.changes, FACTOR * rules.LITTLE_NOISE * math.sqrt(6.0) * one.noise, MOST)

@@ -61,6 +61,11 @@ def other_order(run: Curve) -> Curve:
     return with_loss(run, loss)
 
 
+def smooth(loss: np.ndarray) -> np.ndarray:
+    """Means of the last hundred steps."""
+    return np.convolve(np.pad(loss, (99, 0), "edge"), np.ones(100) / 100, "valid")
+
+
 MUTANTS: dict[str, tuple[Callable[[Curve, Curve], Pair], str, str]] = {
     "downsampled": (lambda a, b: Pair(base=[a], cand=[sampled(b)]), "inconclusive", "DOWNSAMPLED"),
     "thinned to every 40th step": (lambda a, b: Pair(base=[a], cand=[kept(b, slice(None, None, 40))]), "inconclusive", "TOO_FEW_STEPS"),
@@ -85,8 +90,9 @@ MUTANTS: dict[str, tuple[Callable[[Curve, Curve], Pair], str, str]] = {
     "suspiciously better": (lambda a, b: Pair(base=[a], cand=[with_loss(b, 0.9 * b.loss)]), "inconclusive", "BETTER_THAN_BASELINE"),
     "constant +2 %": (lambda a, b: Pair(base=[a], cand=[with_loss(b, 1.02 * b.loss)]), "fail", "GAP_EXCEEDS_MARGIN"),
     "mixed engines": (lambda a, b: Pair(base=[a], cand=[b], engines=("maxtext", "torchtitan")), "inconclusive", "CONFOUNDED"),
+    "smoothed in one arm": (lambda a, b: Pair(base=[a], cand=[with_loss(b, smooth(b.loss))]), "inconclusive", "ARM_AVERAGED"),
     "smoothed": (
-        lambda a, b: Pair(base=[a], cand=[with_loss(b, np.convolve(np.pad(b.loss, (99, 0), "edge"), np.ones(100) / 100, "valid"))]),
+        lambda a, b: Pair(base=[with_loss(a, smooth(a.loss))], cand=[with_loss(b, smooth(b.loss))]),
         "inconclusive",
         "SMOOTHED",
     ),

@@ -6,7 +6,8 @@ import pytest
 from parity import Curve, curve_from_arrays
 from parity.judging.inputs.counted_runs import independent_runs
 from parity.judging.inputs.independence import block_memory, dependence, resemblance, shared_start
-from tests.parity.attacks.copies import COPIES
+from tests.parity.attacks.case import with_loss
+from tests.parity.attacks.copies import COPIES, ema
 
 
 def twin(difference: np.ndarray) -> float:
@@ -68,3 +69,33 @@ def test_runs_that_share_nothing_are_left_to_the_comparison() -> None:
     first, second = (curve_from_arrays(np.arange(start, start + 50), np.ones(50) * start) for start in (1, 100))
     assert dependence(first, second) is None
     assert shared_start(first, second) is None
+
+
+def as_bfloat16(loss: np.ndarray, *, cut: bool = False) -> np.ndarray:
+    bits = loss.astype(np.float32).view(np.uint32)
+    return ((bits + (0 if cut else 0x8000)) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_log_in_bfloat16_is_the_same_log(cut: bool, reruns: tuple[Curve, ...]) -> None:
+    for run, other in itertools.pairwise(reruns):
+        assert dependence(run, with_loss(run, as_bfloat16(run.loss, cut=cut))) == ("equal", "equal as printed")
+        assert dependence(run, with_loss(other, as_bfloat16(other.loss, cut=cut))) is None
+
+
+@pytest.mark.parametrize("decimals", [7, 4, 3, 2])
+@pytest.mark.parametrize("every", [1, 10, 50])
+def test_honest_runs_are_no_copies_however_they_are_printed(decimals: int, every: int, reruns: tuple[Curve, ...]) -> None:
+    some = [curve_from_arrays(run.steps[::every], run.loss[::every].round(decimals)) for run in reruns]
+    for first, second in itertools.combinations(some, 2):
+        assert dependence(first, second) is None
+        assert resemblance(first, second) is None
+
+
+@pytest.mark.parametrize("weight", [0.6, 0.9, 0.99])
+def test_an_average_of_a_run_is_a_copy_of_it_and_of_no_other_run(weight: float, reruns: tuple[Curve, ...]) -> None:
+    for run, other in itertools.pairwise(reruns):
+        for first, second in ((run, ema(run, weight)), (ema(run, weight), run)):
+            assert (dependence(first, second) or ("",))[0] == "copy"
+        assert dependence(other, ema(run, weight)) is None
+        assert resemblance(other, ema(run, weight)) is None
