@@ -25,7 +25,8 @@ def files(tmp_path_factory):
     for name, gap in (("fp8", 0.0), ("mxfp8", -0.002), ("my nvfp4", 0.03)):
         loss = 1.38 + 3.5 * np.exp(-t / 80) + batch + gap + rng.normal(0, 0.01, STEPS)
         paths[name] = folder / f"{name}.csv"
-        paths[name].write_text("step,loss,lr\n" + "".join(f"{i},{v:.6f},0.001\n" for i, v in zip(t, loss, strict=True)))
+        rows = zip(t, loss, 5e-4 * (1.0 + np.cos(np.pi * t / STEPS)), strict=True)
+        paths[name].write_text("step,loss,lr\n" + "".join(f"{step},{value:.6f},{rate:.8f}\n" for step, value, rate in rows))
     return {name: str(path) for name, path in paths.items()}
 
 
@@ -146,7 +147,7 @@ def test_what_a_job_cannot_hold_is_refused_before_anything_is_sent(words, reason
 
 def test_the_servers_other_verdict_is_told(served, files, capsys, monkeypatch):
     monkeypatch.setattr(push, "_rounding", lambda _: None)
-    call = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--schedule", "decayed", "--margin", "0.45%")
+    call = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--margin", "0.42%")
     nearest = ("--rounding", "mxfp8=nearest", "--rounding", "fp8=nearest")
     code, out, err = _compare(capsys, *call, *nearest, "--push", "--server", served)
     assert out.startswith("● PASS:")
