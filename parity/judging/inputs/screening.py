@@ -14,6 +14,7 @@ Can fail: a log that is a copy except at the points that are asked. No rounding,
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -164,8 +165,11 @@ def _sample(run: Curve) -> _Sample:
     loss, n = run.loss, len(run.loss)
     at = _spread(max(0, n - rules.LONG), n - 2, POINTS)
     first = int(rules.BLOCKS_FROM * n)
-    parts = np.array_split(np.arange(first, n), rules.BLOCKS)
+    size, longer = divmod(n - first, rules.BLOCKS)
+    edges = first + size * np.arange(rules.BLOCKS + 1) + np.minimum(np.arange(rules.BLOCKS + 1), longer)
+    parts = [loss[start:stop] for start, stop in itertools.pairwise(edges)]
     length = min(BLOCK_POINTS, *(len(part) for part in parts))
+    late = [part[-rules.LONG // rules.BLOCKS :] for part in parts]
     quantum, spread, end = rules.rounding_step(run), loss[_spread(0, n, POINTS)], loss[-FILTER_POINTS:]
     return _Sample(
         quantum=np.array(quantum),
@@ -174,16 +178,30 @@ def _sample(run: Curve) -> _Sample:
         steps=quantum * (rules.octaves(loss, quantum)[_spread(0, n, POINTS)] if rules.is_binary(quantum) else np.ones(len(spread))),
         target=end[1:-2],
         before=end[:-3],
-        basis=np.linalg.qr(np.column_stack([np.ones(len(end) - 3), end[:-3], end[1:-2], end[2:-1], end[3:]]))[0],
+        basis=_orthonormal([np.ones(len(end) - 3), end[:-3], end[1:-2], end[2:-1], end[3:]]),
         changes=loss[at] - 2.0 * loss[at + 1] + loss[at + 2],
-        means=np.array([loss[part[0] : part[-1] + 1].mean() for part in parts]),
+        means=np.array([part.mean() for part in parts]),
         sizes=np.array([len(part) for part in parts], dtype=float),
-        blocks=np.array(
-            [loss[part[-rules.LONG // rules.BLOCKS :]][_spread(0, len(part[-rules.LONG // rules.BLOCKS :]), length)] for part in parts]
-        ),
+        blocks=np.array([part[_spread(0, len(part), length)] for part in late]),
         start=loss[_spread(0, max(rules.FORK_POINTS, math.ceil(rules.FORK_SHARE * n)), POINTS)],
-        size=np.array(np.abs(loss).max()),
+        size=np.array(max(loss.max(), -loss.min())),
     )
+
+
+def _orthonormal(columns: Sequence[FloatArray]) -> FloatArray:
+    """(Q, k): an orthonormal basis of k columns (Q,), each orthogonalized twice; zero where one depends on those before it.
+
+    LAPACK's would wait for busy cores.
+    """
+    basis: list[FloatArray] = []
+    for column in columns:
+        left = column
+        for _ in range(2):
+            for other in basis:
+                left = left - dot(left, other) * other
+        size = math.sqrt(dot(left, left))
+        basis.append(left / size if size > 1e-12 * math.sqrt(dot(column, column)) else np.zeros(len(column)))
+    return np.column_stack(basis)
 
 
 def _stacked(samples: Sequence[_Sample]) -> _Sample:
