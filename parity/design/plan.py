@@ -28,7 +28,6 @@ from parity.wording import count
 _ONE_RUN = np.zeros(1)
 _USUAL_NOISE_RUNS = 3  # per arm, as in a job that states no number
 GAPS_IN_MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0)
-_UNKNOWN_MARGIN = "a margin that the runs measure, the noise floor or tokens without a slope, can't be planned with"
 Unit = Literal["nats", "share of the loss"]
 NATS: Unit = "nats"
 SHARE: Unit = "share of the loss"
@@ -180,8 +179,10 @@ def _margin(design: Design, criteria: Criteria) -> float:
     prior = assumed_priors(design, criteria)[0]
     # One run: a margin that is measured by the runs has no value before them.
     margin = determine_margin(criteria, design.level or 1.0, run_floor(prior, _ONE_RUN, [0]))
+    if margin is None and criteria.margin is not None and criteria.margin.unit == "tokens":
+        raise ValueError(f"a margin of {criteria.margin} can't be planned with: its slope is not stated; expected {SLOPE_EXAMPLE!r}")
     if margin is None:
-        raise ValueError(f"{_UNKNOWN_MARGIN}; state a margin in % or nats, or tokens with their slope such as {SLOPE_EXAMPLE!r}")
+        raise ValueError("the noise-floor margin can't be planned with: it is measured by the runs; state a margin in % or nats")
     return margin.nats
 
 

@@ -205,7 +205,11 @@ MISTAKES = [
         2,
         "--column is 'loss'; expected QUANTITY=NAME such as loss=train/loss, or WHERE:QUANTITY=NAME",
     ),
-    ("compare fp8.csv mxfp8.csv --margin -1%", 2, '--margin is \'-1%\'; expected a positive amount such as "1.0%" or "0.01 nats"'),
+    (
+        "compare fp8.csv mxfp8.csv --margin -1%",
+        2,
+        '--margin is \'-1%\'; expected a positive amount such as "1.0%", "0.01 nats" or "5% tokens"',
+    ),
     (
         "compare fp8.csv mxfp8.csv --margin 1",
         2,
@@ -214,10 +218,18 @@ MISTAKES = [
     (
         'compare fp8.csv mxfp8.csv --margin "1 percent"',
         2,
-        '--margin is \'1 percent\'; expected a positive amount such as "1.0%" or "0.01 nats"',
+        '--margin is \'1 percent\'; expected a positive amount such as "1.0%", "0.01 nats" or "5% tokens"',
     ),
-    ("compare fp8.csv mxfp8.csv --margin 1,5%", 2, '--margin is \'1,5%\'; expected a positive amount such as "1.0%" or "0.01 nats"'),
-    ("compare fp8.csv mxfp8.csv --margin nan", 2, '--margin is \'nan\'; expected a positive amount such as "1.0%" or "0.01 nats"'),
+    (
+        "compare fp8.csv mxfp8.csv --margin 1,5%",
+        2,
+        '--margin is \'1,5%\'; expected a positive amount such as "1.0%", "0.01 nats" or "5% tokens"',
+    ),
+    (
+        "compare fp8.csv mxfp8.csv --margin nan",
+        2,
+        '--margin is \'nan\'; expected a positive amount such as "1.0%", "0.01 nats" or "5% tokens"',
+    ),
     (
         "compare fp8.csv mxfp8.csv --profile nvpf4",
         2,

@@ -1,5 +1,6 @@
 """`--arm-by`: tables of many runs in `compare` and `calibrate`, and one line for bad usage."""
 
+import html
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -137,8 +138,8 @@ def test_evaluations_have_every_kind_of_report(tables: dict[str, str], tmp_path:
     assert code == EXIT_CODES["inconclusive"]
     assert " ".join(text.split()).startswith("◇ INCONCLUSIVE: NVFP4 against FP8 as of step 159,744 (mean of 3 points): gap +")
     line = " ".join(text.partition("\n\n")[0].split())[2:]
-    assert line in figure.read_text(encoding="utf-8")
-    assert line in junit.read_text(encoding="utf-8")
+    assert line in html.unescape(figure.read_text(encoding="utf-8"))
+    assert line in html.unescape(junit.read_text(encoding="utf-8"))
     _, markdown, _ = run("compare", tables["evaluations"], *EVALUATED, "--markdown")
     assert markdown.startswith("◇ **INCONCLUSIVE**: NVFP4 against FP8 as of step 159,744")
 
