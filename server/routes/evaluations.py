@@ -47,7 +47,7 @@ class RunBody:
     loss: _Column
     columns: Annotated[dict[str, _Column], Field(max_length=MOST_KEYS)] = field(default_factory=dict)
     label: str | None = None
-    seed: _Whole = 0
+    seed: _Whole | None = None
     replicate: _Whole | None = None
     recipe: str | None = None
     rounding: Rounding | None = None

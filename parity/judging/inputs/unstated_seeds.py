@@ -2,11 +2,12 @@
 
 c_i        second differences of run i over all n common points, clipped at 6 robust standard deviations and demeaned
 r_ij       correlation of c_i (baseline) with c_j (candidate)
-pairs      with the mean of c over the runs of both arms taken away i and j belong together where
+one order  every r_ij >= 0.9 over the last half: all runs read the same batches. Over the first half the fall of the loss alone would make
+           all of them alike
+pairs      else, with the mean of c over the runs of both arms taken away i and j belong together where
            atanh(r_ij) sqrt(n - 5)/1.4 >= 4, r_ij >= 0.15 and r_ij is at least twice every other r of i and of j;
            where every run of the candidate has a partner, these are the seeds
-one order  else, every r_ij >= 0.5 over the last half, and the smallest at least 0.75 of the largest: all runs read the same batches. Over
-           the first half the fall of the loss alone would make all of them alike
+one order  else, every r_ij >= 0.5 over the last half, and the smallest at least 0.75 of the largest
 unknown    else: then the seeds have to be stated
 
 Three seeds of a byte-level trainer in random order: 93 % of the runs are paired with 12 or 13 points, 100 % from 20 on, none of them
@@ -22,7 +23,7 @@ import numpy as np
 
 from parity.judging.curve import Curve, FloatArray
 from parity.judging.inputs.alignment import align
-from parity.judging.inputs.pairing import CLIP_SDS, NOISELESS, OVERLAP, SAME_ORDER, SCALE_SAMPLE, SURE_Z
+from parity.judging.inputs.pairing import CLIP_SDS, NOISELESS, OVERLAP, SAME_ORDER, SCALE_SAMPLE, SURE_Z, SURELY_SAME_ORDER
 from parity.judging.noise import mad_sds
 
 ONE_ORDER_SPREAD = 0.75
@@ -68,11 +69,13 @@ def pair_by_batches(baseline: Sequence[Curve], candidate: Sequence[Curve], last_
     changes = _changes(losses)
     if np.abs(changes).max() <= 8 * NOISELESS * np.abs(losses).max():
         return BY_SEEDS
+    late = changes[:, changes.shape[1] // 2 :]
+    r = _correlations(late - late.mean(axis=1, keepdims=True), len(baseline))
+    if r.min() >= SURELY_SAME_ORDER:
+        return RunPairing(by="one order")
     pairs = _pairs(_correlations(changes - changes.mean(axis=0), len(baseline)), losses.shape[1])
     if len(pairs) == len(candidate):
         return RunPairing(by="batches", pairs=pairs)
-    late = changes[:, changes.shape[1] // 2 :]
-    r = _correlations(late - late.mean(axis=1, keepdims=True), len(baseline))
     return RunPairing(by="one order" if r.min() >= max(SAME_ORDER, ONE_ORDER_SPREAD * r.max()) else "unknown")
 
 

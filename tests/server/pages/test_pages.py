@@ -167,7 +167,7 @@ def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
     checks = page.get_by_role("region", name="Checks of nvfp4")
     expect(checks.get_by_role("row", name="grad norm")).to_contain_text("advisory")
     expect(checks.get_by_role("row", name="loss decides")).to_contain_text("against a margin of 0.0140")
-    expect(page.locator("[data-live=details]")).to_contain_text("not compared: engine emulated")
+    expect(page.locator("[data-live=details]")).to_contain_text("the runs trained on different device classes")
     expect(page.locator("[data-live=differences]")).to_contain_text("Confounded.")
     expect(page.get_by_role("region", name="Differences").get_by_role("row", name="device_class")).to_contain_text("other")
     page.locator("figure[data-heat]").scroll_into_view_if_needed()

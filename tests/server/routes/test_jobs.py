@@ -171,7 +171,9 @@ def test_cancel_is_idempotent(api, request_body):
 
 
 def test_pages_of_jobs(api, request_body):
-    ids = [api.post("/api/v1/jobs", json=request_body | {"criteria": {"margin": f"{n}%"}}).json()["id"] for n in range(1, 6)]
+    ids = [
+        api.post("/api/v1/jobs", json=request_body | {"criteria": {"margin": "1%", "question": f"{n}"}}).json()["id"] for n in range(1, 6)
+    ]
     seen, cursor = [], None
     while True:
         page = api.get("/api/v1/jobs", params={"limit": 2} | ({"cursor": cursor} if cursor else {})).json()
@@ -306,6 +308,6 @@ def test_a_job_that_is_too_large_is_refused_and_leaves_nothing(settings, databas
                 assert (answer.status_code, what in answer.json()["detail"]) == (422, True), answer.text
         assert client.post("/api/v1/jobs", json=request_body).status_code == 202  # 3 runs
         for route in ("jobs", "jobs:gate"):
-            answer = client.post(f"/api/v1/{route}", json=request_body | {"criteria": {"margin": "2%"}})
+            answer = client.post(f"/api/v1/{route}", json=request_body | {"criteria": {"margin": "1%", "question": "another"}})
             assert (answer.status_code, "6 of your runs" in answer.json()["detail"]) == (429, True), answer.text
         assert len(client.get("/api/v1/jobs").json()["items"]) == 1

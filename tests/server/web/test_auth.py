@@ -191,7 +191,7 @@ def test_the_same_key_gives_the_same_job(closed, make_token, request_body):
     assert other.status_code == 422
     assert one["id"] in other.json()["detail"]
     _, stranger = make_token("submit")
-    mine = request_body | {"criteria": {"margin": "3%"}}
+    mine = request_body | {"criteria": {"margin": "3%", "question": "a stranger's"}}
     assert closed.post("/api/v1/jobs", json=mine, headers=stranger | {"Idempotency-Key": "abc"}).json()["id"] != one["id"]
 
 

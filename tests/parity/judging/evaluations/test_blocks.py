@@ -121,7 +121,7 @@ def test_a_run_without_a_partner_does_not_vanish() -> None:
 def test_junit_has_an_error_for_what_blocks_a_pass() -> None:
     candidate = arm(2, 6)
     alone = [*candidate[:5], dataclasses.replace(candidate[5], seed=77)]
-    late = changed(candidate, np.where(POINTS == 19, 5.0, 0.0))
+    late = changed(candidate, np.where(POINTS == 19, 0.06, 0.0))
     for document in (judged(arm(1, 6), alone, paired=True), judged(arm(1, 6), late)):
         assert f'<error message="{document["codes"][0]}: ' in render_junit([document])
 
