@@ -145,7 +145,8 @@ def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int
         options.append(count(runs[0], "more seed") + " in both arms" if seeds else _runs_words(m, runs))
     if steps is not None:
         options.append(f"{steps:,} more steps")
-    tail = "." if steps is not None else "; more steps won't help."
+    without = "; more steps won't help." if m.schedule.finished else "; or train on to the end of the schedule."
+    tail = "." if steps is not None else without
     words = " or ".join(options)
     if not m.multiplicity.left:
         return f"Ask a new question that has {words} from its start{tail}"
