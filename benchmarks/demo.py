@@ -7,7 +7,7 @@ D2 each pair of seeds, one run an arm and seed
 D3 make demo QUICK=1: each single pair of FP8 and MXFP8
 D4 calculated: the share of seeds with which the demo is right, where each run has its own offset, as large as the lent noise and larger,
    and where a seed's gap is that of all its replicates, so that two of them do not average it
-D5 what is lent: whether the groups are alike (Bartlett), what replicates and pairs over seeds show of it, and what it is without each seed
+D5 what is lent: whether the groups are alike (Bartlett), its size by replicates and by pairs over seeds, and without each seed
 
 Right: MXFP8 passes and NVFP4 fails. Run noise is borrowed from the shipped reruns, which hold the seeds that are judged: D5 shows how far
 each of them moves it. Can fail: 30 further seeds are as likely to be unlike these as the number of recorded seeds

@@ -74,7 +74,7 @@ def losses_of(group: Group) -> tuple[IntArray, FloatArray]:
 
 
 def gaps(group: Group, steps: IntArray, losses: FloatArray, runs: int, points: int, rng: np.random.Generator) -> Iterator[Interval]:
-    """Intervals of random pairs of arms of so many runs, at the last so many evaluations."""
+    """Intervals of random pairs of arms, with this number of runs and their last evaluations."""
     slope = None if group.finished else log_slope(steps, losses.mean(axis=0), loaded=group.loaded)
     level = float(losses[:, -points:].mean())
     prior: Prior = prior_for(group.recipe, None, Criteria(margin="1%"), level, slope=slope)

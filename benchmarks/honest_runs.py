@@ -55,7 +55,7 @@ def in_another_order(rng: np.random.Generator, losses: Losses) -> Losses:
 
 
 def curves(rng: np.random.Generator, losses: Losses, every: int, *, stated: bool) -> list[Curve]:
-    """Runs logged every so many steps; those whose seeds are not stated come in any order."""
+    """Runs that are logged at every `every`-th step; those whose seeds are not stated come in any order."""
     at = np.arange((len(losses[0]) - 1) % every, len(losses[0]), every)
     order = range(len(losses)) if stated else rng.permutation(len(losses)).tolist()
     return [curve_from_arrays(at, losses[k][at], label=f"{k}", rounding="nearest", **({"seed": k} if stated else {})) for k in order]
@@ -185,7 +185,7 @@ def public_sets() -> Iterator[tuple[str, list[Curve]]]:
 
 
 def printed(runs: Sequence[Curve], decimals: int, every: int) -> list[Curve]:
-    """The runs with so many decimals, every so many points, the last one among them."""
+    """The runs rounded to `decimals`, thinned to every `every`-th point, with their last one."""
     kept = []
     for run in runs:
         at = slice((len(run.steps) - 1) % every, None, every)

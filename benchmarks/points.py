@@ -23,7 +23,7 @@ STEPS = 1750
 
 
 def thinned(run: Curve, stride: int, rounding: str | None) -> Curve:
-    """Every so many steps of a run, the last one among them."""
+    """Every `stride`-th step of a run, counted back from its last."""
     at = slice((len(run.steps) - 1) % stride, None, stride)
     return curve_from_arrays(run.steps[at], run.loss[at], label=run.label, rounding=rounding)  # type: ignore[arg-type]
 

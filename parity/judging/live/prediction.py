@@ -35,7 +35,6 @@ from parity.judging.live.run_noise import LiveArm, run_noise
 from parity.judging.noise import StandardError, median
 
 MIN_BLOCKS, MIN_FILLED = 5, 3
-TRAILING = 0.2  # of the blocks so far; the window of the default policy
 BLOCK_NOISE = 1.5  # what correlation between blocks adds to a variance
 LATE_CHANGE = 0.25  # of the gap, for what is still to come
 DRIFT_PRIOR = 0.05
