@@ -26,8 +26,8 @@ from training.trainer import data, fingerprint, loop
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 JOB = Path(__file__).parents[1] / "examples" / "demo.yaml"
-RUNS = {"fp8_current": 2, "mxfp8": 2, "nvfp4": 3}  # replicates of each seed; more where the rounding is stochastic
-SEEDS = range(9)
+RUNS = {"fp8_current": 2, "mxfp8": 2, "nvfp4": 3}  # replicates of each repeated seed; more where the rounding is stochastic
+SEEDS, REPEATED = range(18), range(9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def demo() -> JobSpec:
 def planned() -> Iterator[RunSpec]:
     """All runs: first one of every recipe and seed."""
     for replicate in range(max(RUNS.values())):
-        for seed in SEEDS:
+        for seed in REPEATED if replicate else SEEDS:
             for recipe in (recipe for recipe, replicates in RUNS.items() if replicate < replicates):
                 yield replace(demo(), seed=seed).run_of(Arm(recipe=recipe), replicate)
 

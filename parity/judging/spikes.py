@@ -73,13 +73,12 @@ def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0, *, part_of_
         return no_spikes(gap)
     sample = gap[:: 1 + len(gap) // SCALE_SAMPLE]
     middle = median(sample)
+    limit = max(THRESHOLD_SDS * MAD_TO_SD * median(np.abs(sample - middle)), NEGLIGIBLE * abs(level), QUANTA * quantum)
+    if gap.max() - middle <= limit and middle - gap.min() <= limit:
+        return no_spikes(gap)
     offset = gap - middle
     size = np.abs(offset)
-    limit = max(THRESHOLD_SDS * MAD_TO_SD * median(np.abs(sample - middle)), NEGLIGIBLE * abs(level), QUANTA * quantum)
-    far: BoolArray = size > limit
-    if not far.any():
-        return no_spikes(gap)
-    mask = widen(far, WIDEN_STEPS)
+    mask = widen(size > limit, WIDEN_STEPS)
     end = len(gap) - max(END_POINTS, int(END_SHARE * len(gap)))
     spikes = []
     for a, b in zip(*stretches(mask), strict=True):
