@@ -7,7 +7,7 @@ D2 each pair of seeds, one run an arm and seed
 D3 make demo QUICK=1: each single pair of FP8 and MXFP8
 D4 calculated: the share of seeds with which the demo is right, where each run has its own offset, as large as the lent noise and larger,
    and where a seed's gap is that of all its replicates, so that two of them do not average it
-D5 what is lent: whether the groups are alike (Bartlett), its size by replicates and by pairs over seeds, and without each seed
+D5 what is lent: its size with 95 % limits, what replicates alone show, whether seeds add to it (F test), and without each seed
 
 Right: MXFP8 passes and NVFP4 fails. Run noise is borrowed from the shipped reruns, which hold the seeds that are judged: D5 shows how far
 each of them moves it. Can fail: 30 further seeds are as likely to be unlike these as the number of recorded seeds
@@ -29,14 +29,13 @@ from scipy import stats
 from parity import Criteria, Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
 from parity.judging.curve import FloatArray, Rounding
 from parity.judging.floors.emulated import DEMO, emulated_floors
-from parity.judging.floors.groups import RerunGroup, read_floors
 from parity.judging.floors.lending import find_lender
 from parity.judging.interval import interval
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise import StandardError
 from parity.judging.run_floor import Prior, run_floor, run_term
 from parity.recipes import rounds_to_nearest
-from tools.emulated_floors import emulated_csv
+from tools.emulated_floors import late_means, spreads
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "experiments" / "demo_floor.jsonl"
@@ -202,34 +201,22 @@ def rounding_of(recipe: str) -> Rounding:
 
 
 def noise(records: Sequence[dict]) -> Iterator[Line]:
-    """D5: Bartlett's test over the groups of the shipped table, what each of their two kinds shows, and what is left without a seed."""
-    tables = [
-        read_floors(emulated_csv("\n".join(json.dumps(one) for one in records if one["seed"] != seed), "")).families[DEMO].groups
-        for seed in sorted({one["seed"] for one in records})
-    ]
-    for rounding in ("nearest", "stochastic"):
-        floor = find_lender(emulated_floors(), DEMO, rounding).floor
-        groups = [group for group in emulated_floors().families[DEMO].groups if group.rounding == rounding]
-        df, squares = np.array([group.df for group in groups]), np.array([group.share**2 for group in groups])
-        statistic = df.sum() * math.log(df @ squares / df.sum()) - df @ np.log(squares)
-        statistic /= 1.0 + ((1.0 / df).sum() - 1.0 / df.sum()) / (3.0 * (len(df) - 1))
-        p = float(stats.chi2.sf(statistic, len(df) - 1))
-        low, high = (floor.share * math.sqrt(df.sum() / stats.chi2.ppf(tail, df.sum())) for tail in (0.975, 0.025))
-        value = f"{100 * floor.share:.3f} % of the loss ({100 * low:.3f} to {100 * high:.3f}; df {df.sum()}), groups alike: p = {p:.2f}"
-        yield Line(what=f"D5 {rounding}, {len(groups)} groups", value=value, mark="shown", ok=True)
-        for kind, name in (("replicate", "replicates"), ("seed", "pairs over seeds")):
-            own = np.array([group.varies.startswith(kind) for group in groups])
-            if own.any():
-                shown = f"{100 * math.sqrt(df[own] @ squares[own] / df[own].sum()):.3f} % (df {df[own].sum()})"
-                yield Line(what=f"D5 {rounding}, {name}", value=shown, mark="shown", ok=True)
-        left = [pooled([group for group in groups if group.rounding == rounding]) for groups in tables]
-        value = f"{100 * min(left):.3f} to {100 * max(left):.3f} %"
-        yield Line(what=f"D5 {rounding}, without one of {len(tables)} seeds", value=value, mark="shown", ok=True)
-
-
-def pooled(groups: Sequence[RerunGroup]) -> float:
-    """The pooled spread of groups, as a share of the loss."""
-    return math.sqrt(sum(group.df * group.share**2 for group in groups) / sum(group.df for group in groups))
+    """D5."""
+    seeds = sorted({one["seed"] for one in records})
+    late, *without = (late_means("\n".join(json.dumps(one) for one in records if one["seed"] != left_out)) for left_out in (None, *seeds))
+    left = [spreads(some) for some in without]
+    for recipe, spread in spreads(late).items():
+        level = float(np.mean([np.mean(means) for means in late[recipe].values()]))
+        df, share_of_loss = spread.df, 100 * math.sqrt(spread.variance) / level
+        low, high = (share_of_loss * math.sqrt(df / stats.chi2.ppf(tail, df)) for tail in (0.975, 0.025))
+        value = f"{share_of_loss:.3f} % of the loss ({low:.3f} to {high:.3f}; df {df})"
+        yield Line(what=f"D5 one run of {recipe}", value=value, mark="shown", ok=True)
+        value = f"{100 * math.sqrt(spread.replicates) / level:.3f} % between replicates; seeds do nothing: p = {spread.seeds_chance:.2g}"
+        yield Line(what=f"D5 {recipe}", value=value, mark="shown", ok=True)
+        others = [100 * math.sqrt(some[recipe].variance) / level for some in left]
+        yield Line(
+            what=f"D5 {recipe}, without one of {len(seeds)} seeds", value=f"{min(others):.3f} to {max(others):.3f} %", mark="shown", ok=True
+        )
 
 
 def late_mean(run: Curve) -> float:

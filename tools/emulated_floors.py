@@ -1,16 +1,18 @@
 """Write parity/judging/floors/emulated.csv from our own reruns: `python -m tools.emulated_floors`.
 
-experiments/demo_floor.jsonl: runs of examples/demo.yaml by recipe, seed and replicate, in the family DEMO as two kinds of groups:
+experiments/demo_floor.jsonl: runs of examples/demo.yaml by recipe, seed and replicate. The family DEMO has one group for each way of
+rounding, with the variance of one run that has a seed and a replicate of its own:
 
-    replicates of one recipe and seed      sd of their late means, on K - 1 degrees of freedom
-    one gap a seed, S seeds                sd^2 = sum_s w_s (g_s - g)^2/(S - 1), g = sum w_s g_s/sum w_s, on S - 1
-        fp8_current against mxfp8          w_s = 1/(1/K_fp8 + 1/K_mxfp8): both round to nearest, so sd is that of one run
-        nvfp4 against all of these         w_s = K_nvfp4: sd is that of one run and of the others' mean, too large rather than too small
+    g_s = nvfp4 - (fp8_current + mxfp8)/2          gaps of seed s, of means over its K_s replicates each
+          (fp8_current - mxfp8)/sqrt 2             both round to nearest, so that g_s has the variance of one run
+    S = var_s g_s                                  over n seeds: what a seed does to a gap, and what the means leave of the replicates
+    V = sum_s sum_k (x_sk - x_s)^2 / R             of the arms that round so, on R = sum_s (K_s - 1) degrees of freedom
+    variance = S + c V                             c = mean_s (1 - 1/K_s): what averaging over replicates had taken away
+    df = variance^2 / (S^2/(n - 1) + (c V)^2/R)    Satterthwaite (1946), rounded down
 
-g_s is a difference of means over the replicates of a seed, whose deviations the first kind has: no run counts twice. All of DEMO that
-round alike, pooled, are one group of the family SMALL.
-experiments/run_floor.jsonl: runs of other sizes and lengths; each set-up whose rate decayed is a group of SMALL.
-Late means are over the judge's window, the last fifth of the steps. Can fail: a gap that depends on the seed widens the second kind.
+The gaps of nvfp4 contain the others' noise, too: too large rather than too small. Each group is one of the family SMALL as well.
+experiments/run_floor.jsonl: runs of other sizes and lengths; each set-up whose rate decayed is a group of SMALL, replicates of one seed.
+Late means are over the judge's window, the last fifth of the steps. Can fail: a gap that depends on the seed is in DEMO's rows only.
 """
 
 import csv
@@ -18,28 +20,79 @@ import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
 from parity.judging.criteria import WINDOW_FRACTION
 from parity.judging.floors.emulated import DEMO, SMALL, TABLE
-from parity.judging.floors.groups import COLUMNS, RerunGroup, read_floors
+from parity.judging.floors.groups import COLUMNS
 from parity.recipes import rounds_to_nearest
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 CONSTANT = "constant"  # in the name of a set-up of run_floor.jsonl whose rate never decayed
 _REPLICATES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
-_SEEDS = "seed: initial weights and batches, the same in both arms of a pair"
+_SEEDS = "seed: initial weights and batches, the same in both arms of a pair; and replicate"
 _OF_THE_DEMO, _OF_OTHERS = "experiments/demo_floor.jsonl", "experiments/run_floor.jsonl"
 _ABOUT = {"unit": "nats", "start": "scratch", "schedule": "finished", "licence": "Apache-2.0"}
 Late = dict[str, dict[int, list[float]]]  # late means by recipe and seed
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Variance of one run (nats^2), its parts `seeds` (S) and `replicates` (V), the chance of such an S if seeds did nothing (F test)."""
+
+    variance: float
+    df: int
+    seeds: float
+    replicates: float
+    seeds_chance: float
+
+
 def emulated_csv(demo: str, others: str) -> str:
     """The table in its documented shape, from the texts of both records."""
     rows = [*_of_the_demo(demo)]
-    return _csv([*rows, *_pooled(rows), *_of_other_sizes(others)])
+    as_set_up = ({**row, "family": SMALL, "group": f"0.3M x 1000, {row['group']}"} for row in rows)
+    return _csv([*rows, *as_set_up, *_of_other_sizes(others)])
+
+
+def spreads(late: Late) -> dict[str, Spread]:
+    """What the runs of the demo show, by a recipe that rounds so: fp8_current to the nearest number, nvfp4 stochastically."""
+    first, second, third = (late.get(recipe, {}) for recipe in ("fp8_current", "mxfp8", "nvfp4"))
+    paired = sorted(set(first) & set(second))
+    of_all = sorted(set(third) & set(paired))
+    near = [(np.mean(first[seed]) - np.mean(second[seed])) / math.sqrt(2.0) for seed in paired]
+    far = [np.mean(third[seed]) - (np.mean(first[seed]) + np.mean(second[seed])) / 2.0 for seed in of_all]
+    found = {
+        "fp8_current": _spread(near, [arm[seed] for seed in paired for arm in (first, second)]),
+        "nvfp4": _spread(far, [third[seed] for seed in of_all]),
+    }
+    return {recipe: spread for recipe, spread in found.items() if spread is not None}
+
+
+def _spread(gaps: Sequence[np.floating], runs: Sequence[Sequence[float]]) -> Spread | None:
+    """None where no seed has two runs of an arm, or there is one seed only."""
+    left = sum(len(own) - 1 for own in runs)
+    if len(gaps) < 2 or not left:
+        return None
+    seeds, replicates = float(np.var(gaps, ddof=1)), sum(float(np.var(own)) * len(own) for own in runs) / left
+    averaged = float(np.mean([1.0 / len(own) for own in runs]))
+    taken = (1.0 - averaged) * replicates
+    df = (seeds + taken) ** 2 / (seeds**2 / (len(gaps) - 1) + taken**2 / left)
+    chance = float(stats.f.sf(seeds / (averaged * replicates), len(gaps) - 1, left))
+    return Spread(variance=seeds + taken, df=math.floor(df), seeds=seeds, replicates=replicates, seeds_chance=chance)
+
+
+def late_means(demo: str) -> Late:
+    """Means over the judge's window by recipe and seed, from the text of the demo's record."""
+    late: Late = {}
+    for run in map(json.loads, demo.splitlines()):
+        losses = run["losses"]
+        mean = float(np.mean(losses[-round(WINDOW_FRACTION * len(losses)) :]))
+        late.setdefault(run["recipe"], {}).setdefault(run["seed"], []).append(mean)
+    return late
 
 
 def _csv(rows: Iterable[Mapping[str, str]]) -> str:
@@ -51,45 +104,10 @@ def _csv(rows: Iterable[Mapping[str, str]]) -> str:
 
 
 def _of_the_demo(records: str) -> Iterator[Mapping[str, str]]:
-    late: Late = {}
-    for run in map(json.loads, records.splitlines()):
-        losses = run["losses"]
-        mean = float(np.mean(losses[-round(WINDOW_FRACTION * len(losses)) :]))
-        late.setdefault(run["recipe"], {}).setdefault(run["seed"], []).append(mean)
-    for recipe, seeds in sorted(late.items()):
-        for seed, means in sorted(seeds.items()):
-            if len(means) > 1:
-                name = f"{recipe} seed {seed}"
-                yield _row(DEMO, name, recipe, len(means), float(np.mean(means)), float(np.std(means, ddof=1)), _REPLICATES, _OF_THE_DEMO)
-    first, second, third = (late.get(recipe, {}) for recipe in ("fp8_current", "mxfp8", "nvfp4"))
-    if seeds_of_two := sorted(set(first) & set(second)):
-        gaps = [np.mean(first[seed]) - np.mean(second[seed]) for seed in seeds_of_two]
-        weights = [1.0 / (1.0 / len(first[seed]) + 1.0 / len(second[seed])) for seed in seeds_of_two]
-        level = float(np.mean([np.mean(first[seed]) for seed in seeds_of_two]))
-        yield from _over_seeds("fp8_current against mxfp8", "fp8_current", gaps, weights, level)
-    if seeds_of_all := sorted(set(third) & set(seeds_of_two)):
-        gaps = [np.mean(third[seed]) - np.mean(first[seed] + second[seed]) for seed in seeds_of_all]
-        level = float(np.mean([np.mean(third[seed]) for seed in seeds_of_all]))
-        yield from _over_seeds("nvfp4 against both", "nvfp4", gaps, [float(len(third[seed])) for seed in seeds_of_all], level)
-
-
-def _over_seeds(pair: str, recipe: str, gaps: Sequence[np.floating], weights: Sequence[float], level: float) -> Iterator[Mapping[str, str]]:
-    if len(gaps) > 1:
-        mean = np.average(gaps, weights=weights)
-        sd = math.sqrt(float(np.dot(weights, (np.array(gaps) - mean) ** 2)) / (len(gaps) - 1))
-        yield _row(DEMO, f"{pair}, {len(gaps)} seeds", recipe, len(gaps), level, sd, _SEEDS, _OF_THE_DEMO)
-
-
-def _pooled(rows: Sequence[Mapping[str, str]]) -> Iterator[Mapping[str, str]]:
-    """The demo's set-up as one group of SMALL for each class of rounding."""
-    family = read_floors(_csv(rows)).families[DEMO] if rows else None
-    for recipe in ("fp8_current", "nvfp4"):
-        own: list[RerunGroup] = [group for group in family.groups if group.rounding == _rounding(recipe)] if family else []
-        df = sum(group.df for group in own)
-        if df:
-            level = sum(group.df * group.mean_loss for group in own) / df
-            share = math.sqrt(sum(group.df * group.share**2 for group in own) / df)
-            yield _row(SMALL, f"0.3M x 1000, {recipe}", recipe, df + 1, level, share * level, "replicate and seed", _OF_THE_DEMO)
+    late = late_means(records)
+    for recipe, spread in spreads(late).items():
+        level = float(np.mean([np.mean(means) for means in late[recipe].values()]))
+        yield _row(DEMO, recipe, recipe, spread.df + 1, level, math.sqrt(spread.variance), _SEEDS, _OF_THE_DEMO)
 
 
 def _of_other_sizes(records: str) -> Iterator[Mapping[str, str]]:

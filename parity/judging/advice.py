@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.judging.curve import Curve
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision
 from parity.judging.document_types import STOPPED
 from parity.judging.evaluation_codes import AS_OF
@@ -85,6 +86,8 @@ def _state_rounding(m: Measurements) -> tuple[str, ...]:
     if not unstated:
         return ()
     options = " ".join(f"--rounding {shlex.quote(name + '=nearest')}" for name in unstated)
+    if m.multiplicity.registered:
+        options = "rounding: nearest where each run attaches"
     words = f"State how the gradients of {' and '.join(unstated)} were rounded ({options} if to nearest, or state the recipe): "
     return (words + "without it, the larger run noise of stochastic rounding is assumed.",)
 
@@ -142,15 +145,26 @@ def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int
         )
     options = []
     if runs is not None:
-        options.append(count(runs[0], "more seed") + " in both arms" if seeds else _runs_words(m, runs))
+        words = count(runs[0], "more seed") + " in both arms" if seeds else _runs_words(m, runs)
+        options.append((sum(runs) * m.window.planned_steps, "add", words))
     if steps is not None:
-        options.append(f"{steps:,} more steps")
+        options.append(_longer(m, steps))
     without = "; more steps won't help." if m.schedule.finished else "; or train on to the end of the schedule."
     tail = "." if steps is not None else without
-    words = " or ".join(options)
+    options.sort()  # the cheapest first, in steps to train
     if not m.multiplicity.left:
-        return f"Ask a new question that has {words} from its start{tail}"
-    return f"{'Add' if runs is not None else 'Train'} {words} to decide{_look_words(m)}{tail}"
+        return f"Ask a new question that has {' or '.join(what for _, _, what in options)} from its start{tail}"
+    words = " or ".join(f"{verb} {what}" for _, verb, what in options)
+    return f"{words[0].upper()}{words[1:]} to decide{_look_words(m)}{tail}"
+
+
+def _longer(m: Measurements, steps: int) -> tuple[int, str, str]:
+    """Steps to train in all, and words: runs whose schedule has ended have to be trained again, on a longer one."""
+    runs, planned = m.arms.runs, m.window.planned_steps
+    if not m.schedule.finished:
+        return len(runs) * steps, "train", f"{steps:,} more steps{_cost(runs[0], len(runs) * steps / planned)}"
+    share = len(runs) * (planned + steps) / planned
+    return len(runs) * (planned + steps), "train", f"runs that are {steps:,} steps longer{_cost(runs[0], share)}"
 
 
 def _look_words(m: Measurements) -> str:
@@ -159,28 +173,30 @@ def _look_words(m: Measurements) -> str:
 
 
 def _runs_words(m: Measurements, runs: tuple[int, int]) -> str:
-    parts = []
-    for added, arm in ((runs[1], m.arms.candidate), (runs[0], m.arms.baseline)):
-        if added:
-            hours = _run_hours(arm.runs[0].columns.get("step_seconds"))
-            cost = f" (about {added * hours:.3g} hours of training)" if hours else ""
-            parts.append(f"{count(added, f'more {arm.name} run')}{cost}")
-    return " and ".join(parts)
+    sides = ((runs[1], m.arms.candidate), (runs[0], m.arms.baseline))
+    return " and ".join(f"{count(added, f'more {arm.name} run')}{_cost(arm.runs[0], added)}" for added, arm in sides if added)
 
 
-def _run_hours(step_seconds: object) -> float:
-    values = np.asarray(step_seconds, dtype=np.float64) if step_seconds is not None else np.empty(0)
-    values = values[np.isfinite(values)]
-    return float(values.sum()) / 3600.0 if len(values) else 0.0
+def _cost(run: Curve, runs: float) -> str:
+    """What so many runs like this one take, in words; nothing where its step times are not on record."""
+    seconds = np.asarray(run.columns.get("step_seconds", ()), dtype=np.float64)
+    hours = float(seconds[np.isfinite(seconds)].sum()) / 3600.0
+    if not hours:
+        return ""
+    devices = run.context.get("devices", "")
+    if devices.isdecimal() and int(devices) > 1:
+        return f" (about {runs * hours * int(devices):.3g} device hours)"
+    return f" (about {runs * hours:.3g} hours of training)"
 
 
 def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None) -> tuple[str, ...]:
     deciding = BY_CODE[decision.deciding.code]
-    if decision.state == FAIL and deciding.next_step is not None:  # a gate failed, not the loss
-        return (deciding.next_step,)
+    if decision.state == FAIL and (step := deciding.next_for(job=m.multiplicity.registered)) is not None:  # a gate failed, not the loss
+        return (step,)
     if decision.state == FAIL:
         return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}), *_state_recipe(m))
-    steps = {code: BY_CODE[code].next_step for code in decision.codes} | _fitting(m, decision) | _after_a_stop(m, decision)
+    job = m.multiplicity.registered
+    steps = {code: BY_CODE[code].next_for(job=job) for code in decision.codes} | _fitting(m, decision) | _after_a_stop(m, decision)
     sentences = [step for step in steps.values() if step is not None]
     about_noise = decision.state == PASS or decision.deciding.code == "RUN_NOISE_ASSUMED"
     if about_noise and m.statistics is not None and m.statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
@@ -212,6 +228,9 @@ def _finish(m: Measurements) -> str:
     rates = [recorded_rates(run) is not None for arm in (m.arms.baseline, m.arms.candidate) for run in arm.runs]
     if m.criteria.schedule == "decayed" or (all(rates) and m.window.plan != "unknown"):
         return "Train to the end of the learning-rate schedule."
+    if m.multiplicity.registered:
+        words = "If the learning rate had decayed at the end, state it in the criteria (schedule: decayed); else "
+        return f"{words}train to the end of the schedule and log the rate in every run."
     plan = "state the planned length of the runs and " if m.window.plan == "unknown" else ""
     if all(rates):
         return "State the planned length of the runs (--planned-steps N)."
@@ -247,9 +266,8 @@ def _state_recipe(m: Measurements) -> tuple[str, ...]:
     arm = m.arms.candidate
     if arm.recipe is not None:
         return ()
-    return (
-        f"The recipe of {arm.name} is not on record, so this advice is general: state it (--recipe {shlex.quote(arm.name + '=RECIPE')}).",
-    )
+    how = "in the job file" if m.multiplicity.registered else f"--recipe {shlex.quote(arm.name + '=RECIPE')}"
+    return (f"The recipe of {arm.name} is not on record, so this advice is general: state it ({how}).",)
 
 
 def worst_layers(layer_snr_db: LayerSnr) -> tuple[str, ...]:

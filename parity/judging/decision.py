@@ -47,7 +47,8 @@ def _state(word: str) -> State:
 class ReasonCode:
     """A code, the one line that documents it, what a user does next, and the check that reports name it under (None: a warning only).
 
-    `detail` adds what only the tables in the docs say. `next_step` is None where nothing needs doing, or where `advice` computes it.
+    `detail` adds what only the tables in the docs say. `next_step` is None where nothing needs doing, or where `advice` computes it;
+    `next_step_of_job` takes its place for the job of a server, where a step in the words of the command line can't be taken.
     """
 
     code: str
@@ -55,6 +56,11 @@ class ReasonCode:
     means: str
     detail: str | None = None
     next_step: str | None = None
+    next_step_of_job: str | None = None
+
+    def next_for(self, *, job: bool) -> str | None:
+        """What a user does next, in the words of a server's job or of the command line."""
+        return self.next_step_of_job if job and self.next_step_of_job is not None else self.next_step
 
     @property
     def meaning(self) -> str:

@@ -256,6 +256,8 @@ def _baseline_invalid(m: Measurements) -> str | None:
         means="the loss is not a cross-entropy in nats, so relative margins and run floors mean nothing",
         next_step="Give the cross-entropy per token in nats, state --loss-unit other for a loss such as a mean squared error, or state the "
         "margin and both run floors in absolute units.",
+        next_step_of_job="Report the cross-entropy per token in nats, or write loss_unit: other for a loss such as a mean squared error, "
+        "or the margin and both run floors in absolute units, into the criteria of a new job.",
     ),
 )
 def _not_nats(m: Measurements) -> str | None:
@@ -304,6 +306,7 @@ def _constant(m: Measurements) -> str | None:
         means="the steps of a run exceed what any training counts",
         detail="so they are neither steps nor tokens",
         next_step="Name the column that counts optimizer steps, with --column step=NAME.",
+        next_step_of_job="Report optimizer steps, counted alike in both arms.",
     ),
 )
 def _steps_too_large(m: Measurements) -> str | None:
@@ -378,6 +381,8 @@ def _candidate_unstable(m: Measurements) -> str | None:
         means="the noise-floor margin has no measured run floor, or one baseline run lies apart, or a margin in tokens has no slope",
         next_step="Add baseline reruns as replicates or with --control, look at a run that lies apart, state the slope of a margin in "
         "tokens, or choose another margin.",
+        next_step_of_job="Add replicates or controls of the baseline, look at a run that lies apart, state the slope of a margin in "
+        "tokens, or choose another margin.",
     ),
 )
 def _margin_undetermined(m: Measurements) -> str | None:
@@ -401,6 +406,8 @@ def _margin_undetermined(m: Measurements) -> str | None:
         detail="on record are a model below 10 million parameters, an encoder (BERT, T5), binary weights, or engine emulated",
         next_step="Add replicates to both arms, or controls of the baseline, until 4 degrees of freedom are measured; or name a family of "
         "reruns that is like these runs (--family, with --floors for a table of your own).",
+        next_step_of_job="Add replicates to both arms, or controls of the baseline, until 4 degrees of freedom are measured; or name a "
+        "family of reruns that is like these runs (family in the job file).",
     ),
 )
 def _noise_unknown(m: Measurements) -> str | None:
@@ -490,6 +497,7 @@ def _data_order(m: Measurements) -> str | None:
         means="too few common steps in the window",
         detail="of training losses a pass needs 12, a fail 8",
         next_step="Log the loss more often: at every step where the run is short. Held-out losses need fewer: --loss-is validation.",
+        next_step_of_job="Log the loss more often: at every step where the run is short.",
     ),
 )
 def _too_few(m: Measurements) -> str | None:
@@ -581,6 +589,8 @@ def _recipe_contradicted(m: Measurements) -> str | None:
         detail="where the first step is logged with four decimals or more, and the loss is not ln V of a model that starts at zero",
         next_step="Check that the candidate trained with its recipe from the first step on. If its first steps are meant to run in another "
         "precision, record that: --context NAME:start_precision=bf16.",
+        next_step_of_job="Check that the candidate trained with its recipe from the first step on. If its first steps are meant to run in "
+        "another precision, record that in the run's manifest (start_precision: bf16).",
     ),
 )
 def _treatment_unshown(m: Measurements) -> str | None:

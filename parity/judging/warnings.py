@@ -273,7 +273,8 @@ def _validation_not_compared(m: Measurements) -> str | None:
         code="CONTEXT_IN_ONE_ARM",
         check=None,
         means="the engine, the device class or the data digest is on record for one arm only, so nothing shows that the arms share it",
-        next_step="Record the same facts of both arms (--context NAME:KEY=VALUE, or the manifest of an external run).",
+        next_step="Record the same facts of both arms (--context NAME:KEY=VALUE).",
+        next_step_of_job="Record the same facts in the manifests of both arms.",
     )
 )
 def _context_in_one_arm(m: Measurements) -> str | None:

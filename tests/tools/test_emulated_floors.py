@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from parity.judging.floors.emulated import DEMO, SMALL, TABLE, fit_emulated
+from parity.judging.floors.emulated import SMALL, TABLE
 from parity.judging.floors.groups import read_floors
-from tools.emulated_floors import EXPERIMENTS, emulated_csv
+from tools.emulated_floors import EXPERIMENTS, emulated_csv, late_means, spreads
 
 
 def demo_run(recipe, seed, replicate, late):
@@ -18,40 +18,49 @@ def other_run(cell, recipe, late):
     return json.dumps({"cell": cell, "recipe": recipe, "part_means": [9.0] * 32 + [late] * 8})
 
 
-def test_replicates_of_a_recipe_and_seed_are_a_group_of_the_demo():
-    lates = {0: (1.40, 1.42), 1: (1.50, 1.54, 1.52), 2: (1.6,)}
-    records = [demo_run("nvfp4", seed, number, late) for seed, own in lates.items() for number, late in enumerate(own)]
-    floors = read_floors(emulated_csv("\n".join(records), ""))
-    groups = {one.group: one for one in floors.families[DEMO].groups}
-    assert {name: (one.runs, one.rounding) for name, one in groups.items()} == {
-        "nvfp4 seed 0": (2, "stochastic"),
-        "nvfp4 seed 1": (3, "stochastic"),
-    }
-    assert groups["nvfp4 seed 1"].mean_loss == pytest.approx(1.52)
-    assert groups["nvfp4 seed 1"].sd == pytest.approx(np.std(lates[1], ddof=1), abs=1e-6)
-    (pooled,) = floors.families[SMALL].groups
-    assert pooled.df == 3
-    assert pooled.share == pytest.approx(fit_emulated(DEMO, [*groups.values()] * 4).share, abs=1e-6)
-
-
-def test_gaps_over_seeds_have_the_noise_of_one_run_and_count_no_deviation_twice():
-    """Runs of known noise, 0.2 % and 0.4 %: both kinds of groups show it, those against two noisy arms a little more."""
+@pytest.mark.parametrize("seed_sd", [0.0, 0.006])
+def test_the_demos_noise_is_that_of_one_run_of_its_own_seed(seed_sd):
+    """Runs of known noise, and gaps that depend on the seed: the variances add up, however many replicates a seed has."""
     rng = np.random.default_rng(0)
-    offsets = rng.normal(0.0, 0.05, 400)
-    means = {"fp8_current": (1.4, 0.0028, (1, 2)), "mxfp8": (1.4, 0.0028, (1, 2)), "nvfp4": (1.43, 0.0057, (1, 3))}
+    offsets = rng.normal(0.0, 0.05, 2000)
+    means = {"fp8_current": (1.4, 0.0028, (1, 2), 0.0), "mxfp8": (1.4, 0.0028, (2, 1), 0.0), "nvfp4": (1.43, 0.0057, (1, 3), seed_sd)}
     records = [
-        demo_run(recipe, seed, number, level + offset + sd * rng.normal())
-        for recipe, (level, sd, runs) in means.items()
+        demo_run(recipe, seed, number, level + offset + own + sd * rng.normal())
+        for recipe, (level, sd, runs, of_seed) in means.items()
         for seed, offset in enumerate(offsets)
+        for own in [of_seed * rng.normal()]
         for number in range(runs[seed % 2])
     ]
-    groups = {one.group: one for one in read_floors(emulated_csv("\n".join(records), "")).families[DEMO].groups}
-    pair, both = groups["fp8_current against mxfp8, 400 seeds"], groups["nvfp4 against both, 400 seeds"]
-    assert (pair.df, pair.rounding, both.df, both.rounding) == (399, "nearest", 399, "stochastic")
-    assert pair.sd == pytest.approx(0.0028, rel=0.1)
-    assert 1.0 < both.sd / 0.0057 < 1.3
-    of_replicates = [one.sd**2 for name, one in groups.items() if name.startswith("mxfp8 seed")]
-    assert np.sqrt(np.mean(of_replicates)) == pytest.approx(0.0028, rel=0.15)
+    found = spreads(late_means("\n".join(records)))
+    near, far = found["fp8_current"], found["nvfp4"]
+    assert near.variance == pytest.approx(0.0028**2, rel=0.07)
+    assert far.variance == pytest.approx(0.0057**2 + seed_sd**2 + 0.0028**2 * (0.5 * 1.5 / 2.0), rel=0.07)
+    assert far.replicates == pytest.approx(0.0057**2, rel=0.07)
+    assert (far.seeds_chance < 1e-6) == (seed_sd > 0.0)
+    assert near.seeds_chance > 1e-3
+
+
+def test_the_parts_of_the_demos_noise_by_hand():
+    lates = {
+        "fp8_current": {0: [1.40, 1.42], 1: [1.50], 2: [1.60]},
+        "mxfp8": {0: [1.41], 1: [1.51, 1.51], 2: [1.58]},
+        "nvfp4": {0: [1.44, 1.46, 1.45], 1: [1.55], 3: [1.6]},
+    }
+    found = spreads(lates)
+    near, far = found["fp8_current"], found["nvfp4"]
+    gaps = [0.0, -0.01 / 2**0.5, 0.02 / 2**0.5]
+    assert near.seeds == pytest.approx(np.var(gaps, ddof=1))
+    assert near.replicates == pytest.approx(2 * 0.01**2 / 2)
+    assert near.variance == pytest.approx(near.seeds + (1 - 5 / 6) * near.replicates)
+    assert far.seeds == pytest.approx((0.04 - 0.045) ** 2 / 2)
+    assert far.replicates == pytest.approx(2 * 0.01**2 / 2)
+    assert far.variance == pytest.approx(far.seeds + (1 - 2 / 3) * far.replicates)
+
+
+def test_few_runs_of_the_demo_make_no_group():
+    records = [demo_run(recipe, 0, number, 1.4 + 0.01 * number) for recipe in ("fp8_current", "mxfp8", "nvfp4") for number in range(2)]
+    others = [other_run("1M x 500", "fp8_current", late) for late in (1.3, 1.31, 1.32)]
+    assert set(read_floors(emulated_csv("\n".join(records), "\n".join(others))).families) == {SMALL}
 
 
 def test_other_set_ups_are_groups_but_for_those_whose_rate_never_decayed():

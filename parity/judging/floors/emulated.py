@@ -1,8 +1,9 @@
 """Reruns of the emulated engine's own small models, and what they lend to jobs of that engine that nobody told where to borrow.
 
-DEMO    reruns of one specification, that of examples/demo.yaml, each group of one recipe and seed:
-        s0^2 = sum d_g s_g^2 / sum d_g, df = sum d_g       a seed is no other set-up, so there is nothing between groups to estimate
-SMALL   reruns of other sizes, lengths and texts, each group of one such set-up and one recipe, with the demo's as one of them:
+DEMO    reruns of one specification, that of examples/demo.yaml, over seeds and replicates (tools/emulated_floors.py): of the recipes that
+        round alike one group, with the variance of one run of a seed of its own
+        s0^2 = sum d_g s_g^2 / sum d_g, df = sum d_g       groups of one set-up: there is nothing between them to estimate
+SMALL   reruns of other sizes, lengths and texts, each group of one such set-up and one recipe, with the demo's as some of them:
         `model.fit_family` over the groups, whatever their losses
 
 Only for models of fewer than LARGEST parameters whose schedule finished. Can fail: a set-up that is unlike the recorded ones (0.3 to 3 M

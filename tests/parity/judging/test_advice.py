@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 from collections.abc import Callable
 from functools import partial
@@ -7,10 +8,12 @@ import numpy as np
 import pytest
 
 import parity
-from parity import Criteria, Curve, Verdict, criteria_from_mapping
+from parity import Criteria, Curve, Verdict, criteria_from_mapping, judge
 from parity.judging.advice import NO_LOOK_LEFT, predicted, runs_that_decide, steps_that_decide, worst_layers
+from parity.judging.decision import ReasonCode
 from parity.judging.evidence import Case, bundle_bytes, verify
 from parity.judging.multiplicity import Multiplicity
+from parity.judging.reasons import BY_CODE
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
@@ -51,7 +54,7 @@ def test_steps_help_only_where_step_noise_dominates(make_run: MakeRun, judge_pai
     noisy = judge_pair(base, curve_from_arrays(cand.steps, cand.loss - gap + 0.010))
     assert noisy.codes[0] == "CI_STRADDLES_MARGIN"
     assert steps_that_decide(noisy.measurements, noisy.measurements.statistics) is not None
-    assert "more steps" in noisy.document()["advice"]["sentences"][0]
+    assert "steps longer" in noisy.document()["advice"]["sentences"][0]
     runs = judge_pair(make_run(), make_run(seed=2, gap=0.0205))
     assert steps_that_decide(runs.measurements, runs.measurements.statistics) is None
     assert "more steps won't help" in runs.document()["advice"]["sentences"][0]
@@ -95,6 +98,46 @@ def test_hours_of_added_runs_come_from_step_times(make_run: MakeRun, judge_pair:
     timed = curve_from_arrays(cand.steps, cand.loss, columns={"step_seconds": np.full(2000, 3.6)})
     advice = judge_pair(make_run(), timed).document()["advice"]
     assert f"(about {2 * advice['add_candidate_runs']} hours of training)" in advice["sentences"][0]
+
+
+def test_the_cheapest_way_to_decide_stands_first_with_its_device_hours(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    """Where step noise dominates, longer runs decide: finished ones are trained again, on a longer schedule; others go on."""
+    base, cand = (make_run(seed=seed, batch_sd=0.5, pair_sd=0.25) for seed in (1, 2))
+    gap = float((cand.loss - base.loss)[1600:].mean())
+    about = {"columns": {"step_seconds": np.full(2000, 3.6)}, "context": {"devices": "8"}}
+    runs = [curve_from_arrays(base.steps, base.loss, **about), curve_from_arrays(cand.steps, cand.loss - gap + 0.010, **about)]
+    advice = judge_pair(*runs).document()["advice"]
+    again = 2 * (2000 + advice["add_steps"]) * 8 / 1000
+    assert f"runs that are {advice['add_steps']:,} steps longer (about {again:.3g} device hours)" in advice["sentences"][0]
+    added = advice["add_baseline_runs"]
+    assert added is None or (2 * added * 16 <= again) == advice["sentences"][0].startswith("Ask a new question that has " + str(added))
+    unfinished = judge_pair(*runs, criteria_from_mapping({"margin": "1 %", "as_of": "accept"})).document()["advice"]
+    assert unfinished["add_steps"] is None or "longer" not in unfinished["sentences"][0]
+
+
+def test_a_job_is_advised_in_its_own_words(make_run: MakeRun) -> None:
+    """Options of the command line help nobody whose runs are on a server."""
+
+    def sentences(registered: bool, **about: object) -> str:
+        base, cand = make_run(), dataclasses.replace(make_run(seed=2), rounding=None, recipe="other:mine", **about)
+        looks = Multiplicity(registered=registered)
+        criteria = criteria_from_mapping({"margin": "1 %", "assumed_noise": "reject"})
+        (verdict,) = judge([base], {"cand": [cand]}, criteria, planned_steps=2000, multiplicity=looks)
+        return " ".join(verdict.advice.sentences)
+
+    assert "--rounding cand=nearest" in sentences(False)
+    assert "--schedule decayed" in sentences(False)
+    assert "--" not in sentences(True)
+    assert "rounding: nearest where each run attaches" in sentences(True)
+    assert "schedule: decayed" in sentences(True)
+
+
+@pytest.mark.parametrize("reason", [reason for reason in BY_CODE.values() if "--" in (reason.next_step or "")], ids=lambda one: one.code)
+def test_every_step_that_names_an_option_has_words_for_jobs(reason: ReasonCode) -> None:
+    if reason.code in {"SEEDS_UNSTATED", "AS_OF"}:  # a job's runs have seeds; the step of AS_OF is made to fit
+        return
+    assert "--" not in (reason.next_for(job=True) or "--")
+    assert reason.next_for(job=False) == reason.next_step
 
 
 SNR = {
