@@ -7,10 +7,11 @@ this file.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from parity.judging import evaluation_codes
 from parity.judging.criteria import POINTS_TO_FAIL, WIDE_MARGIN, Criteria
+from parity.judging.curve import Curve
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, Rule, State
 from parity.judging.evaluation_codes import AS_OF
 from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
@@ -414,7 +415,12 @@ def _noise_unknown(m: Measurements) -> str | None:
     declared = m.criteria.baseline_run_floor is not None and m.criteria.candidate_run_floor is not None
     if m.without_assumed_floor is None or m.statistics is None or not m.statistics.noise_is_assumed or declared:
         return None
-    return f"The record says {m.without_assumed_floor}: nothing is assumed about how much such runs differ, and it was not measured."
+    return noise_unknown(m.without_assumed_floor)
+
+
+def noise_unknown(record: str) -> str:
+    """That nothing is assumed of the run noise of such models, by what the record says of them."""
+    return f"The record says {record}: nothing is assumed about how much such runs differ, and it was not measured."
 
 
 @decides(
@@ -575,8 +581,12 @@ def _arms_identical(m: Measurements) -> str | None:
     ),
 )
 def _recipe_contradicted(m: Measurements) -> str | None:
-    arms = (m.arms.baseline, m.arms.candidate)
-    parts = [f"{arm.name} recorded recipe {recipe}" for arm in arms if (recipe := contradicted(arm.name, arm.runs)) is not None]
+    return recipe_contradicted(*((arm.name, arm.runs) for arm in (m.arms.baseline, m.arms.candidate)))
+
+
+def recipe_contradicted(*arms: tuple[str, Sequence[Curve]]) -> str | None:
+    """Which arms, by name and runs, recorded another precision than their name or their stated recipe says; None where none did."""
+    parts = [f"{name} recorded recipe {recipe}" for name, runs in arms if (recipe := contradicted(name, runs)) is not None]
     return f"The runs of {' and those of '.join(parts)}, which is another precision." if parts else None
 
 
@@ -711,14 +721,16 @@ def _run_above(m: Measurements) -> str | None:
     ),
 )
 def _rolled_back(m: Measurements) -> str | None:
-    if m.statistics is None:
-        return None
-    worst = max(m.arms.candidate.runs, key=lambda run: run.completeness.rolled_back)
-    risen = worst.completeness.rolled_back
-    if risen <= ROLLED_BACK * abs(m.statistics.baseline.level):
+    return rolled_back(m.arms.candidate.name, m.arms.candidate.runs, m.statistics.baseline.level) if m.statistics else None
+
+
+def rolled_back(candidate: str, runs: Sequence[Curve], level: float) -> str | None:
+    """How much higher losses were that a run of the candidate overwrote, where that is much of the baseline's `level`; else None."""
+    risen = max(run.completeness.rolled_back for run in runs)
+    if risen <= ROLLED_BACK * abs(level):
         return None
     height = "NaN, infinite or above 1,000,000" if risen > MAX_LEVEL_NATS else f"{risen:.3f} nats above those that replaced them"
-    return f"A run of {m.arms.candidate.name} went back to an earlier step; the losses that it overwrote are {height}."
+    return f"A run of {candidate} went back to an earlier step; the losses that it overwrote are {height}."
 
 
 @decides(

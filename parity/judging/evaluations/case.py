@@ -94,6 +94,7 @@ class EvaluationCase:
         if margin and self.criteria.profile == NOISE_FLOOR and margin.rel > WIDEST_NOISE_FLOOR:
             margin = None
         question = Question(
+            arms=(self.baseline_name, candidate),
             names=_names((self.baseline_name, first.recipe), (candidate, arms[1][0].recipe)),
             criteria=self.criteria,
             confidence=confidence,

@@ -17,13 +17,24 @@ from parity.judging.evaluation_codes import AS_OF, CLUSTERS_UNUSABLE, CLUSTERS_W
 from parity.judging.evaluations.blocks import blocks_of_pass
 from parity.judging.evaluations.clusters import ClusteredGap
 from parity.judging.evaluations.measured import Measured
+from parity.judging.inputs.context import without_assumed_floor
 from parity.judging.inputs.mismatch import BITS
 from parity.judging.interval import Interval, interval
 from parity.judging.margin import Margin
 from parity.judging.noise import StandardError
-from parity.judging.reasons import ANOTHER_LOSS, BY_CODE, MIN_PRINTED_STEPS, few_digits, no_relative_margin
+from parity.judging.reasons import (
+    ANOTHER_LOSS,
+    BY_CODE,
+    MIN_PRINTED_STEPS,
+    few_digits,
+    no_relative_margin,
+    noise_unknown,
+    recipe_contradicted,
+    rolled_back,
+)
 from parity.judging.run_floor import RunTerm
 from parity.judging.window import COMPLETE_SHARE
+from parity.judging.window_statistics import MIN_MEASURED_DF
 from parity.wording import count, interval_words, level_percent, percent, signed
 
 Row = tuple[State | None, ReasonCode, str]
@@ -51,12 +62,13 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Question:
-    """What is asked about two arms: names as a report says them, the policy, the plan, the cluster's key, and how points are named.
+    """What is asked about two arms: their names as given and as reports say them, the policy, the plan, the cluster's key, and the points.
 
     `confidence` is that of the gap's interval: the policy's, shared by the candidates and looks of the comparison. `typed`: the losses are
     numbers without runs.
     """
 
+    arms: tuple[str, str]
     names: tuple[str, str]
     criteria: Criteria
     confidence: float
@@ -110,6 +122,8 @@ def _rows(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Itera
     code = side(gap, margin.nats, question)[1] if gap and margin else None
     why = _unfinished(m, question) if m.points else None
     as_of = f"{_as_of(m, question)}; {why}, so this is no verdict on a finished training." if why else ""
+    if unknown := _noise_unknown(m, question.criteria):
+        yield INCONCLUSIVE, BY_CODE["RUN_NOISE_UNKNOWN"], unknown
     if gap and margin and code == "GAP_EXCEEDS_MARGIN":
         yield _against_margin(gap, margin, question)
     if confounded := [ground for ground in grounds if ground.confounded and ground.key != question.cluster]:
@@ -158,6 +172,10 @@ def _nothing_common(m: Measured, question: Question) -> Iterator[Row]:
 
 def _no_evidence_for_a_pass(m: Measured, margin: Margin, question: Question) -> Iterator[Row]:
     criteria = question.criteria
+    if contradiction := recipe_contradicted(*zip(question.arms, m.runs, strict=True)):
+        yield INCONCLUSIVE, BY_CODE["RECIPE_CONTRADICTED"], contradiction
+    if overwrote := rolled_back(question.names[1], m.runs[1], float(m.baseline.mean())):
+        yield INCONCLUSIVE, BY_CODE["ROLLED_BACK"], overwrote
     printed = max(m.steps_printed)
     if not criteria.is_absolute and margin.nats < MIN_PRINTED_STEPS * printed:
         yield INCONCLUSIVE, BY_CODE["ROUNDED"], few_digits(margin, printed)
@@ -167,6 +185,14 @@ def _no_evidence_for_a_pass(m: Measured, margin: Margin, question: Question) -> 
         yield INCONCLUSIVE, TOO_FEW_RUNS, ANOTHER_LOSS
     if m.single and criteria.assumed_noise == "reject":
         yield INCONCLUSIVE, BY_CODE["RUN_NOISE_ASSUMED"], _noise_assumed(m, question)
+
+
+def _noise_unknown(m: Measured, criteria: Criteria) -> str | None:
+    """What the record says of models whose run noise nobody may assume, where the policy declares none and the runs do not show it."""
+    declared = criteria.baseline_run_floor is not None and criteria.candidate_run_floor is not None
+    record = without_assumed_floor([run for arm in m.runs for run in arm])
+    shown = sum(len(arm) - 1 for arm in m.runs) >= MIN_MEASURED_DF and not m.single
+    return None if record is None or declared or shown or not m.points else noise_unknown(record)
 
 
 def _noise_assumed(m: Measured, question: Question) -> str:

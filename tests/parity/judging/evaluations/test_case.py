@@ -120,10 +120,10 @@ def test_points_in_tokens() -> None:
 
 @pytest.mark.parametrize(("gap", "expected"), [(0.0, "pass"), (0.06, "fail"), (0.03, "inconclusive")])
 def test_one_run_an_arm_is_judged_with_assumed_noise(gap: float, expected: str) -> None:
-    document = judged(arm(1, 1, recipe="fp8"), arm(2, 1, gap, recipe="fp8"))
+    document = judged(arm(1, 1, rounding="nearest"), arm(2, 1, gap, rounding="nearest"))
     assert document["verdict"] == expected
     assert "RUN_NOISE_ASSUMED" in document["codes"]
-    rejected = judged(arm(1, 1, recipe="fp8"), arm(2, 1, gap, recipe="fp8"), policy={"assumed_noise": "reject"})
+    rejected = judged(arm(1, 1, rounding="nearest"), arm(2, 1, gap, rounding="nearest"), policy={"assumed_noise": "reject"})
     assert rejected["verdict"] == ("fail" if gap == 0.06 else "inconclusive")
 
 
@@ -135,7 +135,7 @@ def test_an_arm_without_a_run_is_refused() -> None:
 def test_a_single_evaluation_an_arm_is_judged() -> None:
     """Facts of QuEST, 800 M parameters, 1 evaluation at the end: INT4 is 1.38 % worse than BF16, INT8 at 100 M 0.07 %."""
     for base, cand, expected in ((2.6843, 2.7400, "fail"), (3.0970, 3.0992, "pass")):
-        arms = [[curve_from_arrays([9000], [loss], label=str(loss), recipe="bf16")] for loss in (base, cand)]
+        arms = [[curve_from_arrays([9000], [loss], label=str(loss), rounding="nearest")] for loss in (base, cand)]
         assert judged(arms[0], arms[1], planned_steps=None)["verdict"] == expected
         assert judged(arms[0], arms[1], planned_steps=None, policy={"schedule": "unstated"})["verdict"] == "inconclusive"
 
@@ -350,3 +350,49 @@ def test_honest_arms_of_five_evaluations_are_rarely_called_copies() -> None:
         ]
         called += "ARMS_IDENTICAL" in judged(*arms)["codes"]
     assert called <= 3
+
+
+@pytest.mark.parametrize(
+    ("context", "blocked"),
+    [
+        ({"parameters": "4M"}, True),
+        ({"parameters": "124M"}, False),
+        ({"architecture": "bert-base"}, True),
+        ({"architecture": "llama"}, False),
+    ],
+)
+@pytest.mark.parametrize("gap", [0.0, 0.3])
+def test_nothing_is_assumed_about_the_noise_of_small_models_and_encoders(context: dict[str, str], blocked: bool, gap: float) -> None:
+    document = judged(arm(1, 1, context=context), arm(2, 1, gap, context=context))
+    found = [reason["code"] for reason in document["reasons"]]
+    assert ("RUN_NOISE_UNKNOWN" in found) == blocked
+    assert document["verdict"] == ("inconclusive" if blocked else "fail" if gap else "pass")
+    measured = judged(arm(1, 3, context=context), arm(2, 3, gap, context=context))
+    assert measured["verdict"] == ("fail" if gap else "pass")
+    policy = {"baseline_run_floor": "0.1 %", "candidate_run_floor": "0.1 %"}
+    declared = judged(arm(1, 1, context=context), arm(2, 1, gap, context=context), policy=policy)
+    assert declared["verdict"] == ("fail" if gap else "pass")
+
+
+@pytest.mark.parametrize("recorded", ["fp8_current", None])
+def test_an_arm_whose_runs_recorded_another_precision_cannot_pass(recorded: str | None) -> None:
+    context = {"recorded_recipe": recorded} if recorded else {}
+    document = judged(arm(1, 2), arm(2, 2, context=context))
+    honest = recorded is None
+    assert document["verdict"] == ("pass" if honest else "inconclusive")
+    assert ("RECIPE_CONTRADICTED" in [reason["code"] for reason in document["reasons"]]) != honest
+    assert judged(arm(1, 2), arm(2, 2, 0.3, context=context))["verdict"] == "fail"
+
+
+@pytest.mark.parametrize(("height", "verdict"), [(1.0, "inconclusive"), (0.01, "pass")])
+def test_a_candidate_that_was_rolled_back_cannot_pass(height: float, verdict: str) -> None:
+    first, second = arm(2, 2)
+    restarted = curve_from_arrays(
+        np.concatenate((STEPS[:10], STEPS[5:])),
+        np.concatenate((first.loss[:5], first.loss[5:10] + height, first.loss[5:])),
+        label=first.label,
+        seed=first.seed,
+    )
+    document = judged(arm(1, 2), [restarted, second])
+    assert document["verdict"] == verdict
+    assert ("ROLLED_BACK" in [reason["code"] for reason in document["reasons"]]) == (verdict == "inconclusive")
