@@ -49,7 +49,8 @@ def remedy_table() -> str:
 
     def rows() -> Iterator[str]:
         for state, entry in sorted(table(), key=lambda row: row[1].code):
-            yield f"| `{entry.code}` | {state or 'warning'} | {entry.meaning} | {entry.next_step or REMEDIES[entry.code]} |"
+            of_job = f" *A server's job:* {entry.next_step_of_job}" if entry.next_step_of_job else ""
+            yield f"| `{entry.code}` | {state or 'warning'} | {entry.meaning} | {entry.next_step or REMEDIES[entry.code]}{of_job} |"
 
     return "\n".join(["| code | verdict | meaning | what to do |", "|---|---|---|---|", *rows()])
 

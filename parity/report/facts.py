@@ -13,7 +13,7 @@ from parity.judging.document_types import (
     VerdictDocument,
 )
 from parity.judging.spikes import ONE_SIDED_ALPHA
-from parity.report.headline import baseline_name, candidate_name, chance_words
+from parity.report.headline import baseline_name, candidate_name, chance_words, verdict_word
 from parity.version import JUDGE_VERSION
 from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, percent, signed
 
@@ -30,7 +30,7 @@ def summary_row(document: VerdictDocument) -> tuple[str, ...]:
         interval_words(gap["lo"], gap["hi"], TABLE_DECIMALS) if gap else "none",
         f"{signed(100 * gap['rel'], 2)} %" if gap and gap["rel"] is not None else "none",
         f"{margin['nats']:.{TABLE_DECIMALS}f}" if margin else "none",
-        str(document["verdict"]),
+        verdict_word(document).lower(),
     )
 
 

@@ -156,9 +156,9 @@ def _copied(x: FloatArray, y: FloatArray, quanta: tuple[float, float]) -> str | 
     exact = max(printed, FILTER_EXACT)
     if _is_filter(x, y, exact * noise[1]) or _is_filter(y, x, exact * noise[0]):
         return f"the same but for a constant, a factor or an average over a few steps, within {percent(exact)} of the batch noise"
-    if _derived(x, y):
+    if _derived(x, y, noise[1]):
         return "the same but for a factor or a smooth change"
-    return _little_noise(x, y)
+    return _little_noise(x, y, noise[0])
 
 
 def _is_filter(x: FloatArray, y: FloatArray, tolerance: float) -> bool:
@@ -174,17 +174,17 @@ def _is_filter(x: FloatArray, y: FloatArray, tolerance: float) -> bool:
     return float(np.mean(np.abs(rest) <= tolerance)) >= FILTER_SHARE
 
 
-def _little_noise(x: FloatArray, y: FloatArray) -> str | None:
-    batch, own, memory = step_noise(x), step_noise(y - x), block_memory(y - x)
+def _little_noise(x: FloatArray, y: FloatArray, batch: float) -> str | None:
+    own, memory = step_noise(y - x), block_memory(y - x)
     if memory is not None and memory < NO_MEMORY and own < LITTLE_NOISE * batch:
         return f"different by noise of {percent(own / batch)} of the batch noise only, without an offset of its own"
     return None
 
 
-def _derived(x: FloatArray, y: FloatArray) -> bool:
+def _derived(x: FloatArray, y: FloatArray, noise: float) -> bool:
+    """Whether the second differences of y are those of x times a factor; `noise` is the step noise of y, x has some of its own."""
     a, b = second_differences(x), second_differences(y)
-    noise, power = mad_sd(b), dot(a, a)
-    return noise > 0.0 and mad_sd(a) > 0.0 and mad_sd(b - dot(a, b) / power * a) < DERIVED * noise
+    return mad_sd(b - dot(a, b) / dot(a, a) * a) < DERIVED * math.sqrt(6.0) * noise
 
 
 def _longest_equal(x: FloatArray, y: FloatArray) -> int:

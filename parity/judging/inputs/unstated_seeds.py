@@ -2,12 +2,12 @@
 
 c_i        second differences of run i over all n common points, clipped at 6 robust standard deviations and demeaned
 r_ij       correlation of c_i (baseline) with c_j (candidate)
-one order  every r_ij >= 0.9 over the last half: all runs read the same batches. Over the first half the fall of the loss alone would make
-           all of them alike
+one order  every r_ij >= 0.9, over all points and over the last half, each without its straight line: all runs read the same batches. Over
+           the first half the fall of the loss alone would make all of them alike
 pairs      else, with the mean of c over the runs of both arms taken away i and j belong together where
            atanh(r_ij) sqrt(n - 5)/1.4 >= 4, r_ij >= 0.15 and r_ij is at least twice every other r of i and of j;
            where every run of the candidate has a partner, these are the seeds
-one order  else, every r_ij >= 0.5 over the last half, and the smallest at least 0.75 of the largest
+one order  else, every r_ij >= 0.5, and the smallest at least 0.75 of the largest
 unknown    else: then the seeds have to be stated
 
 Three seeds of a byte-level trainer in random order: 93 % of the runs are paired with 12 or 13 points, 100 % from 20 on, none of them
@@ -69,8 +69,8 @@ def pair_by_batches(baseline: Sequence[Curve], candidate: Sequence[Curve], last_
     changes = _changes(losses)
     if np.abs(changes).max() <= 8 * NOISELESS * np.abs(losses).max():
         return BY_SEEDS
-    late = changes[:, changes.shape[1] // 2 :]
-    r = _correlations(late - late.mean(axis=1, keepdims=True), len(baseline))
+    whole, late = (_correlations(_detrended(part), len(baseline)) for part in (changes, changes[:, changes.shape[1] // 2 :]))
+    r = np.minimum(whole, late)
     if r.min() >= SURELY_SAME_ORDER:
         return RunPairing(by="one order")
     pairs = _pairs(_correlations(changes - changes.mean(axis=0), len(baseline)), losses.shape[1])
@@ -87,6 +87,14 @@ def _changes(losses: FloatArray) -> FloatArray:
     clipped = np.clip(changes, -limit[:, None], limit[:, None])
     centred: FloatArray = clipped - clipped.mean(axis=1, keepdims=True)
     return centred
+
+
+def _detrended(changes: FloatArray) -> FloatArray:
+    """The (K, n) values without a straight line in each row: where points are far apart, the loss still bends between them."""
+    at = np.linspace(-1.0, 1.0, changes.shape[1])
+    centred = changes - changes.mean(axis=1, keepdims=True)
+    flat: FloatArray = centred - np.outer(np.einsum("kn,n->k", centred, at) / np.einsum("n,n->", at, at), at)
+    return flat
 
 
 def _correlations(changes: FloatArray, baselines: int) -> FloatArray:
