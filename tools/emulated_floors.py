@@ -54,7 +54,7 @@ class Spread:
 def emulated_csv(demo: str, others: str) -> str:
     """The table in its documented shape, from the texts of both records."""
     rows = [*_of_the_demo(demo)]
-    as_set_up = ({**row, "family": SMALL, "group": f"0.3M x 1000, {row['group']}"} for row in rows)
+    as_set_up = ({**row, "family": SMALL, "group": f"0.3M x 1000: {row['group']}"} for row in rows)
     return _csv([*rows, *as_set_up, *_of_other_sizes(others)])
 
 
@@ -107,7 +107,10 @@ def _of_the_demo(records: str) -> Iterator[Mapping[str, str]]:
     late = late_means(records)
     for recipe, spread in spreads(late).items():
         level = float(np.mean([np.mean(means) for means in late[recipe].values()]))
-        yield _row(DEMO, recipe, recipe, spread.df + 1, level, math.sqrt(spread.variance), _SEEDS, _OF_THE_DEMO)
+        alike = [own for own in late if rounds_to_nearest(own) == rounds_to_nearest(recipe)]
+        runs = sum(len(means) for own in alike for means in late[own].values())
+        group = f"{runs} runs of {' and '.join(alike)}, counted by their degrees of freedom"
+        yield _row(DEMO, group, recipe, spread.df + 1, level, math.sqrt(spread.variance), _SEEDS, _OF_THE_DEMO)
 
 
 def _of_other_sizes(records: str) -> Iterator[Mapping[str, str]]:
