@@ -34,10 +34,14 @@ LayerSnr = Mapping[tuple[str, str], float]
 
 MAX_ADDED_RUNS = 16
 LAYERS_NAMED = 3
-TOO_FEW = "TOO_FEW_STEPS"
+TOO_FEW, NO_MARGIN = "TOO_FEW_STEPS", "MARGIN_UNDETERMINED"
 NO_LOOK_LEFT = (
     "Adding them to this question would be a further look, and none is left: judging again until it is decided raises false passes. "
     "A policy that registers its looks before the first one (looks: 2) may add runs."
+)
+SLOPE_NEEDED = (
+    'Give a finished run of the baseline on 25 to 50 % of its steps, state the slope of the loss ("5% tokens at 0.2 nats"), '
+    "or choose a margin in percent or nats."
 )
 STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
@@ -214,6 +218,8 @@ def _fitting(m: Measurements, decision: Decision) -> dict[str, str]:
     found = {}
     if AS_OF.code in decision.codes:
         found[AS_OF.code] = f"{_finish(m)} Until then read the gap as of step {m.schedule.step:,}."
+    if NO_MARGIN in decision.codes and m.criteria.margin is not None and m.criteria.margin.unit == "tokens":
+        found[NO_MARGIN] = SLOPE_NEEDED
     strides = {run.completeness.stride for run in m.arms.runs if run.completeness.stride}
     if TOO_FEW in decision.codes and len(strides) > 1:
         every = " and ".join(f"{stride:,}" for stride in sorted(strides))

@@ -9,7 +9,7 @@ import pytest
 
 import parity
 from parity import Criteria, Curve, Verdict, criteria_from_mapping, judge
-from parity.judging.advice import NO_LOOK_LEFT, predicted, runs_that_decide, steps_that_decide, worst_layers
+from parity.judging.advice import NO_LOOK_LEFT, SLOPE_NEEDED, predicted, runs_that_decide, steps_that_decide, worst_layers
 from parity.judging.decision import ReasonCode
 from parity.judging.evidence import Case, bundle_bytes, verify
 from parity.judging.multiplicity import Multiplicity
@@ -138,6 +138,14 @@ def test_every_step_that_names_an_option_has_words_for_jobs(reason: ReasonCode) 
         return
     assert "--" not in (reason.next_for(job=True) or "--")
     assert reason.next_for(job=False) == reason.next_step
+
+
+def test_a_margin_in_tokens_without_a_slope_asks_for_one_and_for_nothing_else(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    policy = {"margin": "5% tokens", "schedule": "decayed"}
+    verdict = judge_pair(make_run(), make_run(seed=2), criteria_from_mapping(policy))
+    assert verdict.codes[0] == "MARGIN_UNDETERMINED"
+    assert verdict.advice.sentences[0] == SLOPE_NEEDED
+    assert SLOPE_NEEDED not in judge_pair(make_run(), make_run(seed=2), criteria_from_mapping({**policy, "margin": "1 %"})).advice.sentences
 
 
 SNR = {
