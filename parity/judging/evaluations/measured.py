@@ -7,6 +7,7 @@ bands: the gap at every common point at confidence 1 - (1 - c)/m for m points (B
 Can fail: runs that are not independent (`clusters`), and what the assumed run noise rests on (`run_floor`).
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ MIN_POINTS_ALIKE = 5
 ALIKE_NATS, LEAST_STEP, APART = 1e-4, 1e-5, 1  # four decimals or more show copies; one point may be another's
 MAX_HALF_NATS = 1e-3  # half a rounding step; honest runs agree to half of a coarser one
 START_POINTS = 2  # equal ones are no chance: by the first evaluation two runs of one seed differ by more than rounding; 3 with a constant
+MAX_OFF = 0.01  # of the interval between evaluations, by which the steps of two runs may differ
 LATE_SHARE = 0.2  # of a run, in which the gap must not come near the margin
 
 
@@ -104,6 +106,9 @@ def measure(
 
     Raises ValueError where not every run has an evaluation at a point.
     """
+    points_of = next((run.steps for run in baseline if len(run.steps)), None)
+    if points_of is not None:
+        baseline, candidate = ([_at_points(run, points_of) for run in arm] for arm in (baseline, candidate))
     kept, copies, forks = zip(*(_independent(arm) for arm in (baseline, candidate)), strict=True)
     steps, losses = common_losses((*kept[0], *kept[1]))
     rows = np.array(losses).reshape(len(losses), len(steps))
@@ -154,6 +159,18 @@ def measure(
         over_clusters=_over_clusters(kept, (base, cand), cluster) if points and cluster else None,
         bands=_bands(arms, [gap(steps == step) for step in steps], confidence) if measured else None,
     )
+
+
+def _at_points(run: Curve, points: IntArray) -> Curve:
+    """The run at the given points where each of its steps is off by one small number: two trainers may count 32 samples apart."""
+    if len(points) < MIN_RUNS or len(run.steps) == 0 or np.isin(run.steps, points).any():
+        return run
+    after = np.clip(np.searchsorted(points, run.steps), 1, len(points) - 1)
+    nearest = np.where(points[after] - run.steps < run.steps - points[after - 1], points[after], points[after - 1])
+    off = run.steps - nearest
+    if np.ptp(off) or abs(int(off[0])) > MAX_OFF * int(np.diff(points).min()):
+        return run
+    return dataclasses.replace(run, steps=nearest, notes=(*run.notes, f"steps moved by {-int(off[0]):+,} to those of the other runs"))
 
 
 def _points(steps: IntArray, at: Sequence[int]) -> tuple[int, ...]:

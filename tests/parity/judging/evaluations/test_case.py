@@ -396,3 +396,28 @@ def test_a_candidate_that_was_rolled_back_cannot_pass(height: float, verdict: st
     document = judged(arm(1, 2), [restarted, second])
     assert document["verdict"] == verdict
     assert ("ROLLED_BACK" in [reason["code"] for reason in document["reasons"]]) == (verdict == "inconclusive")
+
+
+@pytest.mark.parametrize(("off", "same"), [(5, True), (-5, True), (0, True), (6, False), (250, False)])
+def test_steps_that_are_off_by_a_few_samples_are_the_same_evaluations(off: int, same: bool) -> None:
+    """Two trainers that count 32 samples apart evaluated at the same points; 1 % of the 500 steps between evaluations is not much."""
+    base, cand = arm(1, 2), arm(2, 2)
+    document = judged(base, [dataclasses.replace(run, steps=run.steps + off) for run in cand])
+    if same:
+        plain = judged(base, cand)
+        assert (document["verdict"], document["gap"], document["as_of"]) == (plain["verdict"], plain["gap"], plain["as_of"])
+        assert bool(off) == any("steps moved" in note["note"] for note in document["notes"])
+    else:
+        assert document["codes"][0] == "NO_COMMON_STEPS"
+
+
+def test_a_copy_is_found_although_its_steps_were_moved() -> None:
+    base = arm(1, 2)
+    moved = dataclasses.replace(base[0], steps=base[0].steps + 5, label="other")
+    assert "ARMS_IDENTICAL" in judged(base, [moved])["codes"]
+
+
+def test_runs_with_gaps_between_their_evaluations_are_not_moved() -> None:
+    base, cand = arm(1, 2), arm(2, 2)
+    jittered = [dataclasses.replace(run, steps=run.steps + np.arange(len(run.steps)) % 3 + 1) for run in cand]
+    assert judged(base, jittered)["codes"][0] == "NO_COMMON_STEPS"
