@@ -62,7 +62,7 @@ def test_what_cannot_be_measured_is_said_and_never_a_number(compared: Compare) -
     ("change", "code"),
     [
         (lambda run: dataclasses.replace(run, loss=np.full(len(run.loss), np.nan)), "NONFINITE_CAND"),
-        (lambda run: dataclasses.replace(run, steps=run.steps + 100), "NO_COMMON_STEPS"),
+        (lambda run: dataclasses.replace(run, steps=run.steps + 1000), "NO_COMMON_STEPS"),
         (lambda run: dataclasses.replace(run, loss=run.loss / math.log(2.0)), "LOSS_SCALED"),
     ],
     ids=["NaN", "other steps", "bits"],
