@@ -1,12 +1,36 @@
-"""Runs the migrations: on the URL that the caller configured, else on the one that the settings give."""
+"""Runs the migrations: on the URL that the caller configured, else on the one that the settings give.
 
+There is one migration before the first release. A database at the last of those before it, 0024, gets what that one changes and counts
+as one of today's; an older one is refused.
+"""
+
+import sqlalchemy as sa
 from alembic import context
+from alembic.util import CommandError
 from sqlalchemy import make_url, pool
 from sqlalchemy.engine import create_engine
 
 from server.database.sessions import keep_private
 from server.database.tables import Base
 from server.settings import Settings
+
+BEFORE, FIRST = "0024", "0025"
+
+
+def adopt(connection: sa.Connection) -> None:
+    """Bring a database of before the first release to its one migration. Raises CommandError for an older one."""
+    found = context.get_context().get_current_revision()
+    if found is None or found >= FIRST:
+        return
+    if found != BEFORE:
+        raise CommandError(
+            f"the database is at migration {found}, which this version cannot upgrade; expected {BEFORE} or later: upgrade it to {BEFORE} "
+            "with a checkout that still has that migration, or begin a new database"
+        )
+    for column in ("fork_draw", "fork_step"):
+        connection.execute(sa.text(f"ALTER TABLE runs DROP COLUMN {column}"))
+    connection.execute(sa.text("UPDATE alembic_version SET version_num = :first"), {"first": FIRST})
+
 
 url = context.config.get_main_option("sqlalchemy.url") or Settings().database
 
@@ -20,4 +44,5 @@ else:
     with create_engine(url, poolclass=pool.NullPool).connect() as connection:
         context.configure(connection=connection, target_metadata=Base.metadata, render_as_batch=connection.dialect.name == "sqlite")
         with context.begin_transaction():
+            adopt(connection)
             context.run_migrations()

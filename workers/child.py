@@ -25,7 +25,6 @@ from training.engines.maxtext_follow import ACTIVATION_STATISTICS
 from training.environment import distributed
 from training.environment.distributed import LauncherError, Processes
 from training.environment.maxtext_options import MaxTextOptions
-from training.forks import Fork
 from training.overrides import from_document
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.statistics import StepStats, layer_names
@@ -34,7 +33,7 @@ from workers.analyses.measure import analyse
 from workers.protocol import Message, StepValues, TrainRequest
 
 if TYPE_CHECKING:
-    from training.trainer.checkpoint import Checkpointing, Origin
+    from training.trainer.checkpoint import Checkpointing
     from training.trainer.data import Corpus
 
 CRASHED = 70
@@ -118,9 +117,9 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
 
     from training.arithmetic.layer_statistics import COLUMNS  # noqa: PLC0415
     from training.trainer import data, fingerprint, profiling  # noqa: PLC0415
-    from training.trainer.checkpoint import Checkpointing, Origin, kept_steps  # noqa: PLC0415
+    from training.trainer.checkpoint import Checkpointing, kept_steps  # noqa: PLC0415
 
-    checkpoints, fork = request["checkpoints"], request["fork"]
+    checkpoints = request["checkpoints"]
     folder = Path(checkpoints["folder"])
     plan = Checkpointing(
         folder=folder,
@@ -128,10 +127,6 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
         resume_at_most=checkpoints["resume_at_most"],
         keep=tuple(checkpoints["keep"]),
     )
-    origin = None
-    if fork is not None:
-        parent = Fork(parent=_spec(fork["parent"]), step=fork["step"], draw=fork["draw"])
-        origin = Origin(fork=parent, folder=Path(fork["folder"]))
     if own.count > 1 and spec.devices != jax.device_count():
         raise LauncherError(
             f"devices is {spec.devices}, expected {jax.device_count()}, the number of devices of the {own.count} processes of the launcher"
@@ -141,28 +136,26 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
     names = layer_names(spec.model.n_layers)
     send({"kind": "layers", "layers": [*names], "columns": [*COLUMNS]})
     tracing = profiling.Tracing(folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.is_first else 0)
-    yield from profiling.profiled(_steps(spec, corpus, plan, origin, send, own), tracing, partial(_send_profile, send))
+    yield from profiling.profiled(_steps(spec, corpus, plan, send, own), tracing, partial(_send_profile, send))
     if checkpoints["keep"]:
         send({"kind": "kept", "steps": kept_steps(folder)})
 
 
-def _steps(spec: RunSpec, corpus: Corpus, plan: Checkpointing, origin: Origin | None, send: Send, own: Processes) -> Iterator[StepStats]:
+def _steps(spec: RunSpec, corpus: Corpus, plan: Checkpointing, send: Send, own: Processes) -> Iterator[StepStats]:
     from training.trainer import loop  # noqa: PLC0415
     from training.trainer.checkpoint import CheckpointRefusedError  # noqa: PLC0415
 
     if own.count > 1:
         # All processes would have to write a checkpoint together; instead, such a run starts again after a failure.
-        yield from loop.train(spec, corpus, origin=origin)
+        yield from loop.train(spec, corpus)
         return
     try:
-        yield from loop.train(spec, corpus, checkpointing=plan, origin=origin)
+        yield from loop.train(spec, corpus, checkpointing=plan)
     except CheckpointRefusedError as refused:
         # Raised before the first step: a run does not resume from a checkpoint of other code or libraries.
-        if not any(plan.folder.glob("*")):
-            raise  # it was the parent's
-        send({"kind": "note", "message": f"trained again from step {origin.fork.step if origin else 0}: {refused}"})
+        send({"kind": "note", "message": f"trained again from step 0: {refused}"})
         shutil.rmtree(plan.folder)
-        yield from loop.train(spec, corpus, checkpointing=plan, origin=origin)
+        yield from loop.train(spec, corpus, checkpointing=plan)
 
 
 def _send_manifest(spec: RunSpec, manifest: dict[str, str], send: Send) -> None:

@@ -23,9 +23,8 @@ from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Job, Run, RunState, SearchStep, Worker
 from server.jobs import lifecycle
 from server.jobs.analyses import baseline_of, results_of
-from server.jobs.fingerprint import columns_of_reused, equal_run, fork_of, job_spec, run_spec, unsound
+from server.jobs.fingerprint import columns_of_reused, equal_run, job_spec, run_spec, unsound
 from server.jobs.workers import devices_fit, refused_recipe
-from training.forks import Fork
 from training.spec import RunSpec
 from workers.queue_order import next_run, token_allows
 
@@ -54,8 +53,7 @@ class ClaimedAnalysis:
 class Claim:
     """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's time limit; None: no limit.
 
-    `keep` are the numbers of steps after which a checkpoint is kept. A fork has its start in `fork`, and the id of its parent. An analysis
-    has its `analysis`, with the results on record.
+    `keep` are the numbers of steps after which a checkpoint is kept. An analysis has its `analysis`, with the results on record.
     `token` is the run token of this attempt. `steps` is how many steps to train: for a noise run fewer than its schedule has.
     `steps_done` is what the run had when it was claimed, `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an
     equal earlier run may be reused, for a candidate only that of an earlier look at its `question`.
@@ -74,8 +72,6 @@ class Claim:
     reuses: bool = False
     question: str | None = None
     keep: tuple[int, ...] = ()
-    fork: Fork | None = None
-    parent_id: str | None = None
     analysis: ClaimedAnalysis | None = None
 
 
@@ -102,7 +98,7 @@ def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float) -> 
     if not _fits(job, worker) or not token_allows(session, job):
         return None
     try:
-        spec, fork, analysis = run_spec(run), fork_of(run), _analysis(session, run)
+        spec, analysis = run_spec(run), _analysis(session, run)
     except DBAPIError:
         raise  # of the database: it says nothing about the run
     except Exception as error:  # noqa: BLE001 (whatever is wrong with one stored run must not block the queue)
@@ -133,8 +129,6 @@ def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float) -> 
         reuses=job.reuse and (run.arm.role == "baseline" or further) and run.kind == "full" and run.steps_done == 0,
         question=run.arm.question if run.arm.role == "candidate" else None,
         keep=tuple(job.spec.get("keep_checkpoints", ())) if run.kind == "full" else (),
-        fork=fork,
-        parent_id=run.forked_from,
         analysis=analysis,
     )
 

@@ -22,15 +22,6 @@ class CheckpointRequest(TypedDict):
     keep: list[int]
 
 
-class ForkRequest(TypedDict):
-    """The parent of a fork: the folder of its checkpoints and its specification; and the fields of `training.forks.Fork`."""
-
-    folder: str
-    parent: dict[str, Any]
-    step: int
-    draw: int
-
-
 class ParentRequest(TypedDict):
     """A run of the analysed candidate: its specification, and the folder of its checkpoints."""
 
@@ -61,7 +52,6 @@ class TrainRequest(TypedDict):
     spec: dict[str, Any]
     steps: int
     checkpoints: CheckpointRequest
-    fork: ForkRequest | None
     analysis: AnalysisRequest | None
     silence_seconds: float
     artifacts: str

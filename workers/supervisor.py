@@ -30,7 +30,7 @@ from training.switches import Rounding
 from workers import lease, training_process
 from workers.analyses.results import Results
 from workers.lease import Claim, LeaseLostError
-from workers.protocol import AnalysisRequest, CheckpointRequest, ForkRequest, Message, TrainRequest
+from workers.protocol import AnalysisRequest, CheckpointRequest, Message, TrainRequest
 from workers.recorder import Recorder
 from workers.slots import Slot, environment
 from workers.training_process import TrainingProcess
@@ -85,7 +85,6 @@ class Supervisor:
             "spec": held.spec.document(),
             "steps": held.steps,
             "checkpoints": self._checkpoint_request(),
-            "fork": self._fork_request(),
             "analysis": self._analysis_request(),
             "silence_seconds": settings.silence_seconds,
             "artifacts": str(settings.artifacts / f"{held.run_id}-{held.epoch}"),
@@ -151,21 +150,13 @@ class Supervisor:
         with self._database.read() as session:
             steps, _ = store.read(session, self._held.run_id, "train", [])
         # The first step that is not recorded. Steps are recorded in order, so a hole means a damaged database.
-        first = self._held.fork.step if self._held.fork else 0
-        recorded = next((at for at, step in enumerate(steps.tolist(), first) if step != at), first + len(steps))
+        recorded = next((at for at, step in enumerate(steps.tolist()) if step != at), len(steps))
         return {
             "folder": str(self._checkpoints),
             "seconds": self._settings.checkpoint_seconds,
             "resume_at_most": recorded,
             "keep": [*self._held.keep],
         }
-
-    def _fork_request(self) -> ForkRequest | None:
-        fork, parent = self._held.fork, self._held.parent_id
-        if fork is None or parent is None:
-            return None
-        folder = str(self._settings.checkpoints / parent)
-        return {"folder": folder, "parent": fork.parent.document(), "step": fork.step, "draw": fork.draw}
 
     def _analysis_request(self) -> AnalysisRequest | None:
         own = self._held.analysis
@@ -270,7 +261,7 @@ class Supervisor:
 
     def _write_manifest(self, manifest: Mapping[str, str], rounding: Rounding) -> bool:
         """Write the manifest; True if the run ended with the curve of an equal run."""
-        held, fingerprint = self._held, fingerprint_of(self._held.spec, manifest, self._held.fork)
+        held, fingerprint = self._held, fingerprint_of(self._held.spec, manifest)
         with self._database.write() as session:
             lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint, rounding=rounding)
             session.execute(

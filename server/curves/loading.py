@@ -10,7 +10,6 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from parity import Curve, curve_from_arrays
-from parity.judging.curve import FORKED_FROM
 from parity.judging.document_types import REUSED, STOPPED
 from parity.judging.inputs.context import HOST
 from parity.judging.secondary.conditions import UNIX_SECONDS
@@ -57,9 +56,7 @@ def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: wall_cl
         replicate=run.replicate,
         recipe=run.arm.stated_recipe,
         rounding=run.rounding,
-        context={key: str(value) for key, value in (run.manifest or {}).items()}
-        | ({HOST: trained.host} if trained.host else {})
-        | _forked(run),
+        context={key: str(value) for key, value in (run.manifest or {}).items()} | ({HOST: trained.host} if trained.host else {}),
         notes=([reused_note(run)] if run.source else []) + ([f"{STOPPED}{run.message}"] if run.code == EARLY_STOP else []),
     )
 
@@ -90,14 +87,7 @@ def finished(session: Session, runs: Sequence[Run]) -> list[Curve]:
 
 def label(run: Run) -> str:
     """What the judge calls a run."""
-    if run.kind == "fork":
-        return f"{run.arm.name} fork {run.fork_draw} of replicate {run.replicate}"
     return f"{run.arm.name} {'noise run' if run.kind == 'noise' else 'replicate'} {run.replicate}"
-
-
-def _forked(run: Run) -> dict[str, str]:
-    """The context of a fork, by which the judge knows it as no run of its own."""
-    return {FORKED_FROM: f"run {run.forked_from} at step {run.fork_step}"} if run.forked_from else {}
 
 
 def begun_runs(arm: Arm) -> list[Run]:

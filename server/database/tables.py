@@ -22,7 +22,7 @@ JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
 AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", "lost", "released"]
 Role = Literal["baseline", "candidate"]
-RunKind = Literal["full", "noise", "fork", "why", "pilot"]
+RunKind = Literal["full", "noise", "why", "pilot"]
 SearchState = Literal["running", "found", "none", "failed", "cancelled"]
 Against = Literal["baseline", "bf16"]
 BaselineRole = Literal["member", "control"]
@@ -137,15 +137,12 @@ class Job(Base):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the judge compares its runs; a job of forks and an analysis have none for it."""
+        """Whether the judge compares its runs; an analysis and the pilots of a search have none for it."""
         return any(arm.runs for arm in self.arms)
 
 
 class Arm(Base):
-    """The baseline of a job, or one of its candidates. `runs` are those that the judge compares; `noise_runs` only measure run noise.
-
-    `forks` start from checkpoints of another job's runs; a job has them alone, or none.
-    """
+    """The baseline of a job, or one of its candidates. `runs` are those that the judge compares; `noise_runs` only measure run noise."""
 
     __tablename__ = "arms"
     __table_args__ = (UniqueConstraint("job_id", "name"), Index("arms_by_recipe", "recipe", "role", "job_id"))
@@ -165,9 +162,6 @@ class Arm(Base):
     )
     noise_runs: Mapped[list[Run]] = relationship(
         order_by="Run.position", viewonly=True, primaryjoin="and_(Run.arm_id == Arm.id, Run.kind == 'noise')"
-    )
-    forks: Mapped[list[Run]] = relationship(
-        order_by="Run.position", viewonly=True, primaryjoin="and_(Run.arm_id == Arm.id, Run.kind == 'fork')"
     )
 
     @property
@@ -196,10 +190,8 @@ class Run(Base):
     """One training run. `epoch` counts its attempts and fences the writers of earlier ones; `crashes` counts failed attempts.
 
     A run of `kind` noise stops after `planned_steps`, before the end of its schedule: it measures run noise and is never judged.
-    A run of `kind` fork starts from the checkpoint of step `fork_step` of the run `forked_from`, and is never judged either. Its record
-    begins at that step: the steps before it are its parent's. A run of `kind` why measures what an `Analysis` needs and has no curve; it
-    has the first of the analysed runs in `forked_from`, and its steps are the cost of its measurements. A run of `kind` pilot is a full run
-    of a policy that a search tries; it is never judged.
+    A run of `kind` why measures what an `Analysis` needs and has no curve; it has the first of the analysed runs in `forked_from`, and its
+    steps are the cost of its measurements. A run of `kind` pilot is a full run of a policy that a search tries; it is never judged.
     """
 
     __tablename__ = "runs"
@@ -228,9 +220,6 @@ class Run(Base):
     # The run whose curve this run reuses; that run was trained itself.
     reused_from: Mapped[str | None] = mapped_column(ForeignKey("runs.id"), index=True)
     forked_from: Mapped[str | None] = mapped_column(ForeignKey("runs.id"), index=True)
-    fork_step: Mapped[int | None]
-    # Which random numbers follow the checkpoint: 0 the parent's, others its own (`training.forks`).
-    fork_draw: Mapped[int | None]
     # The numbers of steps after which a checkpoint of the run is kept.
     kept_checkpoints: Mapped[list[int] | None] = mapped_column(JSON)
     planned_steps: Mapped[int]
@@ -246,12 +235,6 @@ class Run(Base):
     job: Mapped[Job] = relationship(back_populates="runs")
     arm: Mapped[Arm] = relationship(back_populates="runs")
     source: Mapped[Run | None] = relationship(remote_side="Run.id", foreign_keys=reused_from)
-    parent: Mapped[Run | None] = relationship(remote_side="Run.id", foreign_keys=forked_from)
-
-    @property
-    def first_step(self) -> int:
-        """The first step that the run trains itself."""
-        return self.fork_step or 0
 
 
 class Analysis(Base):

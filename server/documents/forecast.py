@@ -41,8 +41,8 @@ def last_end(ends: Sequence[float | None]) -> float | None:
 
 def share_done(runs: Sequence[Run]) -> float:
     """The share of the planned steps of these runs that is done, 0 to 1."""
-    planned = sum(run.planned_steps - run.first_step for run in runs)
-    return sum(run.steps_done - run.first_step for run in runs) / planned if planned else 0.0
+    planned = sum(run.planned_steps for run in runs)
+    return sum(run.steps_done for run in runs) / planned if planned else 0.0
 
 
 def _speed(run: Run, runs: Sequence[Run]) -> float | None:

@@ -60,7 +60,7 @@ class ArmDocument:
     if the final gap is surely above the margin; either may be null.
 
     `overrides` are the arm's rules for single blocks, projections and GEMMs, as phrases. `noise_runs` are reruns that stop early and
-    measure run noise, `forks` start from checkpoints of another job's runs; neither are in the totals.
+    measure run noise; they are not in the totals.
     """
 
     name: str
@@ -76,7 +76,6 @@ class ArmDocument:
     live: LiveState | None
     runs: list[RunDocument]
     noise_runs: list[RunDocument]
-    forks: list[RunDocument]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +175,6 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
 def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[str, list[AttemptDocument]]) -> ArmDocument:
     runs = [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.runs]
     noise_runs = [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.noise_runs]
-    forks = [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.forks]
     live = live_state(arm)
     begun = [run for run in runs if run.loss is not None]
     speeds = [run.steps_per_second for run in runs if run.state == "running" and run.steps_per_second]
@@ -194,7 +192,6 @@ def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[
         live=live,
         runs=runs,
         noise_runs=noise_runs,
-        forks=forks,
     )
 
 

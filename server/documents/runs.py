@@ -41,21 +41,11 @@ class ReusedDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForkDocument:
-    """The start of a fork: its parent run, after how many steps, and the draw of its random numbers (0: those of the parent)."""
-
-    parent: str
-    step: int
-    draw: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunDocument:
     """One training run. `loss` is the last judged loss in nats; a code and message say why a run ended early.
 
-    A run of `kind` noise trains only its `planned_steps`, a share of the schedule; it measures run noise and is never judged. A run of
-    `kind` fork has a `fork`, the checkpoint where it starts, and is never judged either. `kept_checkpoints` are the numbers of steps after
-    which a checkpoint of the run is kept, from which forks can start.
+    A run of `kind` noise trains only its `planned_steps`, a share of the schedule; it measures run noise and is never judged.
+    `kept_checkpoints` are the numbers of steps after which a checkpoint of the run is kept, from which an analysis can start.
 
     `rounding` is how its trainer rounded gradients, if recorded. `reused` is set if the run was not trained because an equal
     run had been.
@@ -82,7 +72,6 @@ class RunDocument:
     manifest: Mapping[str, str] | None
     rounding: Rounding | None
     reused: ReusedDocument | None
-    fork: ForkDocument | None
     kept_checkpoints: list[int]
     started_at: str | None
     finished_at: str | None
@@ -139,9 +128,6 @@ def run_document(run: Run, arm: str, eta_seconds: float | None, attempts: list[A
         manifest=run.manifest,
         rounding=run.rounding,
         reused=_reused(run.source) if run.source else None,
-        fork=ForkDocument(parent=run.forked_from, step=run.first_step, draw=run.fork_draw or 0)
-        if run.forked_from and run.kind == "fork"
-        else None,
         kept_checkpoints=run.kept_checkpoints or [],
         started_at=time_text(run.started_at),
         finished_at=time_text(run.finished_at),

@@ -25,8 +25,7 @@ from server.database.states import JOB_ENDED, JOB_OPEN
 from server.database.tables import Against, Analysis, AnalysisResult, Arm, Job, Run, Verdict
 from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs.derived import derived_job
-from server.jobs.fingerprint import job_spec
-from server.jobs.forks import fork_parents
+from server.jobs.fingerprint import job_spec, unsound
 from server.jobs.submit import Order, announce_new
 from training.rules import SpecError
 from training.spec import JobSpec, RunSpec
@@ -223,6 +222,27 @@ def readable_spec(job: Job) -> JobSpec:
         return job_spec(job)
     except ValueError as error:
         raise ConflictError(f"this version cannot read the specification of job {job.id}; train it again") from error
+
+
+def fork_parents(session: Session, job: Job, arm: Arm, step: int) -> Sequence[Run]:
+    """The runs of an arm from which forks can start; ConflictError with the way to get one if there is none."""
+    reasons = []
+    parents = []
+    for run in arm.runs:
+        trained = run.source or run
+        reason = unsound(session, trained)
+        if reason is None and step not in (trained.kept_checkpoints or ()):
+            kept = ", ".join(map(str, trained.kept_checkpoints or ())) or "none"
+            reason = f"run {trained.id} kept no checkpoint of step {step} (kept: {kept})"
+        if reason is None:
+            parents.append(trained)
+        else:
+            reasons.append(reason)
+    if not parents:
+        reason = reasons[0] if reasons else "it has no runs trained from step 0"
+        remedy = f"add keep_checkpoints: [{step}] to its job file and train it again, on one process per run"
+        raise ConflictError(f"arm {arm.name} of job {job.id} cannot be forked at step {step}: {reason}; {remedy}")
+    return parents
 
 
 def kept_step(arm: Arm, wanted: int | None, steps: int) -> int:

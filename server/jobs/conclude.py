@@ -153,7 +153,7 @@ def decide(session: Session, job_id: str) -> Outcome:
     if job.analysis is not None:
         return end_of_analysis(session, job, job.analysis)
     if not job.is_judged:
-        return end_of_forks(job)
+        return end_without_judging(job)
     for arm in job.arms:
         if not any(run.state == "finished" for run in arm.runs):
             failed = next((run for run in arm.runs if run.state == "failed"), None)
@@ -171,9 +171,8 @@ def decide(session: Session, job_id: str) -> Outcome:
     )
 
 
-def end_of_forks(job: Job) -> Outcome:
-    """How a job of forks or of a search's pilot ends: without a verdict, complete if every run finished, else with the reason of the first
-    that did not."""
+def end_without_judging(job: Job) -> Outcome:
+    """How the pilots of a search end: without a verdict, complete if every run finished, else with the reason of the first that did not."""
     short = [run for run in job.runs if run.state != "finished"]
     if not short:
         return Outcome(verdicts=(), complete=True)

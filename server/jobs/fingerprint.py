@@ -24,7 +24,6 @@ from parity.judging.inputs.context import confounding_keys
 from server.curves import loading
 from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short
-from training.forks import Fork
 from training.overrides import phrase
 from training.rules import NAMED_DATA
 from training.spec import JobSpec, RunSpec
@@ -60,17 +59,9 @@ def run_spec(run: Run) -> RunSpec:
     return job.run_of(next(arm for arm in job.arms if arm.name == run.arm.name), run.replicate)
 
 
-def fork_of(run: Run) -> Fork | None:
-    """Where a fork starts; None for any other run."""
-    if run.parent is None or run.fork_step is None:
-        return None
-    return Fork(parent=run_spec(run.parent), step=run.fork_step, draw=run.fork_draw or 0)
-
-
-def fingerprint_of(spec: RunSpec, manifest: Mapping[str, str], fork: Fork | None = None) -> str:
-    """The fingerprint of a run that a worker trains: SHA-256 of what decides its bits: specification, manifest, and of a fork its start."""
-    start = {} if fork is None else {"fork": {"step": fork.step, "draw": fork.draw}}
-    return _digest({"spec": spec.document(), "manifest": manifest, **start})
+def fingerprint_of(spec: RunSpec, manifest: Mapping[str, str]) -> str:
+    """The fingerprint of a run that a worker trains: SHA-256 of what decides its bits, specification and manifest."""
+    return _digest({"spec": spec.document(), "manifest": manifest})
 
 
 def external_fingerprint(run: Run, manifest: Mapping[str, str]) -> str:
@@ -117,7 +108,6 @@ def unsound(session: Session, run: Run) -> str | None:
     if run.kind != "full":
         whys = {
             "noise": "was stopped early to measure run noise",
-            "fork": f"is a fork of run {run.forked_from}",
             "why": "measured the parts of a gap",
             "pilot": "is a pilot of a search",
         }

@@ -21,10 +21,9 @@ from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Job, Run, Verdict
 from server.errors import ConflictError, InvalidError
-from server.jobs.analyses import MOST_PARENTS, candidate_of, kept_step, readable_spec
+from server.jobs.analyses import MOST_PARENTS, candidate_of, fork_parents, kept_step, readable_spec
 from server.jobs.fingerprint import unsound
 from server.jobs.floors import family_in, lent_floors, newest_family
-from server.jobs.forks import fork_parents
 from server.jobs.imported_floors import named_floors
 from server.jobs.late_loss import late_loss
 from server.searches.switches import Proposal, propose

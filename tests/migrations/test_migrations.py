@@ -1,4 +1,4 @@
-"""The migrations make the tables that the models describe, and can be taken back with a record in place."""
+"""The migration makes the tables that the models describe, and takes over a database of before the first release."""
 
 import time
 
@@ -7,6 +7,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.util import CommandError
 from sqlalchemy import inspect, text
 
 from server.database import store
@@ -27,7 +28,6 @@ from server.database.tables import (
     SearchStep,
     SignOff,
     StoredGapChart,
-    Verdict,
     Worker,
 )
 from server.jobs import baselines, webhooks
@@ -95,24 +95,23 @@ def _curves(database, run_ids) -> list[bytes]:
     return [part.tobytes() for steps, columns in curves for part in (steps, *columns.values())]
 
 
-@pytest.mark.parametrize("oldest", ["0001", "0002", "0003", "0004", "0005", "0006"])
-def test_a_record_survives_the_way_down_and_up(database, record, oldest):
-    config = alembic_config(database.url)
+def _as_before_the_first_release(database, version):
+    with database.engine.begin() as connection:
+        for column in ("fork_step", "fork_draw"):
+            connection.execute(text(f"ALTER TABLE runs ADD COLUMN {column} BIGINT"))
+        connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+
+
+def test_the_record_of_a_database_before_the_first_release_stays(database, record):
     before, rows = _curves(database, record), _rows(database)
     assert min(rows.values()) > 0
     assert set(rows) == set(Base.metadata.tables)
     half = len(before) // 2
     assert before[:half] == before[half:]
-    command.downgrade(config, oldest)
-    below = _rows(database)
-    assert {name: below[name] for name in below if not name.startswith("chunk")}.items() <= rows.items()
-    assert set(below) < set(rows)
-    command.upgrade(config, "head")
+    _as_before_the_first_release(database, "0024")
+    command.upgrade(alembic_config(database.url), "head")
     assert _curves(database, record) == before
-    above = _rows(database)
-    assert {name: above[name] for name in below if not name.startswith("chunk")} == {
-        name: rows[name] for name in below if not name.startswith("chunk")
-    }
+    assert _rows(database) == rows
     with database.read() as session:
         assert [(len(job.arms), len(job.runs)) for job in session.query(Job)] == [(2, 4), (2, 4)]
         assert session.query(Job).order_by(Job.id).first().verdicts
@@ -122,36 +121,18 @@ def test_a_record_survives_the_way_down_and_up(database, record, oldest):
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
 
 
+def test_a_database_that_is_older_than_that_is_refused_and_stays_as_it_is(database, record):
+    rows = _rows(database)
+    _as_before_the_first_release(database, "0019")
+    with pytest.raises(CommandError, match=r"migration 0019, .* expected 0024 or later"):
+        command.upgrade(alembic_config(database.url), "head")
+    assert _rows(database) == rows
+    assert {"fork_step", "fork_draw"} < {column["name"] for column in inspect(database.engine).get_columns("runs")}
+
+
 def test_all_the_way_down_and_up_again(database, record):
     config = alembic_config(database.url)
     command.downgrade(config, "base")
     assert inspect(database.engine).get_table_names() == ["alembic_version"]
     command.upgrade(config, "head")
     assert set(_rows(database)) == set(Base.metadata.tables)
-
-
-def test_the_devices_of_earlier_jobs_are_those_of_their_specifications(database, recorded):
-    ids = [recorded({"nvfp4": 0.01}, done=0) for _ in range(2)]
-    with database.write() as session:
-        job = session.get_one(Job, ids[1])
-        job.spec = {**job.spec, "devices": 8}
-    command.downgrade(alembic_config(database.url), "0014")
-    command.upgrade(alembic_config(database.url), "head")
-    with database.read() as session:
-        assert [session.get_one(Job, job_id).devices for job_id in ids] == [1, 8]
-
-
-def test_lists_find_and_show_the_jobs_of_an_earlier_version(database, recorded):
-    judged, _ = recorded({"nvfp4": 0.05, "mxfp8": 0.001}), recorded({"nvfp4": 0.0}, done=0, state="queued")
-    conclude(database, judged)
-    columns = ("id", "code", "gap", "ci_low", "ci_high", "margin", "gap_rel")
-    with database.read() as session:
-        rows = [[getattr(row, name) for name in columns] for row in session.query(Verdict).order_by(Verdict.id)]
-        jobs = [(job.model, job.worst_gap) for job in session.query(Job).order_by(Job.id)]
-    assert None not in [value for row in rows for value in row]
-    assert jobs == [("1 x 32", pytest.approx(0.0357, abs=0.005)), ("1 x 32", None)]
-    command.downgrade(alembic_config(database.url), "0018")
-    command.upgrade(alembic_config(database.url), "head")
-    with database.read() as session:
-        assert [[getattr(row, name) for name in columns] for row in session.query(Verdict).order_by(Verdict.id)] == rows
-        assert [(job.model, job.worst_gap) for job in session.query(Job).order_by(Job.id)] == jobs

@@ -34,8 +34,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from training.forks import Fork
-
 _log = logging.getLogger(__name__)
 _KEPT = 3  # one may be damaged, and one may be newer than the steps that the caller has recorded
 _NAME = re.compile(r"step-(\d{12})")
@@ -78,14 +76,6 @@ class Checkpointing:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"checkpointing.{name} is {value}, expected a number above 0, or None for never")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """A kept checkpoint from which a fork starts: the fork, and the folder of the parent's checkpoints."""
-
-    fork: Fork
-    folder: Path
 
 
 class Checkpoints:

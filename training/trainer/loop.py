@@ -15,11 +15,10 @@ import jax
 from training import device
 from training.device import Device
 from training.engines import transformer_engine
-from training.forks import Fork
 from training.spec import RunSpec
 from training.statistics import StepStats
 from training.trainer import data
-from training.trainer.checkpoint import Checkpointing, Checkpoints, Origin, read_kept
+from training.trainer.checkpoint import Checkpointing, Checkpoints
 from training.trainer.data import Corpus
 from training.trainer.fingerprint import identity
 from training.trainer.run import DivergedError, Run
@@ -47,19 +46,15 @@ class OutOfMemoryError(Exception):
     code = "OUT_OF_MEMORY"
 
 
-def train(
-    spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpointing | None = None, origin: Origin | None = None
-) -> Iterator[StepStats]:
+def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpointing | None = None) -> Iterator[StepStats]:
     """Train the run step by step; stop iterating to cancel it.
 
     With `checkpointing` the run resumes from the newest intact checkpoint that it allows: the first step that is yielded shows
-    where, and all steps have the same bits as those of an uninterrupted run. With an `origin` it is a fork: its first step is the one
-    after the checkpoint of its parent, unless it has a checkpoint of its own.
+    where, and all steps have the same bits as those of an uninterrupted run.
 
     Raises before the first step RecipeRefusedError if the machine cannot run the recipe, DevicesMissingError if it has too few devices,
-    the errors of `training.trainer.data.load` if the data cannot be read, CheckpointRefusedError if another run made the checkpoint,
-    CheckpointNotFoundError if the parent's is missing, and SpecError if the run cannot be a fork of it. Raises OutOfMemoryError if the
-    device is too small, DivergedError after the first step whose loss is not finite.
+    the errors of `training.trainer.data.load` if the data cannot be read, and CheckpointRefusedError if another run made the checkpoint.
+    Raises OutOfMemoryError if the device is too small, DivergedError after the first step whose loss is not finite.
     """
     machine = device.describe()
     for recipe in spec.recipes:
@@ -74,16 +69,10 @@ def train(
         raise _out_of_memory(spec, machine)
     corpus = data.load(spec.data) if corpus is None else corpus
     data.check_vocabulary(corpus, spec.model.vocab_size)
-    fork = origin.fork if origin else None
-    if fork is not None:
-        fork.check(spec)
-    checkpoints = Checkpoints(checkpointing, identity(spec, corpus) | _fork_facts(fork)) if checkpointing is not None else None
+    checkpoints = Checkpoints(checkpointing, identity(spec, corpus)) if checkpointing is not None else None
     try:
         with transformer_engine.kernels() if spec.engine == "transformer_engine" else nullcontext():
-            run = Run(spec, corpus, fast_bf16=machine.fast_bf16, fork=fork)
-            if origin is not None:
-                run.start_from(read_kept(origin.folder, origin.fork.step, identity(origin.fork.parent, corpus), run.state))
-            yield from run.steps(checkpoints)
+            yield from Run(spec, corpus, fast_bf16=machine.fast_bf16).steps(checkpoints)
     except MemoryError as error:
         raise _out_of_memory(spec, machine) from error
     except jax.errors.JaxRuntimeError as error:
@@ -93,11 +82,6 @@ def train(
     finally:
         if checkpoints is not None:
             checkpoints.close()
-
-
-def _fork_facts(fork: Fork | None) -> dict[str, str]:
-    """What of a fork decides its bits in addition to its specification, by name. Its parent's bits follow from that."""
-    return {} if fork is None else {"fork.step": str(fork.step), "fork.draw": str(fork.draw)}
 
 
 def _least_bytes(spec: RunSpec) -> int:
