@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
+import platform
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ from training.spec import Arm, Data, JobSpec, Model, Schedule
 from workers.standalone import broker
 
 ROLES = ("parity_api", "parity_worker")
+MOST_COMPILED_BYTES = 500_000_000
 
 # The same examples every time, however slow the machine is.
 hypothesis_settings.register_profile(
@@ -106,16 +110,39 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _share_compiled_programs(config: pytest.Config) -> None:
-    """Let all processes of this session share what JAX compiles: most of them train the same few small models.
+    """Let all processes of this session, and later ones on such a machine, share what JAX compiles: tests train the same few small models.
 
     And Python's bytecode where the environment forbids to write it next to the sources: hundreds of processes would compile them again.
     """
-    folder = tempfile.mkdtemp(prefix="parity-programs-")
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-        os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/bytecode"
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
+        folder = tempfile.mkdtemp(prefix="parity-bytecode-")
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    programs = compiled_programs()
+    programs.mkdir(parents=True, exist_ok=True)
+    drop_oldest(programs.parent, MOST_COMPILED_BYTES)
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(programs))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def compiled_programs() -> Path:
+    """The folder of compiled programs in the user's cache: one for each version of JAX and each set of instructions of the processor."""
+    cpu = Path("/proc/cpuinfo")
+    flags = next((line for line in cpu.read_text().splitlines() if line.startswith(("flags", "Features"))), "") if cpu.exists() else ""
+    about = [platform.platform(), platform.machine(), flags, *(metadata.version(name) for name in ("jax", "jaxlib"))]
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "parity-tests" / "programs" / hashlib.sha256("\n".join(about).encode()).hexdigest()[:16]
+
+
+def drop_oldest(folder: Path, most_bytes: int) -> None:
+    """Delete the oldest files below a folder, until the others have at most so many bytes."""
+    files = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.rglob("*") if path.is_file())
+    excess = sum(size for _, size, _ in files) - most_bytes
+    for _, size, path in files:
+        if excess <= 0:
+            return
+        path.unlink(missing_ok=True)
+        excess -= size
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
