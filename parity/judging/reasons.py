@@ -486,8 +486,8 @@ def _data_order(m: Measurements) -> str | None:
         if _better(m) is None:
             return None
         return (
-            f"The batch noise of the arms correlates only {m.r_pair:.2f} (above 0.9 expected), and the candidate is better by the margin or "
-            "more: other data explains both."
+            f"The batch noise of the arms correlates only {m.r_pair:.2f} (above 0.9 expected), and the candidate is better by the margin "
+            "or more: other data explains both."
         )
     if m.batches_proven:
         return (

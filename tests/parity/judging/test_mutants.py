@@ -189,7 +189,7 @@ def test_a5_the_guard_sees_a_judge_without_its_between_run_term(reruns: tuple[Cu
 
 
 def test_a_better_candidate_whose_batches_agree_only_in_part_read_other_data(make_run, judge_pair):
-    """As NVFP4 on GB200, whose noise correlates 0.65 with the baseline's and which is 5 % better; with the baseline's batches it is better."""
+    """As NVFP4 of a set on GB200, whose noise correlates 0.65 with the baseline's and which is 5 % better."""
     base, same = make_run(), make_run(seed=2, gap=-0.2)
     rng = np.random.default_rng(5)
     mixed = curve_from_arrays(same.steps, same.loss + rng.normal(0.0, 0.085, len(same.loss)), rounding="nearest")
