@@ -480,8 +480,15 @@ def _data_order(m: Measurements) -> str | None:
         return "The arms have no seed in common, so no two runs read the same data in the same order."
     if _rounding_explains(m) or (_is_averaged(m) and not m.batches_proven):
         return None
-    if m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded:
+    if m.r_pair is None or m.r_pair >= SURELY_SAME_ORDER or m.same_data_recorded:
         return None
+    if m.r_pair >= SAME_ORDER:
+        if _better(m) is None:
+            return None
+        return (
+            f"The batch noise of the arms correlates only {m.r_pair:.2f} (above 0.9 expected), and the candidate is better by the margin "
+            "or more: other data explains both."
+        )
     if m.batches_proven:
         return (
             f"In some part of the last half the batch noise of the arms correlates only {m.r_pair:.2f}: other data there, or a candidate "

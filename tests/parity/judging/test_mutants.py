@@ -186,3 +186,17 @@ def test_a5_the_guard_sees_a_judge_without_its_between_run_term(reruns: tuple[Cu
         "parity.judging.window_statistics.interval", lambda mean, within, run: whole(mean, within, dataclasses.replace(run, variance=0.0))
     )
     assert rejected(reruns) > 0.7
+
+
+def test_a_better_candidate_whose_batches_agree_only_in_part_read_other_data(make_run, judge_pair):
+    """As NVFP4 of a set on GB200, whose noise correlates 0.65 with the baseline's and which is 5 % better."""
+    base, same = make_run(), make_run(seed=2, gap=-0.2)
+    rng = np.random.default_rng(5)
+    mixed = curve_from_arrays(same.steps, same.loss + rng.normal(0.0, 0.085, len(same.loss)), rounding="nearest")
+    other, honest = judge_pair(base, mixed), judge_pair(base, same)
+    assert 0.5 < other.measurements.r_pair < 0.9
+    assert other.codes[0] == "DATA_ORDER_MISMATCH"
+    assert honest.codes[0] == "BETTER_THAN_BASELINE"
+    level = judge_pair(base, curve_from_arrays(mixed.steps, mixed.loss + 0.2, rounding="nearest"))
+    assert level.verdict == "pass"
+    assert "PAIRING_WEAK" in level.codes
