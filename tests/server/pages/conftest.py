@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from parity import criteria_from_mapping
 from server.database import store
@@ -24,6 +24,7 @@ from tests.server.analyses import make_explained, measured
 from tests.server.played import make_base, play
 from training.spec import Arm
 
+expect.set_options(timeout=60_000)  # ms: what a page shows in the end, however slow the machine is
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 390)}
 # The addresses to be tried, for each route of a page. Of the jobs, `{job}` has ended, `{many}` too, with twelve candidates, `{live}` still

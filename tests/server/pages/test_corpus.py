@@ -40,7 +40,7 @@ _TIMES = re.compile(
     r"|\d+\s(s|min|h)(\s\d+\ss)?\sago"
 )
 # Digests, request ids, and the seeds of searches.
-_RANDOM = re.compile(r"\b[0-9a-f]{16,64}\b|(?<=seed )\d{4,}|(?<=\"seed\": )\d{4,}|(?<=etag=)\S+")
+_RANDOM = re.compile(r"(?<![.\w])[0-9a-f]{16,64}\b|(?<=seed )\d{4,}|(?<=\"seed\": )\d{4,}|(?<=etag=)\S+")
 
 
 def masked(text: str) -> str:
