@@ -41,9 +41,6 @@ class EarlyStops:
     spread: EarlySpread | None = None
 
 
-NO_EARLY_STOPS = EarlyStops(), EarlyStops()
-
-
 def usable_early_stops(
     arms: Arms, controls: Controls, given: tuple[Sequence[Curve], Sequence[Curve]], criteria: Criteria, window: Window
 ) -> tuple[EarlyStops, EarlyStops]:

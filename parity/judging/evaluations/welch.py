@@ -55,11 +55,6 @@ def from_parts(mean: float, parts: Sequence[tuple[float, float]]) -> Estimate:
     return Estimate(mean=mean, se=math.sqrt(total), df=df)
 
 
-def paired_difference(gaps: FloatArray) -> Estimate:
-    """Mean of (n,) paired gaps, at least 2, with its standard error."""
-    return Estimate(mean=float(gaps.mean()), se=float(gaps.std(ddof=1)) / math.sqrt(len(gaps)), df=len(gaps) - 1.0)
-
-
 def spread(values: FloatArray, confidence: float) -> Spread:
     """Standard deviation of (n,) values, n >= 2, with the interval that a normal distribution gives it."""
     df, sd = len(values) - 1.0, float(values.std(ddof=1))

@@ -157,11 +157,6 @@ def _are_whole(values: FloatArray) -> bool:
         return bool((np.abs(values - np.round(values)) <= 1e-6 * np.maximum(np.abs(values), 1.0)).all())
 
 
-def cut_schedule(runs: Sequence[Curve]) -> RateAtEnd | None:
-    """The first run whose recorded learning rate says that its schedule had not come to its end; None where none does."""
-    return next((end for run in runs if (end := _cut(run)) is not None), None)
-
-
 def not_at_end(runs: Sequence[Curve]) -> str | None:
     """Why the recorded learning rates do not show that every run decayed to 20 % of its peak or below; None where they do.
 
@@ -181,7 +176,7 @@ def contradicting_rate(runs: Sequence[Curve], *, cut_counts: bool) -> str | None
         if recorded is None or not float(recorded[1].max()) > 0.0:
             continue
         share = float(recorded[1][-1]) / float(np.quantile(recorded[1], 0.95) or recorded[1].max())
-        end = _cut(run)
+        end = cut_schedule(run)
         if end is not None and not end.rises and cut_counts:
             return f"the learning rate on record of {run.label or 'a run'} still falls at its end"
         if share > DECAYED or (end is not None and end.rises):
@@ -206,11 +201,12 @@ def _not_at_end(run: Curve) -> str | None:
         return f"ends at {100.0 * end:.0f} % of its peak learning rate; expected {100.0 * DECAYED:.0f} % or less"
     if before > STILL_HIGH:
         return f"has {100.0 * before:.0f} % of its peak learning rate {100.0 * BEFORE_END:.0f} % before its end: a step, not a decay"
-    return "has a learning rate that still falls at its end" if _cut(run) is not None else None
+    return "has a learning rate that still falls at its end" if cut_schedule(run) is not None else None
 
 
 @once_per_run
-def _cut(run: Curve) -> RateAtEnd | None:
+def cut_schedule(run: Curve) -> RateAtEnd | None:
+    """The end of a recorded learning rate which says that its schedule had not come to its end; None where it doesn't."""
     recorded = recorded_rates(run)
     if recorded is None or len(recorded[0]) < MIN_POINTS:
         return None

@@ -66,7 +66,7 @@ def run_with(rates: Rates, label: str = "run") -> Curve:
 @pytest.mark.parametrize("how", LOGGED)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_complete_schedule_is_complete_however_it_is_logged(name: str, how: str) -> None:
-    assert cut_schedule([run_with(LOGGED[how](SCHEDULES[name]))]) is None
+    assert cut_schedule(run_with(LOGGED[how](SCHEDULES[name]))) is None
 
 
 @pytest.mark.parametrize("how", LOGGED)
@@ -75,17 +75,17 @@ def test_a_complete_schedule_is_complete_however_it_is_logged(name: str, how: st
 def test_a_schedule_over_the_whole_run_that_was_cut(name: str, share: float, how: str) -> None:
     if (name, share, how) == ("cosine to 0", 0.9, "five decimals"):
         return  # its rate is less than one unit of the last digit there
-    assert cut_schedule([run_with(LOGGED[how](SCHEDULES[name][: int(share * N)]))]) is not None
+    assert cut_schedule(run_with(LOGGED[how](SCHEDULES[name][: int(share * N)]))) is not None
 
 
 @pytest.mark.parametrize("how", ["exact", "float32", "three digits", "five decimals", "one step late"])
 @pytest.mark.parametrize(("name", "decay"), [(name, 0.1 if "over 10" in name else 0.2) for name in SCHEDULES if "decay" in name])
 def test_a_decay_that_was_cut_half_way(name: str, decay: float, how: str) -> None:
-    assert cut_schedule([run_with(LOGGED[how](SCHEDULES[name][: int((1 - decay / 2) * N)]))]) is not None
+    assert cut_schedule(run_with(LOGGED[how](SCHEDULES[name][: int((1 - decay / 2) * N)]))) is not None
 
 
 def test_a_run_that_ends_in_its_warm_up() -> None:
-    end = cut_schedule([run_with(PEAK * np.arange(1, 500) / 1000)])
+    end = cut_schedule(run_with(PEAK * np.arange(1, 500) / 1000))
     assert end is not None
     assert end.rises
 
@@ -95,7 +95,7 @@ def test_a_run_that_ends_in_its_warm_up() -> None:
     [np.zeros(N), np.full(N, np.nan), -np.ones(N), np.full(N, np.inf), np.full(N, 5e-324), np.full(N, 1e308), np.ones(5), np.empty(0)],
 )
 def test_rates_that_say_nothing(rates: Rates) -> None:
-    assert cut_schedule([run_with(rates)]) is None
+    assert cut_schedule(run_with(rates)) is None
     assert differing_rates([run_with(rates), run_with(rates)]) is None
 
 
