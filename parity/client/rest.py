@@ -62,8 +62,7 @@ class Client:
         """
         body = json.dumps({"job": job, "criteria": criteria, **(order or {})}, allow_nan=False)
         headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
-        document: dict[str, Any] = self._call("POST", "/api/v1/jobs", content=body, headers=headers)
-        return document
+        return self._document("POST", "/api/v1/jobs", content=body, headers=headers)
 
     def plan(self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, baseline: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What a job could decide before it trains: `known` of an equal earlier run, and a line and a plan per candidate.
@@ -72,8 +71,7 @@ class Client:
         """
         body = json.dumps({"job": job, "criteria": criteria, **({"baseline": baseline} if baseline else {})}, allow_nan=False)
         headers = {"Content-Type": "application/json"}
-        document: dict[str, Any] = self._call("POST", "/api/v1/jobs:plan", content=body, headers=headers, timeout=_PLAN_SECONDS)
-        return document
+        return self._document("POST", "/api/v1/jobs:plan", content=body, headers=headers, timeout=_PLAN_SECONDS)
 
     def gate(
         self,
@@ -101,107 +99,87 @@ class Client:
         question |= labels or {}
         question |= ({"lookup": True} if lookup else {}) | ({"group": group} if group else {})
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        document: dict[str, Any] = self._call("POST", "/api/v1/jobs:gate", content=json.dumps(question, allow_nan=False), headers=headers)
-        return document
+        return self._document("POST", "/api/v1/jobs:gate", content=json.dumps(question, allow_nan=False), headers=headers)
 
     def job(self, job_id: str) -> dict[str, Any]:
         """A job with its arms, runs, progress and verdicts."""
-        document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}")
-        return document
+        return self._document("GET", f"/api/v1/jobs/{job_id}")
 
     def jobs(self, limit: int = 20, cursor: str | None = None, filters: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """A page of jobs, newest first unless `filters` has a `sort`: `items` and `next_cursor`. A filter may be a list, as of tags."""
         params = {"limit": limit} | ({"cursor": cursor} if cursor else {}) | dict(filters or {})
-        document: dict[str, Any] = self._call("GET", "/api/v1/jobs", params=params)
-        return document
+        return self._document("GET", "/api/v1/jobs", params=params)
 
     def compare_jobs(self, job_ids: Sequence[str], by: str) -> dict[str, Any]:
         """Jobs side by side: `columns`, `rows` with `cells`, and what keeps them from being compared."""
-        document: dict[str, Any] = self._call("GET", "/api/v1/jobs:compare", params={"job": list(job_ids), "by": by})
-        return document
+        return self._document("GET", "/api/v1/jobs:compare", params={"job": list(job_ids), "by": by})
 
     def trend(self, filters: Mapping[str, Any]) -> dict[str, Any]:
         """The gap of a candidate over commits or days: `answer`, `points` and `moves`."""
-        document: dict[str, Any] = self._call("GET", "/api/v1/trend", params=dict(filters))
-        return document
+        return self._document("GET", "/api/v1/trend", params=dict(filters))
 
     def set_tags(self, job_id: str, tags: Sequence[str]) -> dict[str, Any]:
         """Give a job these tags in place of its own; its tags, notes and sign-offs."""
-        document: dict[str, Any] = self._call("PUT", f"/api/v1/jobs/{job_id}/tags", json={"tags": list(tags)})
-        return document
+        return self._document("PUT", f"/api/v1/jobs/{job_id}/tags", json={"tags": list(tags)})
 
     def add_note(self, job_id: str, text: str) -> dict[str, Any]:
         """Add a note to a job; its tags, notes and sign-offs."""
-        document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}/notes", json={"text": text})
-        return document
+        return self._document("POST", f"/api/v1/jobs/{job_id}/notes", json={"text": text})
 
     def sign_off(self, job_id: str, candidate: str, reason: str, days: float) -> dict[str, Any]:
         """Accept the inconclusive verdict on a candidate for some days; the job's tags, notes and sign-offs."""
         body = {"candidate": candidate, "reason": reason, "days": days}
-        document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}/sign-offs", json=body)
-        return document
+        return self._document("POST", f"/api/v1/jobs/{job_id}/sign-offs", json=body)
 
     def revoke_sign_off(self, job_id: str, sign_off_id: str, reason: str) -> dict[str, Any]:
         """End a sign-off now; the job's tags, notes and sign-offs."""
         path = f"/api/v1/jobs/{job_id}/sign-offs/{quote(sign_off_id, safe='')}:revoke"
-        document: dict[str, Any] = self._call("POST", path, json={"reason": reason})
-        return document
+        return self._document("POST", path, json={"reason": reason})
 
     def cancel(self, job_id: str) -> dict[str, Any]:
         """Cancel a job; no error when it has ended already."""
-        document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}:cancel")
-        return document
+        return self._document("POST", f"/api/v1/jobs/{job_id}:cancel")
 
     def plan_why(self, job_id: str, question: Mapping[str, Any]) -> dict[str, Any]:
         """What an analysis of a job would measure and cost; nothing is queued. `question` as in `why`."""
-        document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}/why:plan", json=dict(question))
-        return document
+        return self._document("POST", f"/api/v1/jobs/{job_id}/why:plan", json=dict(question))
 
     def why(self, job_id: str, question: Mapping[str, Any]) -> dict[str, Any]:
         """Queue an analysis: `candidate`, `against`, `step`, `fork_steps`, `budget` and `anyway`, each optional."""
-        document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}/why", json=dict(question))
-        return document
+        return self._document("POST", f"/api/v1/jobs/{job_id}/why", json=dict(question))
 
     def analysis(self, job_id: str) -> dict[str, Any]:
         """An analysis by its own job, or the newest of an explained job: `plan` and `answer`."""
-        document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}/why")
-        return document
+        return self._document("GET", f"/api/v1/jobs/{job_id}/why")
 
     def ablations(self, job_id: str, candidate: str | None, names: Sequence[str] = ()) -> dict[str, Any]:
         """The gap of a candidate in parts, from other candidates of the job (`names`; none: all others) that leave a part out."""
         params = {"ablation": list(names)} | ({"candidate": candidate} if candidate else {})
-        document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}/why/ablations", params=params)
-        return document
+        return self._document("GET", f"/api/v1/jobs/{job_id}/why/ablations", params=params)
 
     def plan_search(self, job_id: str, wish: Mapping[str, Any]) -> dict[str, Any]:
         """What a search from a job would run and cost; nothing is queued. `wish` as in `search`."""
-        document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}/searches:plan", json=dict(wish))
-        return document
+        return self._document("POST", f"/api/v1/jobs/{job_id}/searches:plan", json=dict(wish))
 
     def search(self, job_id: str, wish: Mapping[str, Any]) -> dict[str, Any]:
         """Begin a search: `candidate`, `switches`, `step`, `fork_steps`, `speed`, `pairs`, `pilots`, `confirmations`, `budget`."""
-        document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}/searches", json=dict(wish))
-        return document
+        return self._document("POST", f"/api/v1/jobs/{job_id}/searches", json=dict(wish))
 
     def find_search(self, search_id: str) -> dict[str, Any]:
         """A search: its state, plan, steps and policies."""
-        document: dict[str, Any] = self._call("GET", f"/api/v1/searches/{search_id}")
-        return document
+        return self._document("GET", f"/api/v1/searches/{search_id}")
 
     def cancel_search(self, search_id: str) -> dict[str, Any]:
         """Cancel a search; one that has ended is unchanged."""
-        document: dict[str, Any] = self._call("POST", f"/api/v1/searches/{search_id}:cancel")
-        return document
+        return self._document("POST", f"/api/v1/searches/{search_id}:cancel")
 
     def resume_search(self, search_id: str) -> dict[str, Any]:
         """Let a cancelled or failed search go on."""
-        document: dict[str, Any] = self._call("POST", f"/api/v1/searches/{search_id}:resume")
-        return document
+        return self._document("POST", f"/api/v1/searches/{search_id}:resume")
 
     def verdict(self, job_id: str) -> dict[str, Any]:
         """The job's status and the verdict of each candidate (none before its end)."""
-        document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}/verdict")
-        return document
+        return self._document("GET", f"/api/v1/jobs/{job_id}/verdict")
 
     def figure(self, job_id: str, candidate: str) -> str:
         """The figure of a candidate's verdict as SVG."""
@@ -218,51 +196,42 @@ class Client:
 
     def import_floors(self, table: str, family: str | None = None) -> dict[str, Any]:
         """Import a table of reruns (CSV), or one family of it: `families`, `new_groups` and `known_groups`."""
-        document: dict[str, Any] = self._call("POST", "/api/v1/floors", json={"table": table, "family": family})
-        return document
+        return self._document("POST", "/api/v1/floors", json={"table": table, "family": family})
 
     def baselines(self, name: str | None = None, limit: int = 50) -> dict[str, Any]:
         """A page of baselines' versions, promoted last first: `items` and `next_cursor`."""
         params = {"limit": limit} | ({"name": name} if name else {})
-        document: dict[str, Any] = self._call("GET", "/api/v1/baselines", params=params)
-        return document
+        return self._document("GET", "/api/v1/baselines", params=params)
 
     def baseline(self, name: str, version: int | None = None) -> dict[str, Any]:
         """A version of a baseline (the newest where none is given): runs, specification, manifest, run noise, audit trail."""
-        document: dict[str, Any] = self._call("GET", _baseline_path(name, version))
-        return document
+        return self._document("GET", _baseline_path(name, version))
 
     def promote(self, name: str, job_id: str, reason: str, *, arm: str | None = None, days: float | None = None) -> dict[str, Any]:
         """Make a finished arm of a job the next version of a baseline; that version."""
         body = {"name": name, "job": job_id, "reason": reason, "arm": arm, "days": days}
-        document: dict[str, Any] = self._call("POST", "/api/v1/baselines", json=body)
-        return document
+        return self._document("POST", "/api/v1/baselines", json=body)
 
     def attach_controls(self, name: str, version: int, runs_of: str, reason: str) -> dict[str, Any]:
         """Attach reruns (a run's id, or a job's) to a version of a baseline; that version."""
         body = {"runs_of": runs_of, "reason": reason}
-        document: dict[str, Any] = self._call("POST", f"{_baseline_path(name, version)}/controls", json=body)
-        return document
+        return self._document("POST", f"{_baseline_path(name, version)}/controls", json=body)
 
     def expire(self, name: str, version: int, reason: str) -> dict[str, Any]:
         """End a version of a baseline: no later job may name it."""
-        document: dict[str, Any] = self._call("POST", f"{_baseline_path(name, version)}:expire", json={"reason": reason})
-        return document
+        return self._document("POST", f"{_baseline_path(name, version)}:expire", json={"reason": reason})
 
     def baseline_diff(self, name: str, version: int, other: str) -> dict[str, Any]:
         """What differs between a version of a baseline and another (`NAME`, `NAME@VERSION`) or a job (its id)."""
-        document: dict[str, Any] = self._call("GET", f"{_baseline_path(name, version)}/diff", params={"other": other})
-        return document
+        return self._document("GET", f"{_baseline_path(name, version)}/diff", params={"other": other})
 
     def gap(self, job_id: str, candidate: str, bins: int) -> dict[str, Any]:
         """The gap of a candidate against the baseline in bins."""
-        document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}/gap", params={"candidate": candidate, "bins": bins})
-        return document
+        return self._document("GET", f"/api/v1/jobs/{job_id}/gap", params={"candidate": candidate, "bins": bins})
 
     def run(self, run_id: str) -> dict[str, Any]:
         """A run: its state, its newest attempt, and which of its steps have come."""
-        document: dict[str, Any] = self._call("GET", f"/api/v1/runs/{run_id}")
-        return document
+        return self._document("GET", f"/api/v1/runs/{run_id}")
 
     def attach(
         self,
@@ -281,8 +250,7 @@ class Client:
         headers = {} if key is None else {"Idempotency-Key": key}
         body = {"manifest": {name: _sendable(value) for name, value in manifest.items()}, "recipe": recipe, "after": after}
         body |= {} if rounding is None else {"rounding": rounding}  # which an earlier server does not know
-        document: dict[str, Any] = self._call("POST", f"/api/v1/runs/{run_id}:attach", json=body, headers=headers)
-        return document
+        return self._document("POST", f"/api/v1/runs/{run_id}:attach", json=body, headers=headers)
 
     def append(
         self, run_id: str, epoch: int, kind: str, names: Sequence[str], table: NDArray[np.float64], token: str | None = None
@@ -291,20 +259,18 @@ class Client:
 
         `token` is the one that attach returned; without it the client's own token must be the job owner's.
         """
-        document: dict[str, Any] = self._call(
+        return self._document(
             "POST",
             f"/api/v1/runs/{run_id}/steps",
             params={"epoch": epoch, "kind": kind, "names": ",".join(names)},
             content=np.ascontiguousarray(table, "<f8").tobytes(),
             headers={"Content-Type": "application/octet-stream"} | _bearer(token),
         )
-        return document
 
     def finish(self, run_id: str, epoch: int, outcome: str, message: str | None = None, token: str | None = None) -> dict[str, Any]:
         """Say how an attempt ended: `finished`, `failed`, or `broke_off` (another attach goes on). `token` as in `append`."""
         body = {"epoch": epoch, "outcome": outcome, "message": message and _sendable(message)}
-        document: dict[str, Any] = self._call("POST", f"/api/v1/runs/{run_id}:finish", json=body, headers=_bearer(token))
-        return document
+        return self._document("POST", f"/api/v1/runs/{run_id}:finish", json=body, headers=_bearer(token))
 
     def ready(self) -> bool:
         """Whether the server and everything that it needs are up."""
@@ -320,6 +286,10 @@ class Client:
 
     def _bad_address(self) -> str:
         return f"server address {self.url!r} is not a URL; expected one such as {DEFAULT_URL}"
+
+    def _document(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        document: dict[str, Any] = self._call(method, path, **options)
+        return document
 
     def _call(self, method: str, path: str, **options: Any) -> Any:
         if "json" in options:  # in ASCII, which spells half a character, as an argument may have it, so that the server names the field
