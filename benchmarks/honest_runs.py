@@ -205,8 +205,8 @@ def r4(quick: bool) -> Iterator[Line]:
             some = printed(runs, decimals, every)
             half = len(some) // 2
             if len(some[0].steps) <= 100 and decimals >= 4:
-                found = measure(some[:half], some[half:], POLICY, confidence=0.95, planned_steps=None, paired=False, cluster=None, at=())
-                alike += len(found.copies) + (found.arms_alike is not None)
+                measured = measure(some[:half], some[half:], POLICY, confidence=0.95, planned_steps=None, paired=False, cluster=None, at=())
+                alike += len(measured.copies) + (measured.arms_alike is not None)
             for left, right in itertools.combinations(some[:20] if quick else some, 2):
                 doubt = dependence(left, right)
                 pairs += decimals == 7 and every == 1

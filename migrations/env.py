@@ -1,7 +1,7 @@
 """Runs the migrations: on the URL that the caller configured, else on the one that the settings give.
 
-There is one migration before the first release. A database at the last of those before it, 0024, gets what that one changes and counts
-as one of today's; an older one is refused.
+There is one migration before the first release. A database at 0024, the last migration before it, is brought to it; an older one is
+refused.
 """
 
 import sqlalchemy as sa
@@ -18,14 +18,14 @@ BEFORE, FIRST = "0024", "0025"
 
 
 def adopt(connection: sa.Connection) -> None:
-    """Bring a database of before the first release to its one migration. Raises CommandError for an older one."""
-    found = context.get_context().get_current_revision()
-    if found is None or found >= FIRST:
+    """Bring a database at the last earlier migration to the first release's. Raises CommandError for an older one."""
+    version = context.get_context().get_current_revision()
+    if version is None or version >= FIRST:
         return
-    if found != BEFORE:
+    if version != BEFORE:
         raise CommandError(
-            f"the database is at migration {found}, which this version cannot upgrade; expected {BEFORE} or later: upgrade it to {BEFORE} "
-            "with a checkout that still has that migration, or begin a new database"
+            f"the database is at migration {version}, which this version cannot upgrade; expected {BEFORE} or later: "
+            f"upgrade it to {BEFORE} with a checkout that still has that migration, or begin a new database"
         )
     for column in ("fork_draw", "fork_step"):
         connection.execute(sa.text(f"ALTER TABLE runs DROP COLUMN {column}"))

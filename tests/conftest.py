@@ -135,7 +135,7 @@ def compiled_programs() -> Path:
 
 
 def drop_oldest(folder: Path, most_bytes: int) -> None:
-    """Delete the oldest files below a folder, until the others have at most so many bytes."""
+    """Delete the oldest files in a folder and its subfolders until `most_bytes` or less are left."""
     files = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.rglob("*") if path.is_file())
     excess = sum(size for _, size, _ in files) - most_bytes
     for _, size, path in files:

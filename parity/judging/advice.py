@@ -182,7 +182,7 @@ def _runs_words(m: Measurements, runs: tuple[int, int]) -> str:
 
 
 def _cost(run: Curve, runs: float) -> str:
-    """What so many runs like this one take, in words; nothing where its step times are not on record."""
+    """What `runs` of this length cost, in words; "" where the step times are not on record."""
     seconds = np.asarray(run.columns.get("step_seconds", ()), dtype=np.float64)
     hours = float(seconds[np.isfinite(seconds)].sum()) / 3600.0
     if not hours:

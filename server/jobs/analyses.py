@@ -225,7 +225,7 @@ def readable_spec(job: Job) -> JobSpec:
 
 
 def fork_parents(session: Session, job: Job, arm: Arm, step: int) -> Sequence[Run]:
-    """The runs of an arm from which forks can start; ConflictError with the way to get one if there is none."""
+    """The runs of an arm that kept a checkpoint of this step. Raises ConflictError, which says how to keep one, where none did."""
     reasons = []
     parents = []
     for run in arm.runs:

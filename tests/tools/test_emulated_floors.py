@@ -31,8 +31,8 @@ def test_the_demos_noise_is_that_of_one_run_of_its_own_seed(seed_sd):
         for own in [of_seed * rng.normal()]
         for number in range(runs[seed % 2])
     ]
-    found = spreads(late_means("\n".join(records)))
-    near, far = found["fp8_current"], found["nvfp4"]
+    by_recipe = spreads(late_means("\n".join(records)))
+    near, far = by_recipe["fp8_current"], by_recipe["nvfp4"]
     assert near.variance == pytest.approx(0.0028**2, rel=0.07)
     assert far.variance == pytest.approx(0.0057**2 + seed_sd**2 + 0.0028**2 * (0.5 * 1.5 / 2.0), rel=0.07)
     assert far.replicates == pytest.approx(0.0057**2, rel=0.07)
@@ -46,8 +46,8 @@ def test_the_parts_of_the_demos_noise_by_hand():
         "mxfp8": {0: [1.41], 1: [1.51, 1.51], 2: [1.58]},
         "nvfp4": {0: [1.44, 1.46, 1.45], 1: [1.55], 3: [1.6]},
     }
-    found = spreads(lates)
-    near, far = found["fp8_current"], found["nvfp4"]
+    by_recipe = spreads(lates)
+    near, far = by_recipe["fp8_current"], by_recipe["nvfp4"]
     gaps = [0.0, -0.01 / 2**0.5, 0.02 / 2**0.5]
     assert near.seeds == pytest.approx(np.var(gaps, ddof=1))
     assert near.replicates == pytest.approx(2 * 0.01**2 / 2)

@@ -364,8 +364,8 @@ def test_honest_arms_of_five_evaluations_are_rarely_called_copies() -> None:
 @pytest.mark.parametrize("gap", [0.0, 0.3])
 def test_nothing_is_assumed_about_the_noise_of_small_models_and_encoders(context: dict[str, str], blocked: bool, gap: float) -> None:
     document = judged(arm(1, 1, context=context), arm(2, 1, gap, context=context))
-    found = [reason["code"] for reason in document["reasons"]]
-    assert ("RUN_NOISE_UNKNOWN" in found) == blocked
+    codes = [reason["code"] for reason in document["reasons"]]
+    assert ("RUN_NOISE_UNKNOWN" in codes) == blocked
     assert document["verdict"] == ("inconclusive" if blocked else "fail" if gap else "pass")
     measured = judged(arm(1, 3, context=context), arm(2, 3, gap, context=context))
     assert measured["verdict"] == ("fail" if gap else "pass")
