@@ -1,0 +1,69 @@
+"""How many of our files does one thing that a user does run through? `python -m tools.flows [NAME]` prints a line a flow.
+
+A file counts when one of its functions is called, in any thread of the process, while the flow's test runs (its fixtures do not count):
+not when it is only imported, and nothing in child processes. Files that a reader must open to follow a flow are about these.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+
+import pytest
+
+from tools.size import PACKAGES
+
+ROOT = Path(__file__).parents[1]
+FLOWS = {
+    "compare of two files": "tests/parity/cli/test_compare.py::test_the_worst_of_several_verdicts",
+    "submit, train both arms, verdict": (
+        "tests/workers/test_supervisor.py::test_an_environment_that_differs_between_arms_confounds_the_verdict[sqlite]"
+    ),
+    "live page, one update": "tests/server/routes/test_live.py::test_a_running_job_has_its_gap_and_a_forecast_of_the_rest[sqlite]",
+    "gate, verdict cached": "tests/server/test_gate.py::test_a_concluded_job_is_served_with_its_age[sqlite-gaps0-0-PASS]",
+    "gate on files": "tests/server/test_gate.py::test_verdicts_from_files_need_no_server",
+    "why: plan, then answer": "tests/server/test_why_command.py::test_the_plan_comes_first_and_the_answer_last[sqlite]",
+    "import of a pair, judged": "tests/server/test_import.py::test_a_pair_is_imported_and_judged[sqlite]",
+}
+_OURS = tuple(f"{ROOT / package}{os.sep}" for package in PACKAGES)
+_counting = False
+_called: set[CodeType] = set()
+
+
+def _profile(frame: FrameType, event: str, _: object) -> None:
+    if _counting and event == "call":
+        _called.add(frame.f_code)
+
+
+def pytest_configure() -> None:
+    """Begin to follow calls, in this thread and in all that it starts."""
+    threading.setprofile(_profile)
+    sys.setprofile(_profile)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Count what the test itself calls."""
+    global _counting
+    _counting = True
+    yield
+    _counting = False
+
+
+def pytest_unconfigure() -> None:
+    """Print the figures: files of ours with a function that was called, and functions."""
+    sys.setprofile(None)
+    ours = [code for code in _called if code.co_filename.startswith(_OURS) and code.co_name != "<module>"]
+    print(f"\nfiles {len({code.co_filename for code in ours})} functions {len(ours)}")
+
+
+if __name__ == "__main__":
+    for name, test in FLOWS.items():
+        if name.startswith(tuple(sys.argv[1:]) or ""):
+            command = (sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "tools.flows", test)
+            done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+            figures = [line for line in done.stdout.splitlines() if line.startswith("files ")]
+            print(f"{name:34} {figures[-1] if done.returncode == 0 and figures else done.stdout[-600:]}", flush=True)
