@@ -29,12 +29,12 @@ FLOWS = {
     "import of a pair, judged": "tests/server/test_import.py::test_a_pair_is_imported_and_judged[sqlite]",
 }
 _OURS = tuple(f"{ROOT / package}{os.sep}" for package in PACKAGES)
-_counting = False
+_counting = threading.Event()
 _called: set[CodeType] = set()
 
 
 def _profile(frame: FrameType, event: str, _: object) -> None:
-    if _counting and event == "call":
+    if event == "call" and _counting.is_set():
         _called.add(frame.f_code)
 
 
@@ -47,10 +47,9 @@ def pytest_configure() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
     """Count what the test itself calls."""
-    global _counting
-    _counting = True
+    _counting.set()
     yield
-    _counting = False
+    _counting.clear()
 
 
 def pytest_unconfigure() -> None:
