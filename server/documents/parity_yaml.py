@@ -10,16 +10,15 @@ from pydantic import Field, TypeAdapter
 from parity import Criteria
 from parity.cli.gating.policy import MAX_AGE_DAYS, GatePolicy
 from server.jobs.baselines import BaselineChoice
+from server.records import Body
 from server.remarks.tags import MOST_TAGS, TAG
 from server.searches.plan import Wish
 from training.spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOfFile(Wish):
+class SearchOfFile(Body, Wish):
     """What `parity search` starts from: the id of a job that has ended (default: this file's job is trained first), and what to search."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     base: str | None = None
 

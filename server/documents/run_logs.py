@@ -13,6 +13,7 @@ from pathlib import Path
 from server.documents.runs import AttemptDocument
 from server.errors import NotFoundError
 from server.logs import without_secrets
+from server.records import of
 
 _READ_BYTES = 262_144
 _LINE_CHARACTERS = 2000
@@ -66,9 +67,7 @@ def _log(state_dir: Path, name: str, attempt: AttemptDocument, wanted: int) -> A
         lines = [line[:_LINE_CHARACTERS] for line in every[-wanted:]]
         cut = size > _READ_BYTES or len(every) > wanted
     files = sorted(_left(state_dir, name))[:_ARTIFACTS]
-    return AttemptLog(
-        attempt=attempt.attempt, state=attempt.state, worker=attempt.worker, lines=lines, cut=cut, missing=missing, artifacts=files
-    )
+    return of(AttemptLog, attempt, lines=lines, cut=cut, missing=missing, artifacts=files)
 
 
 def _left(state_dir: Path, name: str) -> dict[str, Path]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from sqlalchemy import BindParameter, bindparam, func, select
 from sqlalchemy.orm import Session
 
-from server.database.clock import time_text
 from server.database.tables import Arm, Job, JobStatus, JobTag, Run, Verdict, table_of
 from server.documents.principals import principal_names
 from server.documents.verdicts import VerdictSummary, verdict_summary
+from server.records import of
 
 _jobs, _arms, _tags, _verdicts, _runs = (table_of(each).c for each in (Job, Arm, JobTag, Verdict, Run))
 _IDS: BindParameter[Sequence[str]] = bindparam("ids", expanding=True)
@@ -74,22 +74,15 @@ def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
         baseline, *candidates = arms[job.id]
         position = {arm.name: number for number, arm in enumerate(candidates)}
         summaries.append(
-            JobSummary(
-                id=job.id,
-                name=job.name,
-                status=job.status,
-                engine=job.engine,
-                model=job.model,
+            of(
+                JobSummary,
+                job,
                 baseline=baseline.name,
                 candidates=[arm.name for arm in candidates],
                 recipes=[*dict.fromkeys(arm.recipe for arm in candidates)],
-                revision=job.revision,
-                branch=job.branch,
                 tags=tags[job.id],
                 share_done=done.get(job.id, 0.0),
                 submitted_by=names.get(job.submitted_by or ""),
-                created_at=time_text(job.created_at),
-                finished_at=time_text(job.finished_at),
                 verdicts=sorted(verdicts[job.id], key=lambda verdict: position[verdict.candidate]),
             )
         )

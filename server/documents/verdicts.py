@@ -10,6 +10,7 @@ from sqlalchemy import Row
 
 from parity.judging.document_types import VerdictDocument
 from server.database.tables import Job, Verdict
+from server.records import of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +36,4 @@ def verdict_documents(job: Job) -> list[VerdictDocument]:
 
 def verdict_summary(row: Verdict | Row[*tuple[Any, ...]]) -> VerdictSummary:
     """The summary of a verdict, from its row or columns of it; numbers that were not measured, or are not finite, are None."""
-    return VerdictSummary(
-        candidate=row.candidate,
-        verdict=row.outcome,
-        code=row.code,
-        gap_nats=row.gap,
-        ci_low=row.ci_low,
-        ci_high=row.ci_high,
-        gap_rel=row.gap_rel,
-        margin_nats=row.margin,
-    )
+    return of(VerdictSummary, row, verdict=row.outcome, gap_nats=row.gap, margin_nats=row.margin)

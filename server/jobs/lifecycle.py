@@ -15,8 +15,8 @@ from typing import Any, Literal
 from sqlalchemy.orm import Session
 
 from server.database import clock, events
-from server.database.states import JOB_ENDED, JOB_MOVES, RUN_MOVES, SILENT, begin_attempt, end_attempt, move_job, move_run, resume_attempt
-from server.database.tables import Attempt, AttemptState, Job, JobStatus, Run, RunState, Worker
+from server.database.states import JOB_ENDED, JOB_OPEN, RUN_MOVES, SILENT, begin_attempt, end_attempt, move_job, move_run, resume_attempt
+from server.database.tables import Attempt, AttemptState, Job, Run, RunState, Worker
 from server.jobs.webhooks import announce
 from server.logs import without_secrets
 
@@ -119,12 +119,11 @@ def end_job(
 
     Emits the verdicts, then the status, and writes the deliveries of both to webhooks.
     """
-    open_states = [state for state in JOB_MOVES if state not in JOB_ENDED]
-    if not move_job(session, job_id, open_states, end, finished_at=clock.now(session), code=code, message=message):
+    if not move_job(session, job_id, JOB_OPEN, end, finished_at=clock.now(session), code=code, message=message):
         return False
     if verdicts:
         events.emit(session, job_id, "verdict", dict(verdicts))
-    _emit_status(session, job_id, end)
+    events.emit(session, job_id, "status", {"status": end})
     announce(session, job_id, *(("verdict.given", "job.ended") if verdicts else ("job.ended",)))
     return True
 
@@ -185,7 +184,3 @@ def _emit_run(session: Session, run: Run, state: RunState, code: str | None, mes
 
 def _run_payload(run: Run, state: RunState, code: str | None, message: str | None, **more: object) -> dict[str, object]:
     return {"run": run.id, "arm": run.arm.name, "state": state, "code": code, "message": message} | more
-
-
-def _emit_status(session: Session, job_id: str, status: JobStatus) -> None:
-    events.emit(session, job_id, "status", {"status": status})

@@ -59,15 +59,14 @@ def matrix(session: Session, ids: Sequence[str], by: Columns) -> Matrix:
     missing = [each for each in wanted if each not in jobs]
     if missing:
         raise NotFoundError(f"job {missing[0]!r:.80} does not exist; `parity status` lists the jobs")
-    candidates = {job.id: [arm for arm in job.arms if arm.role == "candidate"] for job in jobs.values()}
-    columns = list(dict.fromkeys(_column(arm, by) for each in wanted for arm in candidates[each]))
+    columns = list(dict.fromkeys(_column(arm, by) for each in wanted for arm in jobs[each].arms[1:]))
     summaries = job_summaries(session, wanted)
     judged = {each: facts(jobs[each], _judge(jobs[each])) for each in wanted}
     rows = [
         MatrixRow(
             job=summary,
             differs=differences(judged[wanted[0]], judged[summary.id]),
-            cells=[_cell(jobs[summary.id], candidates[summary.id], column, by) for column in columns],
+            cells=[_cell(jobs[summary.id], column, by) for column in columns],
         )
         for summary in summaries
     ]
@@ -78,9 +77,9 @@ def _column(arm: Arm, by: Columns) -> str:
     return arm.stated_recipe if by == "recipe" else arm.name
 
 
-def _cell(job: Job, candidates: Sequence[Arm], column: str, by: Columns) -> MatrixCell:
+def _cell(job: Job, column: str, by: Columns) -> MatrixCell:
     verdicts = {row.candidate: row for row in job.verdicts}
-    own = [arm.name for arm in candidates if _column(arm, by) == column]
+    own = [arm.name for arm in job.arms[1:] if _column(arm, by) == column]
     return MatrixCell(
         column=column,
         verdicts=[verdict_summary(verdicts[name]) for name in own if name in verdicts],

@@ -13,7 +13,7 @@ from typing import Any
 
 import redis
 
-from server.errors import FieldProblem, InvalidError
+from server.errors import InvalidError
 from server.readiness import redis_client
 
 BODY_BYTES = 2**20
@@ -149,7 +149,7 @@ def _digits(number: int) -> str:
 
 def _refused(pointer: str, problem: str) -> InvalidError:
     where = cut(pointer)
-    return InvalidError(f"{where or 'the body'} {problem}", [FieldProblem(pointer=where, detail=problem)])
+    return InvalidError.at(where, problem, f"{where or 'the body'} {problem}")
 
 
 def _token(name: str) -> str:
