@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -26,14 +25,14 @@ from server.errors import InvalidError
 from server.jobs import baselines
 from server.jobs.fingerprint import Difference, manifest_differences, run_spec, spec_differences, spec_facts
 from server.jobs.workers import changed, live_workers
-from server.records import of
+from server.records import frozen, of
 
 _JOBS_NAMED = 20
 # Load options for a list of versions: three queries for all of them.
 WHOLE = (selectinload(Baseline.runs).selectinload(BaselineRun.run), selectinload(Baseline.events))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BaselineSummary:
     """A version of a baseline in a list; `newest` marks the version that a job uses if it names none."""
 
@@ -52,7 +51,7 @@ class BaselineSummary:
     expired: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BaselineRunDocument:
     """A run of a baseline: a member, whose curve jobs reuse, or a control, a rerun of it. Its age counts from its training."""
 
@@ -66,7 +65,7 @@ class BaselineRunDocument:
     age_seconds: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunNoise:
     """How much reruns of a baseline differ: tau in nats and as a share of the loss, as the judge uses it in a job with this baseline.
 
@@ -82,7 +81,7 @@ class RunNoise:
     prior_nats: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AuditEntry:
     """A change to a baseline: what, by whom and why."""
 
@@ -93,7 +92,7 @@ class AuditEntry:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BaselineDocument(BaselineSummary):
     """A version of a baseline: its specification, manifest and runs, its history, and the newest jobs that name it.
 
@@ -109,7 +108,7 @@ class BaselineDocument(BaselineSummary):
     workers: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BaselineDiff:
     """Differences between a version and another version or a job's baseline arm. `told` is false if no run of the job has begun."""
 

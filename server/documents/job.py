@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session, selectinload
@@ -20,12 +19,12 @@ from server.documents.verdicts import verdict_documents
 from server.jobs.ledger import multiplicity_of
 from server.jobs.live import latest
 from server.jobs.workers import can_take, live_workers, why_waiting
-from server.records import of
+from server.records import frozen, of
 from training.overrides import phrase
 from training.spec import Model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NamedDocument:
     """The promoted baseline that a job names, who promoted it, and the number of its reruns that the judge gets."""
 
@@ -35,7 +34,7 @@ class NamedDocument:
     promoted_by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LiveState:
     """The last forecast of a candidate's final gap: its state, in words, and the probability of each verdict at the planned end.
 
@@ -54,7 +53,7 @@ class LiveState:
     margin: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ArmDocument:
     """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a candidate, `hopeless` its sentence
     if the final gap is surely above the margin; either may be null.
@@ -78,7 +77,7 @@ class ArmDocument:
     noise_runs: list[RunDocument]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LookDocument:
     """Which of the registered looks at its question a job is, and how many candidates share the error."""
 
@@ -87,7 +86,7 @@ class LookDocument:
     candidates: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobDocument:
     """A job: its status, why it waits, its arms, and its verdicts once the last run has ended."""
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy.orm import Session
 
 from parity.judging.sign_offs import Validity
 from server.database import clock
 from server.database.tables import Job
 from server.documents.principals import principal_names
-from server.records import of
+from server.records import frozen, of
 from server.remarks.sign_offs import validity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NoteDocument:
     """A note on a job: plain text, its author and its time."""
 
@@ -24,7 +22,7 @@ class NoteDocument:
     created_at: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SignOffEntry:
     """A person's acceptance of one inconclusive verdict: who, why, until when. It never makes the verdict a pass.
 
@@ -45,7 +43,7 @@ class SignOffEntry:
     policy_sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Remarks:
     """The tags, notes and sign-offs of a job, oldest first."""
 

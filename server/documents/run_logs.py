@@ -7,20 +7,19 @@ server names the machine that has them. The message of a failed attempt contains
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from server.documents.runs import AttemptDocument
 from server.errors import NotFoundError
 from server.logs import without_secrets
-from server.records import of
+from server.records import frozen, of
 
 _READ_BYTES = 262_144
 _LINE_CHARACTERS = 2000
 _ARTIFACTS = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AttemptLog:
     """The last lines of one attempt, oldest first; `missing` gives the reason if there are none. `cut` is true if earlier lines exist.
 

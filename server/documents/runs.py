@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -12,11 +11,11 @@ from sqlalchemy.orm import Session
 from server.curves.buckets import Number, number
 from server.database.clock import time_text
 from server.database.tables import Attempt, AttemptState, Job, Run, RunKind, RunState, Worker
-from server.records import of
+from server.records import frozen, of
 from training.switches import Rounding
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AttemptDocument:
     """One attempt at a run: its worker, its first recorded step, and how it ended."""
 
@@ -31,7 +30,7 @@ class AttemptDocument:
     ended_at: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReusedDocument:
     """The source of a reused curve, and when it was trained."""
 
@@ -41,7 +40,7 @@ class ReusedDocument:
     age_seconds: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunDocument:
     """One training run. `loss` is the last judged loss in nats; a code and message say why a run ended early.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import BindParameter, bindparam, func, select
 from sqlalchemy.orm import Session
@@ -12,7 +11,7 @@ from sqlalchemy.orm import Session
 from server.database.tables import Arm, Job, JobStatus, JobTag, Run, Verdict, table_of
 from server.documents.principals import principal_names
 from server.documents.verdicts import VerdictSummary, verdict_summary
-from server.records import of
+from server.records import frozen, of
 
 _jobs, _arms, _tags, _verdicts, _runs = (table_of(each).c for each in (Job, Arm, JobTag, Verdict, Run))
 _IDS: BindParameter[Sequence[str]] = bindparam("ids", expanding=True)
@@ -31,7 +30,7 @@ _STEPS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobSummary:
     """A job in a list; `recipes` are those of its candidates, `submitted_by` the name of the token."""
 

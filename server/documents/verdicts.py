@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlalchemy import Row
 
 from parity.judging.document_types import VerdictDocument
 from server.database.tables import Job, Verdict
-from server.records import of
+from server.records import frozen, of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VerdictSummary:
     """A verdict in a list of jobs: what decided it, gap, interval and margin in nats, and the gap as a share of the loss."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
@@ -11,10 +10,10 @@ from sqlalchemy.orm import Session
 
 from server.database.tables import Worker
 from server.jobs.workers import live_workers
-from server.records import of
+from server.records import frozen, of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WorkerDocument:
     """A registered worker; `live` is false when it has been silent for longer than a lease."""
 

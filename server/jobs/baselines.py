@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -29,7 +28,7 @@ from server.database.tables import LOCAL_ID, Arm, Baseline, BaselineEvent, Basel
 from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from server.jobs.fingerprint import in_words, manifest_differences, run_spec, spec_differences, unsound
 from server.jobs.workers import changed, live_workers
-from server.records import Body
+from server.records import Body, frozen
 from training.spec import JobSpec, RunSpec, capability
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
@@ -37,7 +36,7 @@ _DAY = 86_400.0
 _MOST_DAYS, _MOST_REASON, _MOST_CONTROLS = 3650.0, 1000, 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BaselineChoice(Body):
     """The baseline that a job is judged against: a promoted one by name (the newest version by default), else the job's own.
 
@@ -59,7 +58,7 @@ class BaselineChoice(Body):
             raise InvalidError(f"baseline.version is {self.version} without baseline.name; add baseline.name, or leave the version out")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NamedBaseline:
     """A promoted baseline whose curves a job reuses: one run per replicate of the job's baseline arm, and the ids of its controls."""
 

@@ -16,7 +16,7 @@ import socket
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import or_, select, update
@@ -37,6 +37,7 @@ from server.jobs import ledger, lifecycle, live
 from server.jobs.analyses import answer_of
 from server.jobs.floors import family_of, keep_reruns, lent_floors, reruns_of
 from server.jobs.imported_floors import family_that_lends
+from server.records import frozen
 
 _log = logging.getLogger(__name__)
 _CLAIM_SECONDS = 30.0  # of silence, after which a judge is taken for dead
@@ -44,7 +45,7 @@ _RENEWALS = 3  # in that time
 _one_at_a_time = threading.Lock()  # in this process: each job judged has all its curves in memory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Outcome:
     """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none.
 

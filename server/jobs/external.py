@@ -30,7 +30,7 @@ from server.database.tables import Attempt, Chunk, Run, RunState
 from server.errors import ConflictError, InvalidError, StaleAttemptError
 from server.jobs import lifecycle
 from server.jobs.fingerprint import external_fingerprint, named_baseline_mismatch
-from server.records import Body
+from server.records import Body, frozen
 from server.settings import Settings
 
 Kind = Literal["train", "validation"]
@@ -47,7 +47,7 @@ _MOST_FACTS = 262_144  # characters of a run's manifest, over all of its attempt
 _FIRST_VALUES, _LAST_VALUES, _BETWEEN = 4, 4, "…"  # of a fact that differs between attempts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AttachRequest(Body):
     """A trainer's description of itself when it begins or continues a run.
 

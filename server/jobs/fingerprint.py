@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +23,7 @@ from parity.judging.inputs.context import confounding_keys
 from server.curves import loading
 from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short
+from server.records import frozen
 from training.overrides import phrase
 from training.rules import NAMED_DATA
 from training.spec import JobSpec, RunSpec
@@ -34,7 +34,7 @@ _NOT_FULL = {"noise": "was stopped early to measure run noise", "why": "measured
 _OF_THE_RUN = ("seed", "replicate")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Difference:
     """A fact that differs between two runs, with both values; None if a side does not have it."""
 

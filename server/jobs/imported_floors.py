@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -28,13 +27,14 @@ from server.database.locks import hold_lock
 from server.database.tables import ImportedGroup, Job
 from server.errors import ConflictError, InvalidError
 from server.jobs.floors import family_in, floors_on_record
+from server.records import frozen
 
 MOST_GROUPS = 1000  # of all families together: the page of run floors fits them all
 _MOST_CELL = 1000  # characters
 _NUMBERS = ("runs", "mean_loss", "sd")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Import:
     """What a table changed: its families, and how many of its groups are new here or were imported before."""
 

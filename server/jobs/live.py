@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,6 +42,7 @@ from server.database.tables import Arm, Job, JobStatus, Run, WebhookEvent
 from server.jobs import lifecycle, webhooks
 from server.jobs.imported_floors import family_that_lends
 from server.jobs.ledger import multiplicity_of
+from server.records import frozen
 
 _STEPS_A_CALL = 200_000  # keeps a look short: the elected worker has other duties, too
 _LOOKS = 3  # at a job that changes meanwhile
@@ -52,7 +52,7 @@ _KINDS: Mapping[State, tuple[str, WebhookEvent]] = {"harmful": ("hopeless", "job
 _Change = tuple[str, list[State], Forecast]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Pair:
     """A candidate's run with its partner in the baseline, as far as it was fed; `looked` blocks have had their forecasts.
 
@@ -72,7 +72,7 @@ class _Pair:
         return self.all_fed and all(run.state in RUN_ENDED for run in (self.baseline, self.candidate))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Look:
     """What a look found, and what it rests on: the stored forecasts `before`, the job's status, and the newest attempt of each run.
 

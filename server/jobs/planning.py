@@ -9,7 +9,6 @@ what is trained. The runs of a named baseline count like new ones; all its contr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from sqlalchemy.orm import Session
@@ -25,6 +24,7 @@ from server.jobs.baselines import NamedBaseline
 from server.jobs.fingerprint import run_spec, spec_differences, trained_runs, unsound
 from server.jobs.floors import family_in, lent_floors, newest_family
 from server.jobs.imported_floors import named_floors
+from server.records import frozen
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec
 
@@ -32,7 +32,7 @@ MOST_CANDIDATES = 8  # each takes a second at worst
 _LOOKED_AT = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Known:
     """What an equal earlier run shows: its id, its mean loss in the window (nats) and its median step time in seconds."""
 
@@ -41,7 +41,7 @@ class Known:
     step_seconds: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Planned:
     """A candidate with its plan, or the reason why it has no plan."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy import select
@@ -29,6 +28,7 @@ from server.jobs.floors import family_of, lent_floors
 from server.jobs.imported_floors import named_floors
 from server.jobs.submit import Submission, config_hash, family_floors, submit_job_once, submit_registered
 from server.jobs.workers import changed, other_machine, would_train
+from server.records import frozen
 
 RENEWED_AFTER_DAYS = 0.5  # a gate that asks for a newer verdict than this asks the same question again, which is a further look
 _DAY = 86_400.0
@@ -42,7 +42,7 @@ _NO_JOB = "no earlier job has this specification, policy and revision, with the 
 Progress = Literal["running", "concluded", "failed", "cancelled"]  # `running` includes queued
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Question(Submission):
     """A gate's request. The verdict of a concluded job can be reused for `max_age_days`; `fresh` always trains a new job.
 
@@ -55,7 +55,7 @@ class Question(Submission):
     group: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Answer:
     """The job for a gate: a `new` one, or an earlier one, `running` (or queued) or as it ended; with the reason in a sentence."""
 

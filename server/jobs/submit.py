@@ -6,7 +6,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -25,12 +24,13 @@ from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
 from server.jobs.data_reads import place_of
 from server.jobs.fingerprint import columns_of_reused, digest
 from server.jobs.imported_floors import named_floors
+from server.records import frozen
 from server.remarks.tags import checked_branch, checked_tags
 from training.presets import PRESETS
 from training.spec import JobSpec, capability
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Order:
     """Options of a job that do not affect its verdict.
 
@@ -49,7 +49,7 @@ class Order:
             raise InvalidError(f"max_run_seconds is {self.max_run_seconds}, expected seconds above 0; leave it out for no limit")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Labels:
     """What a job is found by: tags, and the branch of the code as the sender states it. Neither affects its verdict."""
 
@@ -64,7 +64,7 @@ class Labels:
 NO_LABELS = Labels()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Submission:
     """A job as somebody submits it. `choice` is the baseline that it is judged against."""
 

@@ -10,7 +10,6 @@ import binascii
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select
@@ -20,6 +19,7 @@ from server.database.tables import Job, JobTag, is_id
 from server.documents.summaries import JobSummary, job_summaries
 from server.errors import InvalidError
 from server.overviews.wanted import Sort, Wanted
+from server.records import frozen
 from server.web.cursors import cursor_of, row_id_of
 
 # A list counts no further: a larger number says no more than "many", and its cost would grow with the record.
@@ -29,7 +29,7 @@ _COLUMNS: Mapping[Sort, InstrumentedAttribute[Any]] = {"name": Job.name, "ended"
 _DESCENDING = ("newest", "ended", "gap")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobPage:
     """A page of jobs; `next_cursor` is null on the last page.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy import select
@@ -15,12 +14,13 @@ from server.documents.summaries import JobSummary, job_summaries
 from server.documents.verdicts import VerdictSummary, verdict_summary
 from server.errors import InvalidError, NotFoundError
 from server.overviews.comparable import differences, facts
+from server.records import frozen
 
 MOST_JOBS = 30
 Columns = Literal["recipe", "name"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MatrixCell:
     """The verdicts of a job in one column: more than one where several of its candidates have this recipe; none where it has none."""
 
@@ -29,7 +29,7 @@ class MatrixCell:
     waiting: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MatrixRow:
     """A job of the matrix. `differs` names what differs from the first job, so that gaps cannot be compared with its; empty: nothing."""
 
@@ -38,7 +38,7 @@ class MatrixRow:
     cells: list[MatrixCell]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Matrix:
     """Jobs by recipes or names of candidates; `comparable` is true where no row differs from the first."""
 

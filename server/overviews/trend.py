@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlalchemy import select
@@ -24,13 +23,13 @@ from server.database.tables import Arm, Job, JobStatus, Verdict
 from server.errors import InvalidError, NotFoundError
 from server.overviews.comparable import arithmetic_of, differences, facts
 from server.overviews.wanted import VerdictWord, Wanted
-from server.records import of
+from server.records import frozen, of
 
 By = Literal["commit", "day"]
 MOST_POINTS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TrendPoint:
     """One job: its commit or day (`group`), the verdict and the gap with its interval and margin in nats, each or None.
 
@@ -52,7 +51,7 @@ class TrendPoint:
     differs: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TrendMove(Move):
     """The difference between a commit (or day) and the measured one before it, nats, with its interval at `confidence`.
 
@@ -62,7 +61,7 @@ class TrendMove(Move):
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Trend:
     """The history of a candidate's gap, oldest first, the answer in a sentence, and every pair of neighbours that was compared."""
 
@@ -111,7 +110,7 @@ def trend(session: Session, wanted: Wanted, gate: str, candidate: str | None, by
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Entry:
     """A job with the verdict on one of its candidates, and what has to be equal for a comparison of gaps.
 

@@ -1,7 +1,7 @@
 """Which jobs a list shows: one set of filters for the page, the API and the trend, each of them a part of the URL."""
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal, get_args
 
@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, exists, func, select
 
 from server.database.tables import Arm, Baseline, Job, JobStatus, JobTag, Verdict
 from server.errors import InvalidError
+from server.records import frozen
 
 VerdictWord = Literal["pass", "fail", "inconclusive"]
 Sort = Literal["newest", "oldest", "name", "ended", "gap"]
@@ -19,7 +20,7 @@ SORTS: tuple[Sort, ...] = get_args(Sort)
 _TEXT = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Wanted:
     """Filters of a list of jobs, from the parameters of a request; each that is set must hold. Empty text and no tags filter nothing.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
@@ -21,7 +20,7 @@ from server.documents.baseline import (
     summaries,
 )
 from server.jobs import baselines
-from server.records import Body
+from server.records import Body, frozen
 from server.web.auth import Sender
 from server.web.context import InContext
 from server.web.cursors import cursor_of, row_id_of
@@ -35,7 +34,7 @@ _OTHER = baselines.NAME.removesuffix("$") + r"(@[1-9][0-9]{0,8})?$"
 _Reason = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PromoteRequest(Body):
     """A finished arm of a job (default: its baseline) that becomes the next version of a name, and the reason.
 
@@ -49,7 +48,7 @@ class PromoteRequest(Body):
     days: Annotated[float, Field(gt=0, le=3650)] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ControlsRequest(Body):
     """A rerun of a baseline, or a job with reruns, and the reason for attaching it."""
 
@@ -57,14 +56,14 @@ class ControlsRequest(Body):
     reason: _Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ExpireRequest(Body):
     """The reason for expiring a version."""
 
     reason: _Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BaselinePage:
     """A page of versions, newest promotion first; `next_cursor` is null on the last page."""
 

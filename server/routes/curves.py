@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -17,6 +16,7 @@ from server.database import store
 from server.database.lookup import find_run
 from server.database.store import Columns as Table
 from server.errors import InvalidError
+from server.records import frozen
 from server.web.context import Context, InContext
 from server.web.etags import UNCHANGED, Tags
 from server.web.limits import MOST_VALUES, check_values, cut
@@ -32,7 +32,7 @@ _STEPS_A_PAGE, _NONFINITE_A_PAGE = 20_000, 100_000
 _Names = Annotated[str | None, Query(max_length=20_000, description="columns, comma-separated; default: all")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NonFiniteValue:
     """A non-finite value, which JSON cannot represent; it is null in its column."""
 
@@ -41,7 +41,7 @@ class NonFiniteValue:
     kind: Literal["nan", "inf", "-inf"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepsDocument:
     """Steps in columns of equal length. `next_from` is the first step of the next page, null on the last page."""
 
@@ -53,7 +53,7 @@ class StepsDocument:
     next_from: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MetricsDocument:
     """Metrics of one run; all columns have the same bucket edges."""
 
@@ -62,7 +62,7 @@ class MetricsDocument:
     series: list[Series]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LayersDocument:
     """One statistic by layer and step, and the names of the others. `statistic` is null if the run has no statistics by layer."""
 

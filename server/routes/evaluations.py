@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from server.curves.buckets import Number
 from server.database.lookup import find_job
 from server.errors import InvalidError
 from server.jobs.conclude import case_of
-from server.records import Body
+from server.records import Body, frozen
 from server.web.context import InContext
 from server.web.limits import LARGEST, MOST_ITEMS, MOST_KEYS, MOST_NUMBERS
 from server.web.strict_body import BodyRoute, StrictBody
@@ -32,7 +32,7 @@ _Column = Annotated[list[Number], Field(max_length=MOST_NUMBERS), FailFast()]
 _Whole = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunBody(Body):
     """One finished run: `steps`, `loss` and other `columns` of equal length. Non-finite values are the strings nan, inf and -inf.
 
@@ -65,7 +65,7 @@ def _refuse_file(sent: object) -> object:
 _Runs = Annotated[list[Annotated[RunBody, BeforeValidator(_refuse_file)]], Field(max_length=MOST_ITEMS), FailFast()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EvaluationRequest(Body):
     """A baseline and its candidates by name, each with one or more runs, and the policy that judges them."""
 
@@ -78,14 +78,14 @@ class EvaluationRequest(Body):
     layer_policy: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RejudgeRequest(Body):
     """Another policy for the curves of a job."""
 
     criteria: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Evaluation:
     """The judge's verdicts. `gating` is always false, because only the verdict under a job's own policy gates."""
 

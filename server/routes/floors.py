@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -11,7 +10,7 @@ from pydantic import Field
 from parity.judging.floors.groups import MAX_BYTES, MAX_NAME
 from server.jobs.floors import floors_on_record
 from server.jobs.imported_floors import Import, import_floors, imported_floors
-from server.records import Body
+from server.records import Body, frozen
 from server.web.auth import Sender
 from server.web.context import InContext
 from server.web.strict_body import BodyRoute, StrictBody
@@ -19,7 +18,7 @@ from server.web.strict_body import BodyRoute, StrictBody
 router = APIRouter(prefix="/api/v1", tags=["floors"], route_class=BodyRoute)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ImportRequest(Body):
     """A table of reruns (CSV), and the one family of it that is imported; null: all."""
 

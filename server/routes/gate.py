@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Response
@@ -16,7 +16,7 @@ from server.errors import InvalidError
 from server.jobs.limits import check_queue, check_size
 from server.jobs.requesters import requesters_of
 from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
-from server.records import of
+from server.records import frozen, of
 from server.routes.jobs import JobRequest, ring, wanted_of
 from server.web.auth import Sender
 from server.web.context import InContext
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 _DAY = 86_400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GateRequest(JobRequest):
     """A job, and when an earlier one can replace it: same `revision`, at most `max_age_days` old, and not `fresh`.
 
@@ -42,7 +42,7 @@ class GateRequest(JobRequest):
     group: Annotated[str, Field(max_length=200, pattern="^[ -~]*$")] = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GateDocument:
     """The job for the gate and the reason for choosing it; for a concluded job also the age of its verdict and its expiry.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Response
@@ -28,7 +27,7 @@ from server.jobs.planning import Known, known_before, lenders_for, planned
 from server.jobs.submit import Labels, Order, Submission, submit_job_once
 from server.overviews.job_list import JobPage, job_list
 from server.overviews.wanted import Sort, Wanted
-from server.records import Body, of
+from server.records import Body, frozen, of
 from server.remarks.tags import MOST_TAGS
 from server.routes.evaluations import criteria_of
 from server.turns import Turns
@@ -41,7 +40,7 @@ router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 _packing = Turns("packing evidence")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobRequest(Body):
     """The server's part of `parity.yaml`: the job and the policy that judges it.
 
@@ -59,7 +58,7 @@ class JobRequest(Body):
     branch: Annotated[str, Field(max_length=200)] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CandidatePlan:
     """The answer for one candidate in a line, and its plan as `parity plan --json` has it; null where none can be computed."""
 
@@ -68,7 +67,7 @@ class CandidatePlan:
     plan: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobPlan:
     """What a job can decide, for its first 8 candidates; `known` has the loss (nats) and step time of an equal earlier run, or is null."""
 
@@ -76,7 +75,7 @@ class JobPlan:
     candidates: list[CandidatePlan]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VerdictPage:
     """The verdicts of a job; empty until its last run has ended. `status` and `message` give the reason."""
 

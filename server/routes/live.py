@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -14,7 +13,7 @@ from parity.judging.live.words import NOTHING_YET, sentence
 from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.jobs import live
-from server.records import of
+from server.records import frozen, of
 from server.routes.gap import pair_of
 from server.web.context import InContext
 from server.web.etags import UNCHANGED, Tags
@@ -24,7 +23,7 @@ _PAST = ("step", "state", "gap", "low", "high", "passes", "fails")
 NEVER = "There is no forecast: the job ended before both arms had trained a tenth of the planned steps, or before forecasts were recorded."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ForecastDocument:
     """The forecast of the final gap at the planned `end` step, nats: the ends of the 90 % and of the 50 % interval, and its middle."""
 
@@ -36,7 +35,7 @@ class ForecastDocument:
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LiveDocument:
     """The gap so far and the forecast of the final gap, in nats; `sentence` is the last one in words. It is never a verdict.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -17,7 +16,7 @@ from server.curves.training_time import TrainingTime, seconds_of
 from server.database import store
 from server.database.lookup import find_job
 from server.database.tables import Run
-from server.records import of
+from server.records import frozen, of
 from server.web.context import Context, InContext
 from server.web.etags import UNCHANGED, Tags
 from server.web.limits import LARGEST
@@ -29,7 +28,7 @@ _KEPT = store.SEALED_STEPS  # keep the seconds of one step in this many
 Kind = Literal["train", "validation"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ArmLine:
     """The run of one arm."""
 
@@ -38,7 +37,7 @@ class ArmLine:
     line: Line
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OverlayDocument:
     """One column of the runs of a seed and replicate, from training or validation.
 
@@ -59,7 +58,7 @@ class OverlayDocument:
     arms: list[ArmLine]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ColumnsDocument:
     """The columns that any run of a job has recorded, in alphabetical order, of training steps and of validations."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter
@@ -10,7 +9,7 @@ from pydantic import Field
 
 from server.database.lookup import find_job
 from server.documents.remarks import Remarks, remarks_of
-from server.records import Body
+from server.records import Body, frozen
 from server.remarks import notes, sign_offs, tags
 from server.remarks.tags import MOST_TAGS
 from server.web.auth import Sender
@@ -20,21 +19,21 @@ from server.web.strict_body import BodyRoute, StrictBody
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TagsRequest(Body):
     """All tags of a job, in place of those that it has."""
 
     tags: Annotated[list[str], Field(max_length=MOST_TAGS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NoteRequest(Body):
     """A note: plain text, shown with its author and time."""
 
     text: Annotated[str, Field(min_length=1, max_length=notes.MOST_CHARACTERS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SignOffRequest(Body):
     """Accept the inconclusive verdict on a candidate: why, and for how many days."""
 
@@ -43,7 +42,7 @@ class SignOffRequest(Body):
     days: Annotated[float, Field(gt=0, le=sign_offs.MOST_DAYS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RevokeRequest(Body):
     """Why a sign-off ends."""
 

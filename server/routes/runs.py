@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 import numpy as np
@@ -25,7 +24,7 @@ from server.documents.runs import attempt_documents
 from server.errors import InvalidError
 from server.jobs import external
 from server.jobs.external import NAME, AttachRequest, Batch, Kind, Name, Outcome
-from server.records import Body, of
+from server.records import Body, frozen, of
 from server.web.auth import Sender, check_attempt
 from server.web.context import InContext
 from server.web.limits import LARGEST
@@ -39,7 +38,7 @@ T = TypeVar("T", bound="RunProgress")
 _Column = Annotated[list[float], Field(max_length=_MAX_STEPS), FailFast()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepsRequest(Body):
     """A batch in columns of equal length, steps in any order. Non-finite values are the strings nan, inf and -inf.
 
@@ -50,7 +49,7 @@ class StepsRequest(Body):
     columns: Annotated[dict[Name, _Column], Field(min_length=1, max_length=_MAX_COLUMNS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepsSchema:
     """The JSON form of a batch; see `StepsRequest`."""
 
@@ -58,7 +57,7 @@ class StepsSchema:
     columns: Annotated[dict[str, Annotated[list[Number], Field(max_length=_MAX_STEPS)]], Field(min_length=1, max_length=_MAX_COLUMNS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FinishRequest(Body):
     """How a trainer ended. `broke_off` leaves the run open for the next attach; after `finished` and `failed` it has ended."""
 
@@ -67,7 +66,7 @@ class FinishRequest(Body):
     message: Annotated[str, Field(max_length=4000)] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunProgress:
     """A run's progress, the answer to a batch. `epoch` is that of the newest attempt; `new_steps` counts the steps that this request added.
 
@@ -89,21 +88,21 @@ class RunProgress:
     new_steps: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunRecord(RunProgress):
     """A run, its progress, and what its trainer said about itself: the facts of all attempts."""
 
     manifest: Mapping[str, str] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AttachedRun(RunRecord):
     """The run, and the token of the attempt, which may write this run until the attempt ends. It is returned only once."""
 
     token: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunLogDocument:
     """The logs of a run's attempts, newest first; empty for a run that has not begun, or with engine external."""
 

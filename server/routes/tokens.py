@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Response
@@ -10,7 +9,7 @@ from pydantic import Field
 from sqlalchemy import select
 
 from server.database.tables import Token
-from server.records import Body, of
+from server.records import Body, frozen, of
 from server.web import auth
 from server.web.context import InContext
 from server.web.rules import SCOPES, Scope
@@ -19,7 +18,7 @@ from server.web.strict_body import BodyRoute, StrictBody
 router = APIRouter(prefix="/api/v1", tags=["tokens"], route_class=BodyRoute)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TokenRequest(Body):
     """A new token; without `days` it does not expire, without `max_running` its runs may use every slot.
 
@@ -33,7 +32,7 @@ class TokenRequest(Body):
     principal: Annotated[str, Field(max_length=100)] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RotateRequest(Body):
     """How long the old token stays valid next to the new one (0: it ends at once), and the days that the new one lasts.
 
@@ -44,7 +43,7 @@ class RotateRequest(Body):
     days: Annotated[float | None, Field(gt=0, le=3650)] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TokenDocument:
     """A token without its secret. `principal` is whose it is: tokens of one principal share its jobs."""
 
@@ -59,7 +58,7 @@ class TokenDocument:
     revoked_at: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NewToken:
     """A token with its text, which is returned only once."""
 

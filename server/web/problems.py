@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any
 
@@ -27,6 +26,7 @@ from server.errors import (
     ServiceError,
     UnavailableError,
 )
+from server.records import frozen
 from server.web.etags import NotModifiedError
 from server.web.limits import MOST_FINDINGS, cut, describe_limits
 from server.web.texts import escaped
@@ -70,7 +70,7 @@ _EXPECTED = {  # by pydantic's type of an error; its own words speak of Python
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Problem:
     """An error (RFC 9457). `type` never changes its meaning, `detail` is a sentence for people.
 
