@@ -38,6 +38,7 @@ from server.jobs.analyses import answer_of
 from server.jobs.floors import family_of, keep_reruns, lent_floors, reruns_of
 from server.jobs.imported_floors import family_that_lends
 from server.records import frozen
+from server.repeating import Repeating
 
 _log = logging.getLogger(__name__)
 _CLAIM_SECONDS = 30.0  # of silence, after which a judge is taken for dead
@@ -90,13 +91,16 @@ def claim(session: Session, job_id: str, judge: str) -> bool:
 def _claimed(database: Database, job_id: str) -> Iterator[bool]:
     """Whether the job is claimed, for as long as the block takes. An exception gives it to the next who looks."""
     judge = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
-    with database.write() as session:
-        is_ours = claim(session, job_id, judge)
-    if not is_ours:
+
+    def renew() -> bool:
+        with database.write() as session:
+            return claim(session, job_id, judge)
+
+    if not renew():
         yield False
         return
-    done = threading.Event()
-    keeper = threading.Thread(target=_keep_claim, args=(database, job_id, judge, done), name="judge's claim", daemon=True)
+    # Without its claim the job may be judged twice, and has one verdict all the same.
+    keeper = Repeating("judge's claim", renew, _CLAIM_SECONDS / _RENEWALS, f"the claim on job {job_id} could not be renewed")
     keeper.start()
     try:
         yield True
@@ -105,17 +109,7 @@ def _claimed(database: Database, job_id: str) -> Iterator[bool]:
             session.execute(update(Job).where(Job.id == job_id, Job.judging_by == judge).values(judging_until=None))
         raise
     finally:
-        done.set()
-        keeper.join()
-
-
-def _keep_claim(database: Database, job_id: str, judge: str, done: threading.Event) -> None:
-    while not done.wait(_CLAIM_SECONDS / _RENEWALS):
-        try:
-            with database.write() as session:
-                claim(session, job_id, judge)
-        except Exception:  # noqa: BLE001 (without its claim the job may be judged twice, and has one verdict all the same)
-            _log.exception("the claim on job %s could not be renewed; retrying", job_id)
+        keeper.close()
 
 
 def _judge(database: Database, job_id: str) -> None:

@@ -33,7 +33,7 @@ def claim(session: Session, run: Run, worker: Worker, lease_seconds: float) -> i
     if run.state != "queued":
         return None
     binding = {"device_class": worker.device["device_class"], "threads": worker.device["threads_per_run"]}
-    return _begin(session, run, lease_seconds, worker_id=worker.id, key=None, columns={"worker_id": worker.id}, binding=binding)
+    return _begin(session, run, lease_seconds, worker_id=worker.id, key=None, columns={}, binding=binding)
 
 
 def attach(session: Session, run: Run, manifest: Mapping[str, str], fingerprint: str, key: str | None, lease_seconds: float) -> int | None:
@@ -140,7 +140,7 @@ def _begin(
 ) -> int | None:
     """Move a run to running and begin its next attempt; the first run starts the job and binds it to a device class."""
     now, epoch = clock.now_in(session), run.epoch + 1
-    lease = {"epoch": epoch, "lease_expires_at": now + lease_seconds}
+    lease = {"epoch": epoch, "lease_expires_at": now + lease_seconds, "worker_id": worker_id}
     fresh = {"code": None, "message": None, "started_at": run.started_at or now}
     if not _move(session, run, "running", {**lease, **fresh, **columns}):
         return None
