@@ -134,6 +134,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
     slots = sum(worker.slots for worker in live if can_take(worker, job))
     left = seconds_left(job.runs, slots)
     attempts, remarks = attempt_documents(session, job), remarks_of(session, job)
+    shared = multiplicity_of(job)
     own = f"/api/v1/jobs/{job.id}"
     links = {"self": own, **{name: f"{own}/{name}" for name in ("events", "verdict", "gap")}}
     links |= {"evidence": f"{own}/evidence.zip", "cancel": f"{own}:cancel", "page": f"/jobs/{job.id}"}
@@ -145,7 +146,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         waiting=why_waiting(job, slots, live),
         layer_policy=job.spec["layer_policy"],
         baseline=_named_baseline(session, job),
-        look=_look(job),
+        look=shared and of(LookDocument, shared, number=shared.look),
         # With engine external the specification need not have the model.
         parameters=None if job.engine == "external" else Model(**job.spec["model"]).parameters,
         share_done=share_done(job.runs),
@@ -196,8 +197,3 @@ def _named_baseline(session: Session, job: Job) -> NamedDocument | None:
     who = named.events[0].who
     promoted_by = principal_names(session, {who}).get(who, who)
     return of(NamedDocument, named, controls=len(job.controls or ()), promoted_by=promoted_by)
-
-
-def _look(job: Job) -> LookDocument | None:
-    shared = multiplicity_of(job)
-    return None if shared is None else of(LookDocument, shared, number=shared.look)

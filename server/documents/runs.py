@@ -94,6 +94,10 @@ def attempt_documents(session: Session, job: Job) -> Mapping[str, list[AttemptDo
 
 def run_document(run: Run, arm: str, eta_seconds: float | None, attempts: list[AttemptDocument]) -> RunDocument:
     """A run of an arm (by name) with its attempts, oldest first; `eta_seconds` until it ends, None while unknown."""
+    reused = None
+    if run.source:
+        ended = run.source.finished_at
+        reused = ReusedDocument(run=run.source.id, job=run.source.job_id, trained_at=time_text(ended), age_seconds=seconds_since(ended))
     return of(
         RunDocument,
         run,
@@ -103,7 +107,7 @@ def run_document(run: Run, arm: str, eta_seconds: float | None, attempts: list[A
         loss=None if run.last_loss is None else number(float(run.last_loss)),
         eta_seconds=eta_seconds,
         worker=attempts[-1].worker if attempts and run.worker_id else None,
-        reused=_reused(run.source) if run.source else None,
+        reused=reused,
         kept_checkpoints=run.kept_checkpoints or [],
     )
 
@@ -111,8 +115,3 @@ def run_document(run: Run, arm: str, eta_seconds: float | None, attempts: list[A
 def seconds_since(ended: float | None) -> float | None:
     """The age of what ended then (unix seconds), never negative; None if it has not."""
     return None if ended is None else max(0.0, time.time() - ended)
-
-
-def _reused(source: Run) -> ReusedDocument:
-    ended = source.finished_at
-    return ReusedDocument(run=source.id, job=source.job_id, trained_at=time_text(ended), age_seconds=seconds_since(ended))

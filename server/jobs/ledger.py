@@ -135,11 +135,12 @@ def _digest(job: Job, arm: Arm) -> str:
 def _question(job: Job, arm: Arm) -> dict[str, Any]:
     """What the verdict on one candidate answers."""
     spec: dict[str, Any] = job.spec
+    data, path = spec["data"], spec["data"]["path"]
     arms = (spec["baseline"], spec["candidates"][arm.position - 1])
     baseline, candidate = ({key: value for key, value in each.items() if key not in _NOT_OF_AN_ARM} for each in arms)
     return {
         **{key: spec.get(key) for key in _OF_THE_QUESTION},
-        "data": _data(spec["data"]),
+        "data": data | {"path": posixpath.normpath(path)} if path else data,  # one spelling of its path
         "schedule": {key: value for key, value in spec["schedule"].items() if key != "gradients_every"} | _RECORDED,
         "baseline": baseline,
         "candidate": candidate,
@@ -149,11 +150,6 @@ def _question(job: Job, arm: Arm) -> dict[str, Any]:
         **dict.fromkeys(_MARGIN),
         "question": _as_read(job.criteria.get("question")),
     }
-
-
-def _data(data: dict[str, Any]) -> dict[str, Any]:
-    """The data with one spelling of its path."""
-    return data | {"path": posixpath.normpath(data["path"])} if data["path"] else data
 
 
 def _as_read(name: str | None) -> str | None:

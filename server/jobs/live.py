@@ -314,12 +314,6 @@ def _stop(session: Session, job: Job, arm: Arm, message: str) -> None:
     needed = any(run.state not in ("failed", "cancelled") and run.code != EARLY_STOP for run in runs)
     for stopped in [arm] if needed else [arm, baseline]:
         for run in (*stopped.runs, *stopped.noise_runs):
-            _stop_run(session, run, f"arm {arm.name} was stopped: {message}")
-
-
-def _stop_run(session: Session, run: Run, message: str) -> None:
-    """Finish a training run with its curve so far; cancel a run that has not begun."""
-    if run.state == "running":
-        lifecycle.finish(session, run, code=EARLY_STOP, message=message)
-    else:
-        lifecycle.cancel(session, run, code=EARLY_STOP, message=message)
+            # One that trains has a curve so far.
+            end = lifecycle.finish if run.state == "running" else lifecycle.cancel
+            end(session, run, code=EARLY_STOP, message=f"arm {arm.name} was stopped: {message}")

@@ -20,7 +20,7 @@ from server.records import frozen, of
 from server.web.context import Context, InContext
 from server.web.etags import UNCHANGED, Tags
 from server.web.limits import LARGEST
-from server.web.query import FirstStep, LastStep, Spacing, json_response
+from server.web.query import FirstStep, LastStep, Spacing
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
 _SECONDS = "step_seconds"
@@ -119,7 +119,8 @@ def overlaid(
         replicate=wanted[1],
         arms=[ArmLine(arm=arm, run=run, line=line) for (arm, run), line in zip(names, chart.lines, strict=True)],
     )
-    return json_response(_ADAPTER, document, headers)
+    # Serialized directly: the framework's own conversion takes five times as long.
+    return Response(_ADAPTER.dump_json(document), media_type="application/json", headers=headers)
 
 
 def _recorded(

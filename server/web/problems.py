@@ -187,18 +187,14 @@ def _invalid(error: RequestValidationError) -> InvalidError:
     return InvalidError(detail + more, problems, more_errors=len(findings) - len(problems))
 
 
-def _is_arm(place: list[str]) -> bool:
-    """Whether an object is an arm of a job, whose errors name their field as `arm.recipe`."""
-    return place[-1:] == ["baseline"] or place[-2:-1] == ["candidates"]
-
-
 def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
     """One pydantic error as a JSON Pointer and a sentence with the value."""
     place = [str(part) for part in finding["loc"] if part != "body"]
     cause = (finding.get("ctx") or {}).get("error")
     if isinstance(cause, SpecError):
-        # The error names its own field, below the object that pydantic was building.
-        own = [] if " " in cause.field else cause.field.removeprefix("arm." if _is_arm(place) else "").split(".")
+        # The error names its own field, below the object that pydantic was building; that of an arm as `arm.recipe`.
+        is_arm = place[-1:] == ["baseline"] or place[-2:-1] == ["candidates"]
+        own = [] if " " in cause.field else cause.field.removeprefix("arm." if is_arm else "").split(".")
         place += [part for part in own if part not in place]
         detail = str(cause)
     else:
