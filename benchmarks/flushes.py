@@ -169,7 +169,7 @@ def ours(database: Database, settings: Settings) -> list[Callable[[], object]]:
     ids = runs_of(database, WRITERS, "external")
     for run_id in ids:
         with database.write() as session:
-            external.attach(session, settings, run_id, {"device_class": "bench"})
+            external.attach(session, settings, run_id, external.AttachRequest(manifest={"device_class": "bench"}))
     return [writer(run_id) for run_id in ids]
 
 
@@ -284,7 +284,7 @@ def against_psycopg(database: Database, settings: Settings, server: psutil.Proce
     mine, plain = ours(database, settings), runs_of(database, WRITERS, "external")
     for run_id in plain:
         with database.write() as session:
-            external.attach(session, settings, run_id, {"device_class": "bench"})
+            external.attach(session, settings, run_id, external.AttachRequest(manifest={"device_class": "bench"}))
     url = make_url(database.url).set(drivername="postgresql").render_as_string(hide_password=False)
 
     def psycopg_alone(group: int, connections: int, checked: bool = True) -> Count:

@@ -33,7 +33,7 @@ from server.database.sessions import Database
 from server.database.tables import Event, IdempotencyKey, Job, Run, WebhookDelivery, Worker, new_id
 from server.jobs import webhooks
 from server.jobs.conclude import conclude
-from server.jobs.submit import Order, submit_job_once
+from server.jobs.submit import Order, Submission, submit_job_once
 from server.readiness import alembic_config
 from server.retention.work import delete, plan
 from server.settings import Settings
@@ -111,10 +111,9 @@ def write(database: Database, jobs: int, steps: int) -> None:
     worker = Worker(id=new_id("w"), name="w", capability="cpu", slots=1, device=device, started_at=0.0, heartbeat_at=0.0)
     for _ in range(jobs):
         with database.write() as session:
-            order = Order(reuse=False)
-            job, _ = submit_job_once(
-                session, spec, criteria_from_mapping({"margin": "1%", "question": new_id("q")}), "t", new_id("k"), order, lease_seconds=60.0
-            )
+            criteria = criteria_from_mapping({"margin": "1%", "question": new_id("q")})
+            wanted = Submission(spec=spec, criteria=criteria, order=Order(reuse=False))
+            job, _ = submit_job_once(session, wanted, "t", new_id("k"), 60.0)
         for _ in range(RUNS_A_JOB):
             with database.write() as session:
                 held = lease.claim(session, worker, 3600.0)

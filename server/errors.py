@@ -21,10 +21,11 @@ class ServiceError(Exception):
     kind = "internal"
     title = "Internal server error"
 
-    def __init__(self, detail: str, errors: Sequence[FieldProblem] = ()) -> None:
+    def __init__(self, detail: str, errors: Sequence[FieldProblem] = (), more_errors: int = 0) -> None:
         super().__init__(detail)
         self.detail = detail
         self.errors = tuple(errors)
+        self.more_errors = more_errors  # so many are not listed
 
 
 class NotFoundError(ServiceError):
@@ -79,6 +80,11 @@ class InvalidError(ServiceError):
     kind = "invalid"
     title = "Invalid request"
 
+    @classmethod
+    def at(cls, pointer: str, problem: str, detail: str | None = None) -> InvalidError:
+        """A problem of one place of the body (a JSON Pointer); `detail` is the sentence for the whole request, by default the problem's."""
+        return cls(detail or problem, [FieldProblem(pointer=pointer, detail=problem)])
+
 
 class UnauthorizedError(ServiceError):
     """A token is required, and the request has no valid one."""
@@ -118,3 +124,17 @@ class UnavailableError(ServiceError):
     status = 503
     kind = "unavailable"
     title = "Temporarily unavailable"
+
+
+class DatabaseAwayError(UnavailableError):
+    """The database is unreachable, busy for too long, or full."""
+
+    kind = "database-away"
+    title = "The database is unreachable"
+
+
+class DatabaseBusyError(UnavailableError):
+    """Every connection of this process is in use."""
+
+    kind = "database-busy"
+    title = "The database is busy"

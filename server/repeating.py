@@ -1,4 +1,4 @@
-"""A thread of an API process that repeats one action until the process ends."""
+"""A thread that repeats one action until it is closed, or its process ends."""
 
 from __future__ import annotations
 

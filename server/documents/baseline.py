@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -22,17 +20,19 @@ from server.database.clock import time_text
 from server.database.lookup import find_job
 from server.database.tables import Baseline, BaselineEventKind, BaselineRole, BaselineRun, Run
 from server.documents.principals import principal_names
+from server.documents.runs import seconds_since
 from server.errors import InvalidError
 from server.jobs import baselines
 from server.jobs.fingerprint import Difference, manifest_differences, run_spec, spec_differences, spec_facts
 from server.jobs.workers import changed, live_workers
+from server.records import frozen, of
 
 _JOBS_NAMED = 20
 # Load options for a list of versions: three queries for all of them.
 WHOLE = (selectinload(Baseline.runs).selectinload(BaselineRun.run), selectinload(Baseline.events))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BaselineSummary:
     """A version of a baseline in a list; `newest` marks the version that a job uses if it names none."""
 
@@ -51,7 +51,7 @@ class BaselineSummary:
     expired: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BaselineRunDocument:
     """A run of a baseline: a member, whose curve jobs reuse, or a control, a rerun of it. Its age counts from its training."""
 
@@ -65,7 +65,7 @@ class BaselineRunDocument:
     age_seconds: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunNoise:
     """How much reruns of a baseline differ: tau in nats and as a share of the loss, as the judge uses it in a job with this baseline.
 
@@ -81,7 +81,7 @@ class RunNoise:
     prior_nats: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AuditEntry:
     """A change to a baseline: what, by whom and why."""
 
@@ -92,7 +92,7 @@ class AuditEntry:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BaselineDocument(BaselineSummary):
     """A version of a baseline: its specification, manifest and runs, its history, and the newest jobs that name it.
 
@@ -108,7 +108,7 @@ class BaselineDocument(BaselineSummary):
     workers: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BaselineDiff:
     """Differences between a version and another version or a job's baseline arm. `told` is false if no run of the job has begun."""
 
@@ -124,28 +124,24 @@ def summaries(session: Session, rows: Sequence[Baseline]) -> list[BaselineSummar
     highest = select(Baseline.name, func.max(Baseline.version)).where(Baseline.name.in_({row.name for row in rows})).group_by(Baseline.name)
     newest = {row[0]: row[1] for row in session.execute(highest)}
     names = principal_names(session, {row.events[0].who for row in rows})
-    return [BaselineSummary(**_summary(row, names, newest=newest[row.name] == row.version)) for row in rows]
+    return [of(BaselineSummary, row, **_summary(row, names), newest=newest[row.name] == row.version) for row in rows]
 
 
 def baseline_document(session: Session, row: Baseline, lease_seconds: float) -> BaselineDocument:
     """Everything about a version; reads its curves for the run noise."""
     names, members = principal_names(session, {event.who for event in row.events}), baselines.members(row)
     first = members[0]
-    newest = baselines.find(session, row.name).version == row.version
-    entries = [
-        AuditEntry(
-            at=time_text(event.created_at), who=names.get(event.who, event.who), kind=event.kind, reason=event.reason, detail=event.detail
-        )
-        for event in row.events
-    ]
     alike = [worker for worker in live_workers(session, lease_seconds) if worker.capability == first.capability != "external"]
-    return BaselineDocument(
-        **_summary(row, names, newest=newest),
+    return of(
+        BaselineDocument,
+        row,
+        **_summary(row, names),
+        newest=baselines.find(session, row.name).version == row.version,
         spec=spec_facts(run_spec(first)),
         manifest=first.manifest or {},
         members=[_run(link) for link in sorted(row.runs, key=lambda link: (link.role != "member", link.run.replicate, link.run_id))],
         noise=_noise(session, row),
-        audit=entries,
+        audit=[of(AuditEntry, event, at=time_text(event.created_at), who=names.get(event.who, event.who)) for event in row.events],
         named_by=[job.id for job in baselines.used_by(session, row, _JOBS_NAMED)],
         workers=[reason for worker in alike if (reason := changed(worker, first.manifest or {}))],
     )
@@ -178,38 +174,24 @@ def parsed_version(text: str) -> tuple[str, int | None]:
     return name, int(number) if mark else None
 
 
-def _summary(row: Baseline, names: Mapping[str, str], *, newest: bool) -> dict[str, Any]:
-    promoted = row.events[0]
-    members = baselines.members(row)
+def _summary(row: Baseline, names: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a summary that the row does not have itself."""
+    promoted, members = row.events[0], baselines.members(row)
     return {
-        "name": row.name,
-        "version": row.version,
-        "newest": newest,
-        "recipe": row.recipe,
-        "engine": row.engine,
         "job": members[0].job_id,
         "runs": len(members),
         "controls": len(row.runs) - len(members),
         "promoted_at": time_text(row.created_at),
         "promoted_by": names.get(promoted.who, promoted.who),
         "reason": promoted.reason,
-        "expires_at": time_text(row.expires_at),
-        "expired": row.expires_at is not None and row.expires_at <= time.time(),
+        "expired": baselines.is_expired(row),
     }
 
 
 def _run(link: BaselineRun) -> BaselineRunDocument:
     run: Run = link.run
-    return BaselineRunDocument(
-        run=run.id,
-        job=run.job_id,
-        role=link.role,
-        seed=run.seed,
-        replicate=run.replicate,
-        fingerprint=run.fingerprint,
-        trained_at=time_text(run.finished_at),
-        age_seconds=None if run.finished_at is None else max(0.0, time.time() - run.finished_at),
-    )
+    trained_at, age = time_text(run.finished_at), seconds_since(run.finished_at)
+    return of(BaselineRunDocument, run, run=run.id, job=run.job_id, role=link.role, trained_at=trained_at, age_seconds=age)
 
 
 def _noise(session: Session, row: Baseline) -> RunNoise | None:
@@ -226,12 +208,11 @@ def _noise(session: Session, row: Baseline) -> RunNoise | None:
     floor = run_floor(
         prior_for(row.recipe, None, policy, level, rounding_of(run.rounding for run in runs)), means, [0] * len(means), np.empty(0)
     )
-    return RunNoise(
+    return of(
+        RunNoise,
+        floor,
         tau_nats=floor.tau,
         tau_rel=floor.tau / level,
-        df=floor.df,
         source="controls" if floor.measured_df else "prior",
-        measured=floor.measured,
-        measured_df=floor.measured_df,
         prior_nats=floor.prior.tau,
     )

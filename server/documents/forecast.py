@@ -46,8 +46,8 @@ def share_done(runs: Sequence[Run]) -> float:
 
 
 def _speed(run: Run, runs: Sequence[Run]) -> float | None:
-    own = [run.steps_per_second] if run.steps_per_second else []
-    arm = [other.steps_per_second for other in runs if other.arm_id == run.arm_id and other.steps_per_second]
-    every = [other.steps_per_second for other in runs if other.steps_per_second]
-    speeds = own or arm or every
-    return sum(speeds) / len(speeds) if speeds else None
+    for like_it in ([run], [other for other in runs if other.arm_id == run.arm_id], runs):
+        speeds = [other.steps_per_second for other in like_it if other.steps_per_second]
+        if speeds:
+            return sum(speeds) / len(speeds)
+    return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session, selectinload
@@ -11,7 +10,6 @@ from sqlalchemy.orm import Session, selectinload
 from parity.judging.live.rules import State
 from parity.judging.live.words import sentence
 from server.curves.buckets import Number
-from server.database.clock import time_text
 from server.database.tables import Arm, Job, JobStatus, Role
 from server.documents.forecast import last_end, seconds_left, share_done
 from server.documents.principals import principal_names
@@ -21,11 +19,12 @@ from server.documents.verdicts import verdict_documents
 from server.jobs.ledger import multiplicity_of
 from server.jobs.live import latest
 from server.jobs.workers import can_take, live_workers, why_waiting
+from server.records import frozen, of
 from training.overrides import phrase
 from training.spec import Model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NamedDocument:
     """The promoted baseline that a job names, who promoted it, and the number of its reruns that the judge gets."""
 
@@ -35,7 +34,7 @@ class NamedDocument:
     promoted_by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LiveState:
     """The last forecast of a candidate's final gap: its state, in words, and the probability of each verdict at the planned end.
 
@@ -54,7 +53,7 @@ class LiveState:
     margin: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ArmDocument:
     """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a candidate, `hopeless` its sentence
     if the final gap is surely above the margin; either may be null.
@@ -78,7 +77,7 @@ class ArmDocument:
     noise_runs: list[RunDocument]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LookDocument:
     """Which of the registered looks at its question a job is, and how many candidates share the error."""
 
@@ -87,7 +86,7 @@ class LookDocument:
     candidates: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobDocument:
     """A job: its status, why it waits, its arms, and its verdicts once the last run has ended."""
 
@@ -135,53 +134,43 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
     slots = sum(worker.slots for worker in live if can_take(worker, job))
     left = seconds_left(job.runs, slots)
     attempts, remarks = attempt_documents(session, job), remarks_of(session, job)
-    arms = [_arm_document(arm, left, attempts) for arm in job.arms]
-    return JobDocument(
-        id=job.id,
-        name=job.name,
-        status=job.status,
-        code=job.code,
-        message=job.message,
+    shared = multiplicity_of(job)
+    own = f"/api/v1/jobs/{job.id}"
+    links = {"self": own, **{name: f"{own}/{name}" for name in ("events", "verdict", "gap")}}
+    links |= {"evidence": f"{own}/evidence.zip", "cancel": f"{own}:cancel", "page": f"/jobs/{job.id}"}
+    if job.analysis is not None:
+        links["why"] = f"{own}/why"
+    return of(
+        JobDocument,
+        job,
         waiting=why_waiting(job, slots, live),
-        engine=job.engine,
         layer_policy=job.spec["layer_policy"],
-        capability=job.capability,
-        device_class=job.device_class,
-        max_run_seconds=job.max_run_seconds,
-        reuse=job.reuse,
         baseline=_named_baseline(session, job),
-        config_hash=job.config_hash,
-        revision=job.revision,
-        branch=job.branch,
-        look=_look(job),
-        parameters=_parameters(job),
+        look=shared and of(LookDocument, shared, number=shared.look),
+        # With engine external the specification need not have the model.
+        parameters=None if job.engine == "external" else Model(**job.spec["model"]).parameters,
         share_done=share_done(job.runs),
         eta_seconds=last_end([*left.values()]),
-        created_at=time_text(job.created_at),
-        started_at=time_text(job.started_at),
-        finished_at=time_text(job.finished_at),
         last_event=job.event_sequence,
-        spec=job.spec,
-        criteria=job.criteria,
-        arms=arms,
+        arms=[_arm_document(arm, left, attempts) for arm in job.arms],
         verdicts=[*verdict_documents(job)],
         tags=remarks.tags,
         notes=remarks.notes,
         sign_offs=remarks.sign_offs,
-        links=_links(job.id, is_analysis=job.analysis is not None),
+        links=links,
     )
 
 
 def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[str, list[AttemptDocument]]) -> ArmDocument:
-    runs = [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.runs]
-    noise_runs = [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.noise_runs]
+    runs, noise_runs = (
+        [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in each] for each in (arm.runs, arm.noise_runs)
+    )
     live = live_state(arm)
     begun = [run for run in runs if run.loss is not None]
     speeds = [run.steps_per_second for run in runs if run.state == "running" and run.steps_per_second]
-    return ArmDocument(
-        name=arm.name,
-        role=arm.role,
-        recipe=arm.recipe,
+    return of(
+        ArmDocument,
+        arm,
         overrides=[phrase(each) for each in arm.overrides],
         steps_done=sum(run.steps_done for run in runs),
         planned_steps=sum(run.planned_steps for run in runs),
@@ -198,20 +187,7 @@ def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[
 def live_state(arm: Arm) -> LiveState | None:
     """The last forecast of a candidate; None before the first look, and for a baseline."""
     look = latest(arm.job, arm.name)
-    if look is None:
-        return None
-    return LiveState(
-        state=look.state,
-        sentence=sentence(look),
-        step=look.step,
-        passes=look.passes,
-        fails=look.fails,
-        inconclusive=look.inconclusive,
-        gap=look.gap,
-        low=look.low,
-        high=look.high,
-        margin=look.margin,
-    )
+    return None if look is None else of(LiveState, look, sentence=sentence(look))
 
 
 def _named_baseline(session: Session, job: Job) -> NamedDocument | None:
@@ -220,30 +196,4 @@ def _named_baseline(session: Session, job: Job) -> NamedDocument | None:
         return None
     who = named.events[0].who
     promoted_by = principal_names(session, {who}).get(who, who)
-    return NamedDocument(name=named.name, version=named.version, controls=len(job.controls or ()), promoted_by=promoted_by)
-
-
-def _look(job: Job) -> LookDocument | None:
-    shared = multiplicity_of(job)
-    if shared is None:
-        return None
-    return LookDocument(number=shared.look, looks=shared.looks, candidates=shared.candidates)
-
-
-def _parameters(job: Job) -> int | None:
-    """Parameters of the model; None for engine external, where the specification need not have them."""
-    return None if job.engine == "external" else Model(**job.spec["model"]).parameters
-
-
-def _links(job_id: str, *, is_analysis: bool) -> Mapping[str, str]:
-    own = f"/api/v1/jobs/{job_id}"
-    return {
-        "self": own,
-        "events": f"{own}/events",
-        "verdict": f"{own}/verdict",
-        "gap": f"{own}/gap",
-        "evidence": f"{own}/evidence.zip",
-        "cancel": f"{own}:cancel",
-        "page": f"/jobs/{job_id}",
-        **({"why": f"{own}/why"} if is_analysis else {}),
-    }
+    return of(NamedDocument, named, controls=len(job.controls or ()), promoted_by=promoted_by)

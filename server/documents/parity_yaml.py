@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, TypeAdapter
@@ -10,21 +9,20 @@ from pydantic import Field, TypeAdapter
 from parity import Criteria
 from parity.cli.gating.policy import MAX_AGE_DAYS, GatePolicy
 from server.jobs.baselines import BaselineChoice
+from server.records import Body, frozen
 from server.remarks.tags import MOST_TAGS, TAG
 from server.searches.plan import Wish
 from training.spec import JobSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOfFile(Wish):
+@frozen
+class SearchOfFile(Body, Wish):
     """What `parity search` starts from: the id of a job that has ended (default: this file's job is trained first), and what to search."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     base: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobFile:
     """`parity.yaml`: the job for the server, the policy that judges it, the baseline that it names, how CI gates on it, its tags, and what
     `parity search` searches."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy.orm import Session
 
 from parity.judging.sign_offs import Validity
 from server.database import clock
 from server.database.tables import Job
 from server.documents.principals import principal_names
+from server.records import frozen, of
 from server.remarks.sign_offs import validity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NoteDocument:
     """A note on a job: plain text, its author and its time."""
 
@@ -23,7 +22,7 @@ class NoteDocument:
     created_at: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SignOffEntry:
     """A person's acceptance of one inconclusive verdict: who, why, until when. It never makes the verdict a pass.
 
@@ -44,7 +43,7 @@ class SignOffEntry:
     policy_sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Remarks:
     """The tags, notes and sign-offs of a job, oldest first."""
 
@@ -62,24 +61,14 @@ def remarks_of(session: Session, job: Job) -> Remarks:
     return Remarks(
         job=job.id,
         tags=[each.tag for each in job.tags],
-        notes=[
-            NoteDocument(id=note.id, who=names.get(note.who, note.who), text=note.text, created_at=clock.time_text(note.created_at))
-            for note in job.notes
-        ],
+        notes=[of(NoteDocument, each, who=names.get(each.who, each.who)) for each in job.notes],
         sign_offs=[
-            SignOffEntry(
-                id=each.id,
-                candidate=each.candidate,
+            of(
+                SignOffEntry,
+                each,
                 state=validity(each, job, now),
                 who=names.get(each.who, each.who),
-                reason=each.reason,
-                created_at=clock.time_text(each.created_at),
-                expires_at=clock.time_text(each.expires_at),
-                revoked_at=clock.time_text(each.revoked_at),
-                revoked_by=None if each.revoked_by is None else names.get(each.revoked_by, each.revoked_by),
-                revoke_reason=each.revoke_reason,
-                verdict_sha256=each.verdict_sha256,
-                policy_sha256=each.policy_sha256,
+                revoked_by=each.revoked_by and names.get(each.revoked_by, each.revoked_by),
             )
             for each in job.sign_offs
         ],

@@ -7,19 +7,19 @@ server names the machine that has them. The message of a failed attempt contains
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from server.documents.runs import AttemptDocument
 from server.errors import NotFoundError
 from server.logs import without_secrets
+from server.records import frozen, of
 
 _READ_BYTES = 262_144
 _LINE_CHARACTERS = 2000
 _ARTIFACTS = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AttemptLog:
     """The last lines of one attempt, oldest first; `missing` gives the reason if there are none. `cut` is true if earlier lines exist.
 
@@ -66,9 +66,7 @@ def _log(state_dir: Path, name: str, attempt: AttemptDocument, wanted: int) -> A
         lines = [line[:_LINE_CHARACTERS] for line in every[-wanted:]]
         cut = size > _READ_BYTES or len(every) > wanted
     files = sorted(_left(state_dir, name))[:_ARTIFACTS]
-    return AttemptLog(
-        attempt=attempt.attempt, state=attempt.state, worker=attempt.worker, lines=lines, cut=cut, missing=missing, artifacts=files
-    )
+    return of(AttemptLog, attempt, lines=lines, cut=cut, missing=missing, artifacts=files)
 
 
 def _left(state_dir: Path, name: str) -> dict[str, Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -12,10 +11,11 @@ from sqlalchemy.orm import Session
 from server.curves.buckets import Number, number
 from server.database.clock import time_text
 from server.database.tables import Attempt, AttemptState, Job, Run, RunKind, RunState, Worker
+from server.records import frozen, of
 from training.switches import Rounding
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AttemptDocument:
     """One attempt at a run: its worker, its first recorded step, and how it ended."""
 
@@ -30,7 +30,7 @@ class AttemptDocument:
     ended_at: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReusedDocument:
     """The source of a reused curve, and when it was trained."""
 
@@ -40,7 +40,7 @@ class ReusedDocument:
     age_seconds: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunDocument:
     """One training run. `loss` is the last judged loss in nats; a code and message say why a run ended early.
 
@@ -88,53 +88,30 @@ def attempt_documents(session: Session, job: Job) -> Mapping[str, list[AttemptDo
     )
     attempts: dict[str, list[AttemptDocument]] = {run.id: [] for run in job.runs}
     for row, worker in rows:
-        attempts[row.run_id].append(
-            AttemptDocument(
-                attempt=row.epoch,
-                state=row.state,
-                code=row.code,
-                message=row.message,
-                worker=worker,
-                first_step=row.first_step,
-                fingerprint=row.fingerprint,
-                started_at=time_text(row.started_at),
-                ended_at=time_text(row.ended_at),
-            )
-        )
+        attempts[row.run_id].append(of(AttemptDocument, row, attempt=row.epoch, worker=worker))
     return attempts
 
 
 def run_document(run: Run, arm: str, eta_seconds: float | None, attempts: list[AttemptDocument]) -> RunDocument:
     """A run of an arm (by name) with its attempts, oldest first; `eta_seconds` until it ends, None while unknown."""
-    return RunDocument(
-        id=run.id,
+    reused = None
+    if run.source:
+        ended = run.source.finished_at
+        reused = ReusedDocument(run=run.source.id, job=run.source.job_id, trained_at=time_text(ended), age_seconds=seconds_since(ended))
+    return of(
+        RunDocument,
+        run,
         arm=arm,
-        seed=run.seed,
-        replicate=run.replicate,
-        kind=run.kind,
-        state=run.state,
-        code=run.code,
-        message=run.message,
         attempt=run.epoch,
         attempts=attempts,
-        priority=run.priority,
-        steps_done=run.steps_done,
-        planned_steps=run.planned_steps,
         loss=None if run.last_loss is None else number(float(run.last_loss)),
-        steps_per_second=run.steps_per_second,
         eta_seconds=eta_seconds,
         worker=attempts[-1].worker if attempts and run.worker_id else None,
-        fingerprint=run.fingerprint,
-        manifest=run.manifest,
-        rounding=run.rounding,
-        reused=_reused(run.source) if run.source else None,
+        reused=reused,
         kept_checkpoints=run.kept_checkpoints or [],
-        started_at=time_text(run.started_at),
-        finished_at=time_text(run.finished_at),
     )
 
 
-def _reused(source: Run) -> ReusedDocument:
-    ended = source.finished_at
-    age = None if ended is None else max(0.0, time.time() - ended)
-    return ReusedDocument(run=source.id, job=source.job_id, trained_at=time_text(ended), age_seconds=age)
+def seconds_since(ended: float | None) -> float | None:
+    """The age of what ended then (unix seconds), never negative; None if it has not."""
+    return None if ended is None else max(0.0, time.time() - ended)

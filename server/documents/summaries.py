@@ -4,34 +4,29 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import BindParameter, bindparam, func, select
 from sqlalchemy.orm import Session
 
-from server.database.clock import time_text
 from server.database.tables import Arm, Job, JobStatus, JobTag, Run, Verdict, table_of
 from server.documents.principals import principal_names
 from server.documents.verdicts import VerdictSummary, verdict_summary
+from server.records import frozen, of
 
 _jobs, _arms, _tags, _verdicts, _runs = (table_of(each).c for each in (Job, Arm, JobTag, Verdict, Run))
 _IDS: BindParameter[Sequence[str]] = bindparam("ids", expanding=True)
-_JOBS = select(
-    *(_jobs.id, _jobs.name, _jobs.status, _jobs.engine, _jobs.model, _jobs.revision, _jobs.branch),
-    *(_jobs.submitted_by, _jobs.created_at, _jobs.finished_at),
-).where(_jobs.id.in_(_IDS))
-_ARMS = select(_arms.job_id, _arms.name, _arms.recipe).where(_arms.job_id.in_(_IDS)).order_by(_arms.job_id, _arms.position)
-_TAGS = select(_tags.job_id, _tags.tag).where(_tags.job_id.in_(_IDS)).order_by(_tags.job_id, _tags.tag)
-_VERDICTS = select(
-    *(_verdicts.job_id, _verdicts.candidate, _verdicts.outcome, _verdicts.code),
-    *(_verdicts.gap, _verdicts.ci_low, _verdicts.ci_high, _verdicts.gap_rel, _verdicts.margin),
-).where(_verdicts.job_id.in_(_IDS))
+_OF_A_JOB = ("id", "name", "status", "engine", "model", "revision", "branch", "submitted_by", "created_at", "finished_at")
+_OF_A_VERDICT = ("job_id", "candidate", "outcome", "code", "gap", "ci_low", "ci_high", "gap_rel", "margin")
+_JOBS = select(*_jobs[_OF_A_JOB]).where(_jobs.id.in_(_IDS))
+_ARMS = select(*_arms["job_id", "name", "recipe"]).where(_arms.job_id.in_(_IDS)).order_by(_arms.job_id, _arms.position)
+_TAGS = select(*_tags["job_id", "tag"]).where(_tags.job_id.in_(_IDS)).order_by(_tags.job_id, _tags.tag)
+_VERDICTS = select(*_verdicts[_OF_A_VERDICT]).where(_verdicts.job_id.in_(_IDS))
 _STEPS = (
     select(_runs.job_id, func.sum(_runs.steps_done), func.sum(_runs.planned_steps)).where(_runs.job_id.in_(_IDS)).group_by(_runs.job_id)
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobSummary:
     """A job in a list; `recipes` are those of its candidates, `submitted_by` the name of the token."""
 
@@ -74,22 +69,15 @@ def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
         baseline, *candidates = arms[job.id]
         position = {arm.name: number for number, arm in enumerate(candidates)}
         summaries.append(
-            JobSummary(
-                id=job.id,
-                name=job.name,
-                status=job.status,
-                engine=job.engine,
-                model=job.model,
+            of(
+                JobSummary,
+                job,
                 baseline=baseline.name,
                 candidates=[arm.name for arm in candidates],
                 recipes=[*dict.fromkeys(arm.recipe for arm in candidates)],
-                revision=job.revision,
-                branch=job.branch,
                 tags=tags[job.id],
                 share_done=done.get(job.id, 0.0),
                 submitted_by=names.get(job.submitted_by or ""),
-                created_at=time_text(job.created_at),
-                finished_at=time_text(job.finished_at),
                 verdicts=sorted(verdicts[job.id], key=lambda verdict: position[verdict.candidate]),
             )
         )

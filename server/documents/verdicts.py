@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlalchemy import Row
 
 from parity.judging.document_types import VerdictDocument
 from server.database.tables import Job, Verdict
+from server.records import frozen, of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VerdictSummary:
     """A verdict in a list of jobs: what decided it, gap, interval and margin in nats, and the gap as a share of the loss."""
 
@@ -35,13 +35,4 @@ def verdict_documents(job: Job) -> list[VerdictDocument]:
 
 def verdict_summary(row: Verdict | Row[*tuple[Any, ...]]) -> VerdictSummary:
     """The summary of a verdict, from its row or columns of it; numbers that were not measured, or are not finite, are None."""
-    return VerdictSummary(
-        candidate=row.candidate,
-        verdict=row.outcome,
-        code=row.code,
-        gap_nats=row.gap,
-        ci_low=row.ci_low,
-        ci_high=row.ci_high,
-        gap_rel=row.gap_rel,
-        margin_nats=row.margin,
-    )
+    return of(VerdictSummary, row, verdict=row.outcome, gap_nats=row.gap, margin_nats=row.margin)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from server.database.clock import time_text
 from server.database.tables import Worker
 from server.jobs.workers import live_workers
+from server.records import frozen, of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WorkerDocument:
     """A registered worker; `live` is false when it has been silent for longer than a lease."""
 
@@ -32,17 +31,4 @@ def worker_documents(session: Session, lease_seconds: float, limit: int) -> list
     """The newest registered workers, newest first."""
     live = {worker.id for worker in live_workers(session, lease_seconds)}
     rows = session.scalars(select(Worker).order_by(Worker.id.desc()).limit(limit))
-    return [_worker_document(row, live=row.id in live) for row in rows]
-
-
-def _worker_document(worker: Worker, *, live: bool) -> WorkerDocument:
-    return WorkerDocument(
-        id=worker.id,
-        name=worker.name,
-        capability=worker.capability,
-        slots=worker.slots,
-        live=live,
-        device=worker.device,
-        started_at=time_text(worker.started_at),
-        heartbeat_at=time_text(worker.heartbeat_at),
-    )
+    return [of(WorkerDocument, row, live=row.id in live) for row in rows]

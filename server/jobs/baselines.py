@@ -13,8 +13,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 from sqlalchemy import select
@@ -27,8 +26,9 @@ from server.database.locks import hold_lock
 from server.database.lookup import find_job
 from server.database.tables import LOCAL_ID, Arm, Baseline, BaselineEvent, BaselineEventKind, BaselineRun, Job, Run, Token
 from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
-from server.jobs.fingerprint import in_words, is_rerun, manifest_differences, run_spec, spec_differences, unsound
+from server.jobs.fingerprint import in_words, manifest_differences, run_spec, spec_differences, unsound
 from server.jobs.workers import changed, live_workers
+from server.records import Body, frozen
 from training.spec import JobSpec, RunSpec, capability
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
@@ -36,14 +36,12 @@ _DAY = 86_400.0
 _MOST_DAYS, _MOST_REASON, _MOST_CONTROLS = 3650.0, 1000, 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineChoice:
+@frozen
+class BaselineChoice(Body):
     """The baseline that a job is judged against: a promoted one by name (the newest version by default), else the job's own.
 
     `reuse` lets the job's own baseline reuse the curves of an equal earlier one.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     name: Annotated[str, Field(pattern=NAME)] | None = None
     version: Annotated[int, Field(ge=1, le=2**31)] | None = None
@@ -60,7 +58,7 @@ class BaselineChoice:
             raise InvalidError(f"baseline.version is {self.version} without baseline.name; add baseline.name, or leave the version out")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NamedBaseline:
     """A promoted baseline whose curves a job reuses: one run per replicate of the job's baseline arm, and the ids of its controls."""
 
@@ -71,12 +69,21 @@ class NamedBaseline:
 
 def find(session: Session, name: str, version: int | None = None) -> Baseline:
     """A version of a baseline, expired or not; by default the newest. NotFoundError if it does not exist."""
-    wanted = select(Baseline).where(Baseline.name == name).order_by(Baseline.version.desc()).limit(1)
-    baseline = session.scalars(wanted if version is None else wanted.where(Baseline.version == version)).first()
+    baseline = _find(session, name, version)
     if baseline is None:
         what = name if version is None else f"{name} version {version}"
         raise NotFoundError(f"baseline {what!r} does not exist; `parity baseline list` lists all baselines")
     return baseline
+
+
+def _find(session: Session, name: str, version: int | None = None) -> Baseline | None:
+    wanted = select(Baseline).where(Baseline.name == name).order_by(Baseline.version.desc()).limit(1)
+    return session.scalars(wanted if version is None else wanted.where(Baseline.version == version)).first()
+
+
+def is_expired(baseline: Baseline) -> bool:
+    """Whether no job may name a version any more."""
+    return baseline.expires_at is not None and baseline.expires_at <= time.time()
 
 
 def resolve(session: Session, choice: BaselineChoice | None, spec: JobSpec, lease_seconds: float) -> NamedBaseline | None:
@@ -84,14 +91,12 @@ def resolve(session: Session, choice: BaselineChoice | None, spec: JobSpec, leas
     if choice is None or choice.name is None:
         return None
     baseline = find(session, choice.name, choice.version)
-    if baseline.expires_at is not None and baseline.expires_at <= time.time():
+    if is_expired(baseline):
         ended = time.strftime("%Y-%m-%d", time.gmtime(baseline.expires_at))
         raise ConflictError(f"baseline {called(baseline)} expired on {ended}; name another version, or promote a newer one")
-    members = [link.run for link in baseline.runs if link.role == "member"]
-    specs = {run.id: run_spec(run) for run in members}
-    wanted = [each for arm, each in spec.runs() if arm is spec.baseline]
-    runs = {each.replicate: _member(baseline, members, specs, each) for each in wanted}
-    _refuse_other_trainer(session, baseline, members[0], spec, lease_seconds)
+    specs = [(run, run_spec(run)) for run in members(baseline)]
+    runs = {each.replicate: _member(baseline, specs, each) for arm, each in spec.runs() if arm is spec.baseline}
+    _refuse_other_trainer(session, baseline, specs[0][0], spec, lease_seconds)
     return NamedBaseline(baseline=baseline, runs=runs, controls=_others(baseline, {run.id for run in runs.values()}))
 
 
@@ -134,11 +139,11 @@ def promote(
         )
     runs = _sound(session, arm)
     hold_lock(session, f"baseline {name}")  # two promotions under one name at the same time get two versions
-    newest = _newest(session, name)
+    newest = _find(session, name)
     if newest is not None:
         _check_owner(session, newest, who, overrules=overrules)
     ids = {run.id for run in runs}
-    if newest is not None and ids == {link.run_id for link in newest.runs if link.role == "member"}:
+    if newest is not None and ids == {run.id for run in members(newest)}:
         raise ConflictError(f"these runs already are {called(newest)}; nothing was promoted")
     now = time.time()
     baseline = Baseline(
@@ -163,7 +168,7 @@ def attach_controls(session: Session, baseline: Baseline, target: str, reason: s
     _check_reason(reason)
     _hold(session, baseline, who, overrules=overrules)
     session.refresh(baseline, ["runs"])
-    reference = next(link.run for link in baseline.runs if link.role == "member")
+    reference = members(baseline)[0]
     offered = _offered(session, target)
     ids = {link.run_id for link in baseline.runs}
     curves = [loading.losses(session, link.run) for link in baseline.runs]
@@ -197,11 +202,10 @@ def expire(session: Session, baseline: Baseline, reason: str, who: str, *, overr
     """Expire a version now: no later job may name it. Earlier verdicts stay valid; expiring twice changes nothing."""
     _check_reason(reason)
     _hold(session, baseline, who, overrules=overrules)
-    now = time.time()
-    if baseline.expires_at is not None and baseline.expires_at <= now:
+    if is_expired(baseline):
         return
     _note(session, baseline, "expired", who, reason, f"job files that name {called(baseline)} are rejected from now on")
-    baseline.expires_at = now
+    baseline.expires_at = time.time()
 
 
 def called(baseline: Baseline) -> str:
@@ -214,14 +218,14 @@ def members(baseline: Baseline) -> list[Run]:
     return sorted((link.run for link in baseline.runs if link.role == "member"), key=lambda run: (run.seed, run.replicate))
 
 
-def _member(baseline: Baseline, members: Sequence[Run], specs: dict[str, RunSpec], wanted: RunSpec) -> Run:
+def _member(baseline: Baseline, specs: Sequence[tuple[Run, RunSpec]], wanted: RunSpec) -> Run:
     """The run of a baseline that has exactly this specification."""
-    for run in members:
-        if specs[run.id] == wanted:
+    for run, spec in specs:
+        if spec == wanted:
             return run
-    nearest = next((specs[run.id] for run in members if specs[run.id].replicate == wanted.replicate), None)
+    nearest = next((spec for _, spec in specs if spec.replicate == wanted.replicate), None)
     if nearest is None:
-        there = ", ".join(str(spec.replicate) for spec in sorted(specs.values(), key=lambda spec: spec.replicate))
+        there = ", ".join(map(str, sorted(spec.replicate for _, spec in specs)))
         what = f"has replicates {there}, but this job's baseline needs replicate {wanted.replicate}; lower baseline.replicates"
     else:
         what = f"has another specification: {in_words(spec_differences(nearest, wanted), 'there', 'in this job')}"
@@ -260,32 +264,27 @@ def _locked(session: Session, run: Run) -> Run:
 
 def _offered(session: Session, target: str) -> list[Run]:
     """The run of this id, or the runs of the job of this id."""
-    run = session.get(Run, target) if tables.is_id("r", target) else None
-    job = session.get(Job, target) if tables.is_id("j", target) else None
-    if run is None and job is None:
-        raise ConflictError(f"{target!r} is not the id of a run or a job; nothing was attached")
-    return [run] if run is not None else [each for each in job.runs if each.kind == "full"] if job is not None else []
+    if tables.is_id("r", target) and (run := session.get(Run, target)) is not None:
+        return [run]
+    if tables.is_id("j", target) and (job := session.get(Job, target)) is not None:
+        return [each for each in job.runs if each.kind == "full"]
+    raise ConflictError(f"{target!r} is not the id of a run or a job; nothing was attached")
 
 
 def _no_control(session: Session, reference: Run, run: Run) -> str | None:
     """Why a run is not a rerun of a baseline, or None."""
     baseline, rerun = run_spec(reference), run_spec(run)
-    if not is_rerun(baseline, rerun):
-        return f"run {run.id}: {in_words(spec_differences(baseline, rerun, but=('replicate',)), 'in the baseline', 'in it')}"
-    differences = manifest_differences(reference.manifest or {}, run.manifest or {})
-    if differences:
+    if differences := spec_differences(baseline, rerun, but=("replicate",)):  # equal seeds read the same data in the same order
+        return f"run {run.id}: {in_words(differences, 'in the baseline', 'in it')}"
+    if differences := manifest_differences(reference.manifest or {}, run.manifest or {}):
         return f"run {run.id} was trained in another environment: {in_words(differences, 'in the baseline', 'in it')}"
     return unsound(session, run)
-
-
-def _newest(session: Session, name: str) -> Baseline | None:
-    return session.scalars(select(Baseline).where(Baseline.name == name).order_by(Baseline.version.desc()).limit(1)).first()
 
 
 def _hold(session: Session, baseline: Baseline, who: str, *, overrules: bool) -> None:
     """Lock the name of a version until the end of the transaction, and check whose it is."""
     hold_lock(session, f"baseline {baseline.name}")
-    _check_owner(session, _newest(session, baseline.name) or baseline, who, overrules=overrules)
+    _check_owner(session, _find(session, baseline.name) or baseline, who, overrules=overrules)
 
 
 def _check_owner(session: Session, newest: Baseline, who: str, *, overrules: bool) -> None:
@@ -300,10 +299,8 @@ def _check_owner(session: Session, newest: Baseline, who: str, *, overrules: boo
 
 
 def _note(session: Session, baseline: Baseline, kind: BaselineEventKind, who: str, reason: str, detail: str) -> None:
-    row = BaselineEvent(
-        id=tables.new_id("e"), baseline_id=baseline.id, kind=kind, who=who, reason=reason.strip(), detail=detail, created_at=time.time()
-    )
-    session.add(row)
+    about = {"kind": kind, "who": who, "reason": reason.strip(), "detail": detail}
+    session.add(BaselineEvent(id=tables.new_id("e"), baseline_id=baseline.id, created_at=time.time(), **about))
 
 
 def _check_name(name: str) -> None:

@@ -16,7 +16,7 @@ import socket
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import or_, select, update
@@ -37,6 +37,8 @@ from server.jobs import ledger, lifecycle, live
 from server.jobs.analyses import answer_of
 from server.jobs.floors import family_of, keep_reruns, lent_floors, reruns_of
 from server.jobs.imported_floors import family_that_lends
+from server.records import frozen
+from server.repeating import Repeating
 
 _log = logging.getLogger(__name__)
 _CLAIM_SECONDS = 30.0  # of silence, after which a judge is taken for dead
@@ -44,7 +46,7 @@ _RENEWALS = 3  # in that time
 _one_at_a_time = threading.Lock()  # in this process: each job judged has all its curves in memory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Outcome:
     """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none.
 
@@ -52,7 +54,7 @@ class Outcome:
     it has forks only, may be `complete` without a verdict; so may an analysis, with its `answer`.
     """
 
-    verdicts: Sequence[tuple[Mapping[str, Any], str]]
+    verdicts: Sequence[tuple[Mapping[str, Any], str]] = ()
     floors: Floors | None = None
     reruns: Floors | None = None
     code: str | None = None
@@ -89,13 +91,16 @@ def claim(session: Session, job_id: str, judge: str) -> bool:
 def _claimed(database: Database, job_id: str) -> Iterator[bool]:
     """Whether the job is claimed, for as long as the block takes. An exception gives it to the next who looks."""
     judge = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
-    with database.write() as session:
-        is_ours = claim(session, job_id, judge)
-    if not is_ours:
+
+    def renew() -> bool:
+        with database.write() as session:
+            return claim(session, job_id, judge)
+
+    if not renew():
         yield False
         return
-    done = threading.Event()
-    keeper = threading.Thread(target=_keep_claim, args=(database, job_id, judge, done), name="judge's claim", daemon=True)
+    # Without its claim the job may be judged twice, and has one verdict all the same.
+    keeper = Repeating("judge's claim", renew, _CLAIM_SECONDS / _RENEWALS, f"the claim on job {job_id} could not be renewed")
     keeper.start()
     try:
         yield True
@@ -104,17 +109,7 @@ def _claimed(database: Database, job_id: str) -> Iterator[bool]:
             session.execute(update(Job).where(Job.id == job_id, Job.judging_by == judge).values(judging_until=None))
         raise
     finally:
-        done.set()
-        keeper.join()
-
-
-def _keep_claim(database: Database, job_id: str, judge: str, done: threading.Event) -> None:
-    while not done.wait(_CLAIM_SECONDS / _RENEWALS):
-        try:
-            with database.write() as session:
-                claim(session, job_id, judge)
-        except Exception:  # noqa: BLE001 (without its claim the job may be judged twice, and has one verdict all the same)
-            _log.exception("the claim on job %s could not be renewed; retrying", job_id)
+        keeper.close()
 
 
 def _judge(database: Database, job_id: str) -> None:
@@ -124,7 +119,7 @@ def _judge(database: Database, job_id: str) -> None:
             outcome = decide(session, job_id)
         except Exception as error:  # noqa: BLE001 (whatever the judge raises, the job must end, with the reason)
             _log.exception("job %s could not be judged", job_id)
-            outcome = Outcome(verdicts=(), code="JUDGE_FAILED", message=f"judging failed, but the curves are kept: {error!r}")
+            outcome = Outcome(code="JUDGE_FAILED", message=f"judging failed, but the curves are kept: {error!r}")
     with database.write() as session:
         session.get(Job, job_id, with_for_update=True)
         if ready_to_conclude(session, job_id):  # the trainer of a silent run may have come back meanwhile
@@ -134,7 +129,7 @@ def _judge(database: Database, job_id: str) -> None:
 def _look_at_the_end(database: Database, job_id: str) -> None:
     """Complete the job's live forecast, which is only shown: a failure is logged."""
     try:
-        live.catch_up(database, job_id)
+        live.watch(database, job_id, at_the_end=True)
     except Exception:  # noqa: BLE001 (a forecast that fails must not keep a job from its verdict)
         _log.exception("the last steps of job %s could not be forecast", job_id)
 
@@ -158,36 +153,35 @@ def decide(session: Session, job_id: str) -> Outcome:
         if not any(run.state == "finished" for run in arm.runs):
             failed = next((run for run in arm.runs if run.state == "failed"), None)
             why = f"{failed.code}: {failed.message}" if failed else "it was cancelled"
-            return Outcome(verdicts=(), code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
+            return Outcome(code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
     floors = _floors_of(session, job)
     documents = case_of(session, job, floors=floors).documents()
     stopped = next((run for run in job.runs if run.code == EARLY_STOP), None)
-    return Outcome(
+    outcome = Outcome(
         verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents],
         floors=floors,
         reruns=reruns_of(session, job),
-        code=stopped.code if stopped else None,
-        message=stopped.message if stopped else None,
     )
+    return replace(outcome, code=stopped.code, message=stopped.message) if stopped else outcome
 
 
 def end_without_judging(job: Job) -> Outcome:
     """How the pilots of a search end: without a verdict, complete if every run finished, else with the reason of the first that did not."""
     short = [run for run in job.runs if run.state != "finished"]
     if not short:
-        return Outcome(verdicts=(), complete=True)
+        return Outcome(complete=True)
     first = short[0]
     why = f"{first.code}: {first.message}" if first.code else f"it was {first.state}"
     message = f"{len(short)} of {len(job.runs)} runs did not finish; run {first.id} of arm {first.arm.name}: {why}"
-    return Outcome(verdicts=(), code=first.code or "CANCELLED", message=message)
+    return Outcome(code=first.code or "CANCELLED", message=message)
 
 
 def end_of_analysis(session: Session, job: Job, analysis: Analysis) -> Outcome:
     """How an analysis ends: without a verdict, complete with its answer, else with the reason why its run did not finish."""
     run = job.runs[0]
     if run.state != "finished":
-        return Outcome(verdicts=(), code=run.code or "CANCELLED", message=run.message or f"its run was {run.state}")
-    return Outcome(verdicts=(), complete=True, answer=answer_of(session, analysis))
+        return Outcome(code=run.code or "CANCELLED", message=run.message or f"its run was {run.state}")
+    return Outcome(complete=True, answer=answer_of(session, analysis))
 
 
 def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[VerdictDocument]:
@@ -269,6 +263,7 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
 
 
 def _verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: float) -> Verdict:
+    gap, margin = document.get("gap") or {}, document.get("margin") or {}
     return Verdict(
         id=new_id("v"),
         job_id=job_id,
@@ -276,14 +271,15 @@ def _verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: float
         outcome=document["verdict"],
         document=text,
         code=document["codes"][0],
-        **_numbers(document),
+        gap=_finite(gap.get("mean")),
+        ci_low=_finite(gap.get("lo")),
+        ci_high=_finite(gap.get("hi")),
+        gap_rel=_finite(gap.get("rel")),
+        margin=_finite(margin.get("nats")),
         created_at=now,
     )
 
 
-def _numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
-    """What lists show of a verdict: its finite numbers, by column."""
-    gap, margin = document.get("gap") or {}, document.get("margin") or {}
-    numbers = {"gap": gap.get("mean"), "ci_low": gap.get("lo"), "ci_high": gap.get("hi"), "gap_rel": gap.get("rel")}
-    numbers["margin"] = margin.get("nats")
-    return {name: None if value is None or not math.isfinite(float(value)) else float(value) for name, value in numbers.items()}
+def _finite(number: float | str | None) -> float | None:
+    """A number as lists show it; None if it was not measured or is not finite."""
+    return float(number) if number is not None and math.isfinite(float(number)) else None

@@ -7,8 +7,6 @@ what its sender likes, are no evidence of what lies at a path now.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import posixpath
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from server.database.locks import hold_lock
 from server.database.tables import DataRead, Job, Run
+from server.jobs.fingerprint import digest
 from server.jobs.workers import short
 from training.spec import JobSpec, RunSpec
 
@@ -30,17 +29,17 @@ def place_of(spec: JobSpec | RunSpec) -> str | None:
     if spec.engine == "maxtext":  # what its digest covers (`training.engines.maxtext.data_digest`)
         options = {name: getattr(spec.maxtext, name) for name in ("tokenizer_path", "eval_path", "hf_train_files")}
         where |= {"data": dataclasses.asdict(spec.data), "maxtext": options}
-    return hashlib.sha256(json.dumps(where, sort_keys=True).encode()).hexdigest()
+    return digest(where)
 
 
 def record(session: Session, spec: RunSpec, run_id: str, manifest: Mapping[str, str]) -> None:
     """Note what a worker has just read for a run, as its manifest says. Call it in a worker's transaction, which holds the run."""
-    place, digest = place_of(spec), manifest.get("data_digest")
-    if place is None or digest is None:
+    place, read = place_of(spec), manifest.get("data_digest")
+    if place is None or read is None:
         return
     hold_lock(session, f"data {place}")  # two workers may be the first to read a place
     row = session.get(DataRead, place) or DataRead(place=place)
-    row.digest, row.run_id = digest, run_id
+    row.digest, row.run_id = read, run_id
     session.add(row)
 
 
@@ -57,7 +56,7 @@ def changed_since(session: Session, job: Job, then: set[str | None]) -> str | No
         of_others = Job.data_place == job.data_place, Job.id > job.id, Job.engine == "external", Run.manifest.is_not(None)
         rows = session.execute(select(Run.id, Run.manifest).join(Job, Job.id == Run.job_id).where(*of_others))
         stated = ((run_id, (manifest or {}).get("data_digest")) for run_id, manifest in rows)
-        run_id, now = next(((run_id, digest) for run_id, digest in stated if digest not in then), (None, None))
+        run_id, now = next(((run_id, read) for run_id, read in stated if read not in then), (None, None))
         return None if run_id is None else f"{what} changed: run {run_id} states {short(now)}, this job {_listed(then)}"
     read = session.get(DataRead, job.data_place)
     if then == {read and read.digest}:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 
 from server.database import tables
-from server.database.tables import Arm, Job
+from server.database.tables import Job
+from server.jobs.submit import arm_rows
 from training.spec import JobSpec
+
+_OF_THE_ORIGIN = ("engine", "capability", "devices", "criteria", "revision", "branch", "model", "device_class", "threads")
 
 
 def derived_job(origin: Job, spec: JobSpec, submitted_by: str | None, max_run_seconds: float | None) -> Job:
@@ -15,22 +18,12 @@ def derived_job(origin: Job, spec: JobSpec, submitted_by: str | None, max_run_se
         id=tables.new_id("j"),
         name=spec.name,
         status="queued",
-        engine=origin.engine,
-        capability=origin.capability,
         spec=spec.document(),
-        devices=origin.devices,
-        criteria=origin.criteria,
-        revision=origin.revision,
-        branch=origin.branch,
-        model=origin.model,
-        device_class=origin.device_class,
-        threads=origin.threads,
         submitted_by=submitted_by,
         max_run_seconds=max_run_seconds,
         reuse=False,
         created_at=time.time(),
+        **{name: getattr(origin, name) for name in _OF_THE_ORIGIN},
     )
-    for position, each in enumerate(spec.arms):
-        role: tables.Role = "candidate" if position else "baseline"
-        row.arms.append(Arm(id=tables.new_id("a"), position=position, name=each.name, role=role, recipe=each.recipe))
+    row.arms.extend(arm_rows(spec))
     return row

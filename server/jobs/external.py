@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -26,13 +27,17 @@ from server.database.lookup import find_run
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED, RUN_ENDED, SILENT
 from server.database.tables import Attempt, Chunk, Run, RunState
-from server.errors import ConflictError, FieldProblem, InvalidError, StaleAttemptError
+from server.errors import ConflictError, InvalidError, StaleAttemptError
 from server.jobs import lifecycle
 from server.jobs.fingerprint import external_fingerprint, named_baseline_mismatch
+from server.records import Body, frozen
 from server.settings import Settings
 
 Kind = Literal["train", "validation"]
 Outcome = Literal["finished", "failed", "broke_off"]
+NAME = r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,63}$"
+Name = Annotated[str, Field(pattern=NAME)]
+_Text = Annotated[str, Field(max_length=1000)]
 
 JUDGED = "lm_loss"
 STALE = "STALE"
@@ -40,6 +45,21 @@ _LARGEST_STEP = 2**53
 _MOST_COLUMNS = 1000  # of a run, over all of its batches
 _MOST_FACTS = 262_144  # characters of a run's manifest, over all of its attempts
 _FIRST_VALUES, _LAST_VALUES, _BETWEEN = 4, 4, "…"  # of a fact that differs between attempts
+
+
+@frozen
+class AttachRequest(Body):
+    """A trainer's description of itself when it begins or continues a run.
+
+    `manifest` has the facts that must agree between the arms (versions, device class, data digest, code revision); a difference is
+    `CONFOUNDED`. `recipe` must be the arm's; `rounding` states how the trainer rounds gradients. With `after`, the request succeeds only
+    if the run has had exactly that many attempts.
+    """
+
+    manifest: Annotated[Mapping[Name, _Text], Field(max_length=100)]
+    recipe: _Text | None = None
+    after: Annotated[int, Field(ge=0, le=_LARGEST_STEP)] | None = None
+    rounding: Rounding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,33 +84,19 @@ def covered(session: Session, run: Run) -> Coverage:
     return coverage(batches.ranges(session, run.reused_from or run.id, "train"))
 
 
-def attach(
-    session: Session,
-    settings: Settings,
-    run_id: str,
-    manifest: Mapping[str, str],
-    recipe: str | None = None,
-    after: int | None = None,
-    key: str | None = None,
-    rounding: Rounding | None = None,
-) -> Run:
+def attach(session: Session, settings: Settings, run_id: str, request: AttachRequest, key: str | None = None) -> Run:
     """Begin an attempt of a run and fence the previous one; returns the run, whose `epoch` is the attempt's number.
 
-    Args:
-        manifest: what must agree between the arms: versions, device class, code revision.
-        recipe: the trainer's recipe; an error if it is not the arm's.
-        after: attach only if this many attempts were made before (for steps that were recorded while the server was away).
-        key: the trainer's name for this attach. Until another trainer attaches, the same key means the same attempt.
-        rounding: how the trainer rounds gradients, if it states that; an error if the arm's recipe contradicts it.
+    `key` is the trainer's name for this attach. Until another trainer attaches, the same key means the same attempt. `after` is for steps
+    that were recorded while the server was away. An error if the recipe is not the arm's, or the rounding contradicts it.
     """
-    run = find_run(session, run_id, lock=True)
+    run = _external(session, run_id)
     newest = None if key is None else session.get(Attempt, (run_id, run.epoch))
     is_repeated = newest is not None and newest.key == key
-    _check_external(run)
-    if recipe is not None and recipe != run.arm.recipe:
-        raise InvalidError(f"recipe is {recipe}, expected {run.arm.recipe}, the recipe of arm {run.arm.name} of run {run_id}")
+    if request.recipe is not None and request.recipe != run.arm.recipe:
+        raise InvalidError(f"recipe is {request.recipe}, expected {run.arm.recipe}, the recipe of arm {run.arm.name} of run {run_id}")
     try:
-        check_rounding(run.arm.recipe, rounding, f"rounding of arm {run.arm.name}")
+        check_rounding(run.arm.recipe, request.rounding, f"rounding of arm {run.arm.name}")
     except RecipeError as error:
         raise InvalidError(str(error)) from None
     if is_repeated:
@@ -99,17 +105,17 @@ def attach(
         raise StaleAttemptError(f"run {run_id} has ended ({run.state}){_why(run)} and accepts no further attempt; submit a new job")
     if is_repeated and run.state == "running":
         return run
-    if after is not None and after != run.epoch and not is_repeated:
-        raise StaleAttemptError(f"run {run_id} has had {run.epoch} attempts, not {after}: a newer trainer has taken over")
+    if request.after is not None and request.after != run.epoch and not is_repeated:
+        raise StaleAttemptError(f"run {run_id} has had {run.epoch} attempts, not {request.after}: a newer trainer has taken over")
     if run.state == "running":
         speed = {"steps_per_second": run.steps_per_second}  # the best estimate until the new trainer has its own
         lifecycle.requeue(session, run, attempt="lost", code="SUPERSEDED", message="another trainer attached to this run", **speed)
-    merged = _merged(run.manifest, {**manifest, "engine": "external"}, begun=run.steps_done > 0)
+    merged = _merged(run.manifest, {**request.manifest, "engine": "external"}, begun=run.steps_done > 0)
     if reason := named_baseline_mismatch(run.job, merged):
         raise ConflictError(f"run {run_id} cannot begin: {reason}")
     lifecycle.attach(session, run, merged, external_fingerprint(run, merged), key, settings.external_stale_seconds)
-    if rounding is not None:
-        run.rounding = rounding
+    if request.rounding is not None:
+        run.rounding = request.rounding
     return run
 
 
@@ -187,8 +193,7 @@ def _flush(run_id: str, epoch: int, batch: Batch) -> Flush | None:
 
 def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcome: Outcome, message: str | None = None) -> Run:
     """End an attempt. After `broke_off` the run awaits the next attach, else the run has ended. A repeated call changes nothing."""
-    run = find_run(session, run_id, lock=True)
-    _check_external(run)
+    run = _external(session, run_id)
     end: RunState = "awaiting_data" if outcome == "broke_off" else outcome
     if run.epoch == epoch and run.state == end and epoch:
         return run
@@ -215,8 +220,7 @@ def _held(session: Session, settings: Settings, run_id: str, epoch: int) -> Run:
 
     Else ConflictError or StaleAttemptError.
     """
-    run = find_run(session, run_id, lock=True)
-    _check_external(run)
+    run = _external(session, run_id)
     if epoch > run.epoch:
         raise InvalidError(
             f"epoch is {epoch}, but run {run_id} has had {run.epoch} attempts; attach first, and use the epoch in the response"
@@ -238,10 +242,12 @@ def _why(run: Run) -> str:
     return f": {run.message}{over}" if run.message else ""
 
 
-def _check_external(run: Run) -> None:
-    """InvalidError for a run that a worker trains: nobody else writes it."""
+def _external(session: Session, run_id: str) -> Run:
+    """A run, locked; InvalidError if a worker trains it: nobody else writes it."""
+    run = find_run(session, run_id, lock=True)
     if run.capability != "external":
         raise InvalidError(f"run {run.id} has engine {run.job.engine}, which a worker trains; expected a run with engine external")
+    return run
 
 
 def _named(kind: Kind, columns: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
@@ -310,4 +316,4 @@ def _some(values: list[str]) -> list[str]:
 
 
 def _wrong(field: str, problem: str) -> InvalidError:
-    return InvalidError(f"{field} {problem}", [FieldProblem(pointer=f"/{field}", detail=problem)])
+    return InvalidError.at(f"/{field}", problem, f"{field} {problem}")

@@ -10,30 +10,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.orm import Session
 
 from parity.judging.inputs.context import confounding_keys
 from server.curves import loading
 from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short
+from server.records import frozen
 from training.overrides import phrase
 from training.rules import NAMED_DATA
 from training.spec import JobSpec, RunSpec
 
 _JOB_SPEC = TypeAdapter(JobSpec)
 _LOOKED_AT = 20
+_NOT_FULL = {"noise": "was stopped early to measure run noise", "why": "measured the parts of a gap", "pilot": "is a pilot of a search"}
 _OF_THE_RUN = ("seed", "replicate")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Difference:
     """A fact that differs between two runs, with both values; None if a side does not have it."""
 
@@ -61,16 +62,17 @@ def run_spec(run: Run) -> RunSpec:
 
 def fingerprint_of(spec: RunSpec, manifest: Mapping[str, str]) -> str:
     """The fingerprint of a run that a worker trains: SHA-256 of what decides its bits, specification and manifest."""
-    return _digest({"spec": spec.document(), "manifest": manifest})
+    return digest({"spec": spec.document(), "manifest": manifest})
 
 
 def external_fingerprint(run: Run, manifest: Mapping[str, str]) -> str:
     """The fingerprint of a run that a user's own trainer trains."""
     arm = {"recipe": run.arm.recipe, "seed": run.seed, "replicate": run.replicate}
-    return _digest({"spec": run.job.spec, **arm, "manifest": dict(manifest)})
+    return digest({"spec": run.job.spec, **arm, "manifest": dict(manifest)})
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def digest(content: object) -> str:
+    """SHA-256 of JSON, as it is stored with jobs and runs."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -79,21 +81,17 @@ def equal_run(session: Session, fingerprint: str, question: str | None = None, k
 
     With a `question`, a run of the candidate of an earlier look at it.
     """
-    there = (
-        select(Run)
-        .join(Arm, Arm.id == Run.arm_id)
-        .where(
-            Run.fingerprint == fingerprint,
-            Run.state == "finished",
-            Run.kind == "full",
-            Run.reused_from.is_(None),
-            Arm.role == "baseline" if question is None else Arm.question == question,
-        )
-        .order_by(Run.finished_at.desc().nulls_last(), Run.id.desc())
-        .limit(_LOOKED_AT)
-    )
+    of_the_arm = Arm.role == "baseline" if question is None else Arm.question == question
+    there = trained_runs(Run.fingerprint == fingerprint, of_the_arm).limit(_LOOKED_AT)
     kept = (run for run in session.scalars(there) if set(keep) <= set(run.kept_checkpoints or ()))
     return next((run for run in kept if not knows_data_by_name(run.manifest) and unsound(session, run) is None), None)
+
+
+def trained_runs(*conditions: ColumnElement[bool]) -> Select[Run]:
+    """The full runs that finished and were themselves trained, by conditions on them and their arms, newest first."""
+    trained = (Run.state == "finished", Run.kind == "full", Run.reused_from.is_(None))
+    newest_first = Run.finished_at.desc().nulls_last(), Run.id.desc()
+    return select(Run).join(Arm, Arm.id == Run.arm_id).where(*conditions, *trained).order_by(*newest_first)
 
 
 def knows_data_by_name(manifest: Mapping[str, Any] | None) -> bool:
@@ -106,12 +104,7 @@ def unsound(session: Session, run: Run) -> str | None:
     if run.state != "finished":
         return f"run {run.id} is {run.state}, not finished"
     if run.kind != "full":
-        whys = {
-            "noise": "was stopped early to measure run noise",
-            "why": "measured the parts of a gap",
-            "pilot": "is a pilot of a search",
-        }
-        return f"run {run.id} {whys[run.kind]}"
+        return f"run {run.id} {_NOT_FULL[run.kind]}"
     if run.code is not None:
         return f"run {run.id} ended with {run.code}"
     curve = loading.losses(session, run)
@@ -140,13 +133,7 @@ def columns_of_reused(source: Run) -> dict[str, Any]:
 def spec_differences(baseline: RunSpec, other: RunSpec, *, but: Collection[str] = ()) -> list[Difference]:
     """Fields of two specifications that differ, by their path; those in `but` are ignored."""
     ours, theirs = dict(_flat(baseline)), dict(_flat(other))
-    keys = [key for key in ours | theirs if key not in but and ours.get(key) != theirs.get(key)]
-    return [Difference(key=key, baseline=ours.get(key), other=theirs.get(key)) for key in keys]
-
-
-def is_rerun(baseline: RunSpec, other: RunSpec) -> bool:
-    """Whether two specifications differ at most in the replicate: equal seeds read the same data in the same order."""
-    return not spec_differences(baseline, other, but=("replicate",))
+    return _differing((key for key in ours | theirs if key not in but), ours, theirs)
 
 
 def spec_facts(spec: RunSpec) -> dict[str, str]:
@@ -156,26 +143,23 @@ def spec_facts(spec: RunSpec) -> dict[str, str]:
 
 def manifest_differences(baseline: Mapping[str, str], other: Mapping[str, str]) -> list[Difference]:
     """Every fact that differs between two manifests, or that only one has."""
-    keys = sorted(baseline.keys() | other.keys())
-    return [Difference(key=key, baseline=baseline.get(key), other=other.get(key)) for key in keys if baseline.get(key) != other.get(key)]
+    return _differing(sorted(baseline.keys() | other.keys()), baseline, other)
 
 
-def confounding(baseline: Mapping[str, str], other: Mapping[str, str], may_differ: Sequence[str] = ()) -> list[Difference]:
-    """The differences that would confound a gap, by the judge's rule (`parity.judging.inputs.context`)."""
-    keys = confounding_keys([baseline, other], may_differ)
-    return [Difference(key=key, baseline=baseline.get(key), other=other.get(key)) for key in keys]
+def _differing(keys: Iterable[str], ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[Difference]:
+    return [Difference(key=key, baseline=ours.get(key), other=theirs.get(key)) for key in keys if ours.get(key) != theirs.get(key)]
 
 
 def named_baseline_mismatch(job: Job, manifest: Mapping[str, str]) -> str | None:
     """Why a run with this manifest cannot be compared with the baseline that a job names, by the judge's rule; None if it can."""
     if job.named is None:
         return None
-    baseline = next(run for run in job.runs if run.arm.role == "baseline")
-    differences = confounding(baseline.manifest or {}, manifest, job.criteria.get("may_differ", ()))
+    baseline = job.arms[0].runs[0].manifest or {}
+    keys = confounding_keys([baseline, manifest], job.criteria.get("may_differ", ()))  # the judge's rule
+    differences = _differing(keys, baseline, manifest)
     if not differences:
         return None
-    called = f"baseline {job.named.name} version {job.named.version}"
-    what = in_words(differences, "there", "here")
+    called, what = f"baseline {job.named.name} version {job.named.version}", in_words(differences, "there", "here")
     return f"this worker's trainer differs from that of {called}: {what}. Promote a new version, or train where the baseline was trained"
 
 

@@ -15,8 +15,6 @@ very specification of the demo before any on record, which hold fewer of them; e
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,11 +34,13 @@ from parity.judging.window import make_window
 from parity.recipes import rounds_to_nearest
 from server.database import store
 from server.database.tables import Job, Run
+from server.jobs.fingerprint import digest
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 
 MOST_GROUPS = 100  # of a family, newest first
 VARIES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
 _JOBS_READ = 5000
+_DIGITS = 8  # of the digests in a family's name
 _RECORDED = ("data_digest", "device_class")  # of a run's manifest
 _NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "noise", "family", "keep_checkpoints")
 _READ_ONLY = ("validation_every", "statistics_every", "gradients_every")  # of a schedule: they change no weight
@@ -60,7 +60,7 @@ def family_of(job: Job) -> str | None:
     recorded = {tuple((run.manifest or {}).get(name) for name in _RECORDED) for run in job.runs if run.state == "finished"}
     if job.engine == "external" or len(recorded) != 1 or None in (known := recorded.pop()):
         return None
-    return f"{_of_specification(job)}-{_digest(known)}"
+    return f"{_of_specification(job)}-{digest(known)[:_DIGITS]}"
 
 
 def newest_family(session: Session, job: Job) -> str | None:
@@ -83,7 +83,7 @@ def _weights_of(spec: Mapping[str, Any]) -> str:
     """A digest of everything that changes the weights of every arm."""
     facts = _facts(spec)
     facts["schedule"] = {name: value for name, value in facts["schedule"].items() if name not in _READ_ONLY}
-    return _digest(facts)
+    return digest(facts)
 
 
 def _facts(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,12 +91,7 @@ def _facts(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_specification(job: Job) -> str:
-    facts = _facts(job.spec)
-    return f"{job.engine}-{job.spec['schedule']['steps']}-steps-{_digest(facts)}"
-
-
-def _digest(facts: Any) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
+    return f"{job.engine}-{job.spec['schedule']['steps']}-steps-{digest(_facts(job.spec))[:_DIGITS]}"
 
 
 def floors_on_record(session: Session, family: str | None = None, but: Collection[str] = ()) -> Floors:
@@ -123,7 +118,7 @@ def reruns_of(session: Session, job: Job) -> Floors | None:
 def keep_reruns(job: Job, reruns: Floors | None) -> None:
     """Put a job's groups of reruns on record, from which later jobs of their family borrow."""
     job.reruns = reruns.csv() if reruns else None
-    job.reruns_family = reruns.rows[0]["family"] if reruns else None  # a job's groups are all of its own family
+    job.reruns_family = family_in(reruns) if reruns else None  # a job's groups are all of its own family
 
 
 def lent_floors(session: Session, job: Job, family: str | None) -> Floors | None:
@@ -167,9 +162,8 @@ def _groups(session: Session, job: Job, family: str) -> Iterator[Row]:
 
 def _trained_before(session: Session, run: Run) -> bool:
     """Whether an earlier run has the same fingerprint and so the same curve."""
-    if run.fingerprint is None:
-        return False
-    return session.scalar(select(Run.id).where(Run.fingerprint == run.fingerprint, Run.id < run.id).limit(1)) is not None
+    earlier = select(Run.id).where(Run.fingerprint == run.fingerprint, Run.id < run.id).limit(1)
+    return run.fingerprint is not None and session.scalar(earlier) is not None
 
 
 def _late_means(session: Session, runs: Sequence[Run]) -> NDArray[np.float64]:

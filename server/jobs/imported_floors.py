@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -26,15 +25,16 @@ from parity.judging.floors.public import public_floors
 from server.database import clock
 from server.database.locks import hold_lock
 from server.database.tables import ImportedGroup, Job
-from server.errors import ConflictError, FieldProblem, InvalidError
+from server.errors import ConflictError, InvalidError
 from server.jobs.floors import family_in, floors_on_record
+from server.records import frozen
 
 MOST_GROUPS = 1000  # of all families together: the page of run floors fits them all
 _MOST_CELL = 1000  # characters
 _NUMBERS = ("runs", "mean_loss", "sd")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Import:
     """What a table changed: its families, and how many of its groups are new here or were imported before."""
 
@@ -99,7 +99,7 @@ def named_floors(session: Session, family: str) -> Floors:
             f"job.family is {shown(family)}; expected one of the {known} imported families or of the public ones, which the page /floors "
             "lists; `parity floors import FILE` imports a table"
         )
-        raise InvalidError(detail, [FieldProblem(pointer="/job/family", detail=detail)])
+        raise InvalidError.at("/job/family", detail)
     return floors
 
 
@@ -113,18 +113,18 @@ def _read(table: str) -> Floors:
     try:
         floors = read_floors(table)
     except FloorsError as error:
-        raise _wrong(str(error)) from None
+        raise InvalidError.at("/table", str(error)) from None
     for number, row in enumerate(floors.rows, 1):
         for column, cell in row.items():
             if not cell.isprintable() or len(cell) > _MOST_CELL:
                 what = f"row {number} of the floors table has the {column} {shown(cell)}"
-                raise _wrong(f"{what}; expected at most {_MOST_CELL:,} printable characters")
+                raise InvalidError.at("/table", f"{what}; expected at most {_MOST_CELL:,} printable characters")
     return floors
 
 
 def _chosen(floors: Floors, family: str | None) -> list[Row]:
     if family is not None and family not in floors.families:
-        raise _wrong(f"family is {shown(family)}; expected one of the {len(floors.families)} families of the table")
+        raise InvalidError.at("/table", f"family is {shown(family)}; expected one of the {len(floors.families)} families of the table")
     return [row for row in floors.rows if family in (None, row["family"])]
 
 
@@ -156,7 +156,9 @@ def _refuse_useless(floors: Floors) -> None:
         if all(lender.floor is None for lender in lenders):
             stated = {group.rounding for group in family.groups}
             reasons = [lender.refused for rounding, lender in zip(ROUNDINGS, lenders, strict=True) if rounding in stated]
-            raise _wrong(f"family {shown(name)} would lend nothing: {(reasons or [lenders[0].refused])[0]}; nothing was imported")
+            raise InvalidError.at(
+                "/table", f"family {shown(name)} would lend nothing: {(reasons or [lenders[0].refused])[0]}; nothing was imported"
+            )
 
 
 def _plain(name: str) -> str:
@@ -170,7 +172,3 @@ def _numbers(row: Mapping[str, str]) -> tuple[float, ...]:
         return tuple(float(row[column]) for column in _NUMBERS)
     except ValueError:
         return (float("nan"),)
-
-
-def _wrong(detail: str) -> InvalidError:
-    return InvalidError(detail, [FieldProblem(pointer="/table", detail=detail)])

@@ -29,6 +29,7 @@ from parity.judging.multiplicity import FAIL_BY_GAP, Multiplicity
 from server.database.locks import hold_lock
 from server.database.tables import Arm, Job, Verdict
 from server.errors import LookError
+from server.jobs.fingerprint import digest
 
 _OF_THE_QUESTION = (
     "engine",
@@ -58,10 +59,10 @@ def register(session: Session, job: Job, outdated: Callable[[Job], bool] = lambd
     """
     if job.engine == "external" and not _as_read(job.criteria.get("question")):
         return
-    candidates = [arm for arm in job.arms if arm.role == "candidate"]
+    candidates = job.arms[1:]
     digests = {arm.id: _digest(job, arm) for arm in candidates}
-    for digest in sorted(set(digests.values())):
-        hold_lock(session, f"question {digest}")
+    for question in sorted(set(digests.values())):
+        hold_lock(session, f"question {question}")
     newest = _newest(session, job, digests.values())
     renewed = newest is not None and (outdated(newest) or _may_be_other_code(newest, job))
     for arm in candidates:
@@ -105,19 +106,20 @@ def multiplicity_of(job: Job) -> Multiplicity | None:
 
 def _newest(session: Session, job: Job, digests: Collection[str]) -> Job | None:
     """The newest counted job on one of these questions, in whichever ledger."""
-    ledgers = or_(*(and_(Arm.question >= digest[:_HALF], Arm.question < digest[:_HALF] + "g") for digest in set(digests)))
+    halves = {question[:_HALF] for question in digests}
+    ledgers = or_(*(and_(Arm.question >= half, Arm.question < half + "g") for half in halves))
     newest = select(Job).where(Job.id.in_(select(Arm.job_id).where(ledgers)), *_COUNTED, Job.id != job.id).order_by(Job.id.desc())
     return session.scalars(newest.limit(1)).first()
 
 
-def _in_ledger(digest: str, newest: Job | None, *, renewed: bool) -> str:
+def _in_ledger(question: str, newest: Job | None, *, renewed: bool) -> str:
     """`Arm.question` in the ledger that renews the question's newest job, or in the ledger of that job."""
     if newest is None:
-        return digest
+        return question
     if renewed:
-        return digest[:_HALF] + hashlib.sha256(newest.id.encode()).hexdigest()[:_HALF]
+        return question[:_HALF] + hashlib.sha256(newest.id.encode()).hexdigest()[:_HALF]
     known = {arm.question[:_HALF]: arm.question for arm in newest.arms if arm.question}
-    return known.get(digest[:_HALF], digest)
+    return known.get(question[:_HALF], question)
 
 
 def question_of(job: Job, arm: Arm) -> str:
@@ -127,16 +129,18 @@ def question_of(job: Job, arm: Arm) -> str:
 
 def _digest(job: Job, arm: Arm) -> str:
     """SHA-256 of the question of one candidate."""
-    return hashlib.sha256(json.dumps(_question(job, arm), sort_keys=True).encode()).hexdigest()
+    return digest(_question(job, arm))
 
 
 def _question(job: Job, arm: Arm) -> dict[str, Any]:
     """What the verdict on one candidate answers."""
     spec: dict[str, Any] = job.spec
-    baseline, candidate = ({k: v for k, v in _in_spec(job, each).items() if k not in _NOT_OF_AN_ARM} for each in (job.arms[0], arm))
+    data, path = spec["data"], spec["data"]["path"]
+    arms = (spec["baseline"], spec["candidates"][arm.position - 1])
+    baseline, candidate = ({key: value for key, value in each.items() if key not in _NOT_OF_AN_ARM} for each in arms)
     return {
         **{key: spec.get(key) for key in _OF_THE_QUESTION},
-        "data": _data(spec["data"]),
+        "data": data | {"path": posixpath.normpath(path)} if path else data,  # one spelling of its path
         "schedule": {key: value for key, value in spec["schedule"].items() if key != "gradients_every"} | _RECORDED,
         "baseline": baseline,
         "candidate": candidate,
@@ -148,22 +152,12 @@ def _question(job: Job, arm: Arm) -> dict[str, Any]:
     }
 
 
-def _data(data: dict[str, Any]) -> dict[str, Any]:
-    """The data with one spelling of its path."""
-    return data | {"path": posixpath.normpath(data["path"])} if data["path"] else data
-
-
 def _as_read(name: str | None) -> str | None:
     """A name without what a reader does not see: names that look alike are one name."""
     if not name:
         return name
     visible = "".join(character for character in unicodedata.normalize("NFKC", name) if unicodedata.category(character) != "Cf")
     return " ".join(visible.split())
-
-
-def _in_spec(job: Job, arm: Arm) -> dict[str, Any]:
-    requested: dict[str, Any] = [job.spec["baseline"], *job.spec["candidates"]][arm.position]
-    return requested
 
 
 def _earlier(session: Session, job: Job, by_question: Collection[str]) -> Sequence[Job]:

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from sqlalchemy.orm import Session
 
 from server.database import clock, events
-from server.database.states import JOB_ENDED, JOB_MOVES, RUN_MOVES, SILENT, begin_attempt, end_attempt, move_job, move_run, resume_attempt
-from server.database.tables import Attempt, AttemptState, Job, JobStatus, Run, RunState, Worker
+from server.database.states import JOB_ENDED, JOB_OPEN, RUN_MOVES, SILENT, begin_attempt, end_attempt, move_job, move_run, resume_attempt
+from server.database.tables import Attempt, AttemptState, Job, Run, RunState, Worker
 from server.jobs.webhooks import announce
 from server.logs import without_secrets
 
@@ -33,7 +33,7 @@ def claim(session: Session, run: Run, worker: Worker, lease_seconds: float) -> i
     if run.state != "queued":
         return None
     binding = {"device_class": worker.device["device_class"], "threads": worker.device["threads_per_run"]}
-    return _begin(session, run, lease_seconds, worker_id=worker.id, key=None, columns={"worker_id": worker.id}, binding=binding)
+    return _begin(session, run, lease_seconds, worker_id=worker.id, key=None, columns={}, binding=binding)
 
 
 def attach(session: Session, run: Run, manifest: Mapping[str, str], fingerprint: str, key: str | None, lease_seconds: float) -> int | None:
@@ -119,12 +119,11 @@ def end_job(
 
     Emits the verdicts, then the status, and writes the deliveries of both to webhooks.
     """
-    open_states = [state for state in JOB_MOVES if state not in JOB_ENDED]
-    if not move_job(session, job_id, open_states, end, finished_at=clock.now(session), code=code, message=message):
+    if not move_job(session, job_id, JOB_OPEN, end, finished_at=clock.now(session), code=code, message=message):
         return False
     if verdicts:
         events.emit(session, job_id, "verdict", dict(verdicts))
-    _emit_status(session, job_id, end)
+    events.emit(session, job_id, "status", {"status": end})
     announce(session, job_id, *(("verdict.given", "job.ended") if verdicts else ("job.ended",)))
     return True
 
@@ -141,7 +140,7 @@ def _begin(
 ) -> int | None:
     """Move a run to running and begin its next attempt; the first run starts the job and binds it to a device class."""
     now, epoch = clock.now_in(session), run.epoch + 1
-    lease = {"epoch": epoch, "lease_expires_at": now + lease_seconds}
+    lease = {"epoch": epoch, "lease_expires_at": now + lease_seconds, "worker_id": worker_id}
     fresh = {"code": None, "message": None, "started_at": run.started_at or now}
     if not _move(session, run, "running", {**lease, **fresh, **columns}):
         return None
@@ -185,7 +184,3 @@ def _emit_run(session: Session, run: Run, state: RunState, code: str | None, mes
 
 def _run_payload(run: Run, state: RunState, code: str | None, message: str | None, **more: object) -> dict[str, object]:
     return {"run": run.id, "arm": run.arm.name, "state": state, "code": code, "message": message} | more
-
-
-def _emit_status(session: Session, job_id: str, status: JobStatus) -> None:
-    events.emit(session, job_id, "status", {"status": status})

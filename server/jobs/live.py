@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,6 +42,7 @@ from server.database.tables import Arm, Job, JobStatus, Run, WebhookEvent
 from server.jobs import lifecycle, webhooks
 from server.jobs.imported_floors import family_that_lends
 from server.jobs.ledger import multiplicity_of
+from server.records import frozen
 
 _STEPS_A_CALL = 200_000  # keeps a look short: the elected worker has other duties, too
 _LOOKS = 3  # at a job that changes meanwhile
@@ -52,7 +52,7 @@ _KINDS: Mapping[State, tuple[str, WebhookEvent]] = {"harmful": ("hopeless", "job
 _Change = tuple[str, list[State], Forecast]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Pair:
     """A candidate's run with its partner in the baseline, as far as it was fed; `looked` blocks have had their forecasts.
 
@@ -72,7 +72,7 @@ class _Pair:
         return self.all_fed and all(run.state in RUN_ENDED for run in (self.baseline, self.candidate))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Look:
     """What a look found, and what it rests on: the stored forecasts `before`, the job's status, and the newest attempt of each run.
 
@@ -87,11 +87,14 @@ class _Look:
     changes: Sequence[_Change]
 
 
-def watch(database: Database, job_id: str) -> list[str]:
-    """Look at the new steps of a running job; returns the names of the candidates that became hopeless or futile."""
+def watch(database: Database, job_id: str, *, at_the_end: bool = False) -> list[str]:
+    """Look at the new steps of a running job; returns the names of the candidates that became hopeless or futile.
+
+    `at_the_end`: at all steps that nobody has looked at, without events, of a job whose last runs ended together.
+    """
     for _ in range(_LOOKS):
         with database.read() as session:
-            look = _look(session, job_id)
+            look = _look(session, job_id, to_the_end=at_the_end)
         if look is None:
             return []
         with database.write() as session:
@@ -99,24 +102,11 @@ def watch(database: Database, job_id: str) -> list[str]:
             session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
             if (job := _unchanged(session, look)) is not None:
                 job.early_stop = look.after
-                return _tell(session, job, look)
+                return [] if at_the_end else _tell(session, job, look)
     return []  # what changed it has begun a newer attempt, or has looked itself: the next look sees that
 
 
-def catch_up(database: Database, job_id: str) -> None:
-    """Look at all steps that nobody has looked at, without events, at the end of a job whose last runs ended together."""
-    for _ in range(_LOOKS):
-        with database.read() as session:
-            look = _look(session, job_id, to_the_end=True)
-        if look is None:
-            return
-        with database.write() as session:
-            if (job := _unchanged(session, look)) is not None:
-                job.early_stop = look.after
-                return
-
-
-def _look(session: Session, job_id: str, *, to_the_end: bool = False) -> _Look | None:
+def _look(session: Session, job_id: str, *, to_the_end: bool) -> _Look | None:
     """What there is to find now; None for a job that is not judged, or has ended. Reads only."""
     job = session.get_one(Job, job_id)
     if job.status in JOB_ENDED or (job.status != "running" and not to_the_end) or not job.is_judged:
@@ -189,8 +179,8 @@ def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[_Chan
     arms = {name: {key: list(values) for key, values in columns.items()} for name, columns in _arms(job).items()}
     changes: list[_Change] = []
     left = False
-    for arm in job.arms:
-        if arm.role == "baseline" or any(run.code == EARLY_STOP for run in arm.runs):
+    for arm in job.arms[1:]:
+        if any(run.code == EARLY_STOP for run in arm.runs):
             continue
         pairs = [_fed(session, stored, baseline, run) for baseline, run in _partners(job.arms[0], arm)]
         if any(pair.is_new for pair in pairs):  # the forecasts so far may rest on steps that count no more, or on fewer pairs
@@ -319,17 +309,11 @@ def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], criteria:
 
 def _stop(session: Session, job: Job, arm: Arm, message: str) -> None:
     """End the open runs of an arm, and those of the baseline when no other candidate needs them: one that has finished does, too."""
-    others = [other for other in job.arms if other.role == "candidate" and other.id != arm.id]
-    runs = [run for other in others for run in (*other.runs, *other.noise_runs)]
+    baseline, *candidates = job.arms
+    runs = [run for other in candidates if other is not arm for run in (*other.runs, *other.noise_runs)]
     needed = any(run.state not in ("failed", "cancelled") and run.code != EARLY_STOP for run in runs)
-    for stopped in [arm] if needed else [arm, *(other for other in job.arms if other.role == "baseline")]:
+    for stopped in [arm] if needed else [arm, baseline]:
         for run in (*stopped.runs, *stopped.noise_runs):
-            _stop_run(session, run, f"arm {arm.name} was stopped: {message}")
-
-
-def _stop_run(session: Session, run: Run, message: str) -> None:
-    """Finish a training run with its curve so far; cancel a run that has not begun."""
-    if run.state == "running":
-        lifecycle.finish(session, run, code=EARLY_STOP, message=message)
-    else:
-        lifecycle.cancel(session, run, code=EARLY_STOP, message=message)
+            # One that trains has a curve so far.
+            end = lifecycle.finish if run.state == "running" else lifecycle.cancel
+            end(session, run, code=EARLY_STOP, message=f"arm {arm.name} was stopped: {message}")

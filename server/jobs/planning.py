@@ -9,10 +9,8 @@ what is trained. The runs of a named baseline count like new ones; all its contr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity import Criteria
@@ -23,9 +21,10 @@ from parity.judging.floors.lending import Lenders
 from server.database import store
 from server.database.tables import Arm, Job, Run
 from server.jobs.baselines import NamedBaseline
-from server.jobs.fingerprint import run_spec, spec_differences, unsound
+from server.jobs.fingerprint import run_spec, spec_differences, trained_runs, unsound
 from server.jobs.floors import family_in, lent_floors, newest_family
 from server.jobs.imported_floors import named_floors
+from server.records import frozen
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec
 
@@ -33,7 +32,7 @@ MOST_CANDIDATES = 8  # each takes a second at worst
 _LOOKED_AT = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Known:
     """What an equal earlier run shows: its id, its mean loss in the window (nats) and its median step time in seconds."""
 
@@ -42,7 +41,7 @@ class Known:
     step_seconds: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Planned:
     """A candidate with its plan, or the reason why it has no plan."""
 
@@ -53,15 +52,17 @@ class Planned:
 
 def planned(spec: JobSpec, criteria: Criteria, known: Known | None, lenders: Lenders = NO_FAMILIES, controls: int = 0) -> Sequence[Planned]:
     """The plan of each of the first 8 candidates; candidates with one design share it. `controls` are those of the named baseline."""
-    plans: dict[Design, Plan | str] = {}
+    made: dict[Design, tuple[Plan | None, str]] = {}
     rows = []
     for candidate in spec.candidates[:MOST_CANDIDATES]:
         design = _design(spec, candidate, known, controls)
-        if design not in plans:
-            plans[design] = _plan(design, criteria, lenders)
-        outlook = plans[design]
-        why_not = outlook if isinstance(outlook, str) else ""
-        rows.append(Planned(candidate=candidate.name, plan=None if isinstance(outlook, str) else outlook, why_not=why_not))
+        if design not in made:
+            try:
+                made[design] = plan(design, criteria, lenders), ""
+            except ValueError as error:
+                made[design] = None, str(error)
+        own, why_not = made[design]
+        rows.append(Planned(candidate=candidate.name, plan=own, why_not=why_not))
     return rows
 
 
@@ -71,10 +72,14 @@ def lenders_for(session: Session, spec: JobSpec) -> Lenders:
     InvalidError if it names an unknown family.
     """
     if spec.family:
-        return Lenders(named_floors(session, spec.family), {BASELINE: spec.family, CANDIDATE: spec.family})
-    unsaved = Job(id="", engine=spec.engine, spec=spec.document())
-    floors = lent_floors(session, unsaved, newest_family(session, unsaved))
-    return Lenders(floors, dict.fromkeys((BASELINE, CANDIDATE), family_in(floors))) if floors else NO_FAMILIES
+        floors = named_floors(session, spec.family)
+    else:
+        unsaved = Job(id="", engine=spec.engine, spec=spec.document())
+        lent = lent_floors(session, unsaved, newest_family(session, unsaved))
+        if lent is None:
+            return NO_FAMILIES
+        floors = lent
+    return Lenders(floors, dict.fromkeys((BASELINE, CANDIDATE), spec.family or family_in(floors)))
 
 
 def known_before(session: Session, spec: JobSpec, criteria: Criteria, named: NamedBaseline | None) -> Known | None:
@@ -87,22 +92,8 @@ def equal_earlier_run(session: Session, spec: JobSpec, criteria: Criteria) -> Kn
     if spec.engine == "external":
         return None
     wanted = next(run for arm, run in spec.runs() if arm is spec.baseline)
-    like_it = (
-        select(Run)
-        .join(Arm, Arm.id == Run.arm_id)
-        .join(Job, Job.id == Run.job_id)
-        .where(
-            Run.state == "finished",
-            Run.kind == "full",
-            Run.reused_from.is_(None),
-            Run.planned_steps == spec.schedule.steps,
-            Arm.role == "baseline",
-            Arm.recipe == spec.baseline.recipe,
-            Job.engine == spec.engine,
-        )
-        .order_by(Run.finished_at.desc().nulls_last(), Run.id.desc())
-        .limit(_LOOKED_AT)
-    )
+    its_arm = (Arm.role == "baseline", Arm.recipe == spec.baseline.recipe, Run.planned_steps == spec.schedule.steps)
+    like_it = trained_runs(*its_arm).join(Job, Job.id == Run.job_id).where(Job.engine == spec.engine).limit(_LOOKED_AT)
     for run in session.scalars(like_it):
         if not spec_differences(wanted, run_spec(run), but=("seed", "replicate")) and unsound(session, run) is None:
             return _known(session, run, criteria)
@@ -138,11 +129,3 @@ def _design(spec: JobSpec, candidate: SpecArm, known: Known | None, controls: in
         devices=spec.devices,
         candidates=len(spec.candidates),
     )
-
-
-def _plan(design: Design, criteria: Criteria, lenders: Lenders) -> Plan | str:
-    """The plan, or why there is none."""
-    try:
-        return plan(design, criteria, lenders)
-    except ValueError as error:
-        return str(error)

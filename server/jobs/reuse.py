@@ -11,26 +11,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity import Criteria
 from parity.judging.floors.groups import read_floors
 from server.database.locks import hold_lock
 from server.database.lookup import find_job
 from server.database.tables import Job, Worker
 from server.errors import LookError
 from server.jobs import data_reads, requesters
-from server.jobs.baselines import BaselineChoice, NamedBaseline, controls_now, resolve
+from server.jobs.baselines import NamedBaseline, controls_now, resolve
 from server.jobs.fingerprint import knows_data_by_name
 from server.jobs.floors import family_of, lent_floors
 from server.jobs.imported_floors import named_floors
-from server.jobs.submit import NO_LABELS, Labels, Order, config_hash, family_floors, submit_job_once, submit_registered
+from server.jobs.submit import Submission, config_hash, family_floors, submit_job_once, submit_registered
 from server.jobs.workers import changed, other_machine, would_train
-from training.spec import JobSpec
+from server.records import frozen
 
 RENEWED_AFTER_DAYS = 0.5  # a gate that asks for a newer verdict than this asks the same question again, which is a further look
 _DAY = 86_400.0
@@ -44,25 +42,20 @@ _NO_JOB = "no earlier job has this specification, policy and revision, with the 
 Progress = Literal["running", "concluded", "failed", "cancelled"]  # `running` includes queued
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+@frozen
+class Question(Submission):
     """A gate's request. The verdict of a concluded job can be reused for `max_age_days`; `fresh` always trains a new job.
 
-    `choice` is the baseline that the job is judged against. `group` is what asks, such as a pull request: what it asked for before is
-    cancelled if nobody else wants it. A new job gets the `labels`; an earlier one keeps its own.
+    `group` is what asks, such as a pull request: what it asked for before is cancelled if nobody else wants it. A new job gets the
+    `labels`; an earlier one keeps its own.
     """
 
-    spec: JobSpec
-    criteria: Criteria
-    revision: str
     max_age_days: float
     fresh: bool
-    choice: BaselineChoice | None = None
     group: str = ""
-    labels: Labels = NO_LABELS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Answer:
     """The job for a gate: a `new` one, or an earlier one, `running` (or queued) or as it ended; with the reason in a sentence."""
 
@@ -85,10 +78,10 @@ def look_up(session: Session, question: Question, lease_seconds: float) -> Answe
     return reason or _NO_JOB
 
 
-def answer(session: Session, question: Question, principal: str, key: str | None, order: Order, lease_seconds: float) -> Answer:
+def answer(session: Session, question: Question, principal: str, key: str | None, lease_seconds: float) -> Answer:
     """The job for a gate's request: an earlier one if possible, else a new one, queued. `key` makes a repeated fresh call safe."""
     hold_lock(session, "gates")  # two callers with the same request at the same time get one job, and groups change one at a time
-    reply = _answer(session, question, principal, key, order, lease_seconds)
+    reply = _answer(session, question, principal, key, lease_seconds)
     requesters.note(reply.job, principal, question.group, is_new=reply.found == "new")
     if question.group:
         requesters.cancel_superseded(session, reply.job, principal, question.group)
@@ -101,40 +94,26 @@ def note_lookup(session: Session, job_id: str, principal: str) -> None:
     requesters.note(find_job(session, job_id), principal, "", is_new=False)
 
 
-def _answer(session: Session, question: Question, principal: str, key: str | None, order: Order, lease_seconds: float) -> Answer:
-    spec, criteria, revision = question.spec, question.criteria, question.revision
-
+def _answer(session: Session, question: Question, principal: str, key: str | None, lease_seconds: float) -> Answer:
     def outdated(newest: Job) -> bool:
         return _is_new_question(session, newest, lease_seconds)
 
     if question.fresh:
-        job, is_new = submit_job_once(
-            session,
-            spec,
-            criteria,
-            principal,
-            key,
-            order,
-            lease_seconds=lease_seconds,
-            revision=revision,
-            choice=question.choice,
-            labels=question.labels,
-            outdated=outdated,
-        )
+        job, is_new = submit_job_once(session, question, principal, key, lease_seconds, outdated)
         return Answer(job=job, found="new" if is_new else _progress(job), reason="fresh training was requested")
-    named = resolve(session, question.choice, spec, lease_seconds)
+    named = resolve(session, question.choice, question.spec, lease_seconds)
     newest_outdated: str | None = None
     for job, trained_otherwise, judged_otherwise in _same_question(session, question, named, lease_seconds):
         why = trained_otherwise or judged_otherwise
         if why is None:
             return Answer(job=job, found=_progress(job), reason=_unchanged(job))
-        if why == judged_otherwise and not _passed(job) and (job.look or 0) >= criteria.looks:
+        if why == judged_otherwise and not _passed(job) and (job.look or 0) >= question.criteria.looks:
             return Answer(job=job, found=_progress(job), reason=f"{why}; it did not pass, and judging it again is no registered look")
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {why}"
     if newest_outdated is None and (earlier := _at_another_revision(session, question, named, lease_seconds)) is not None:
         return Answer(job=earlier, found="concluded", reason=_SAME_CODE.format(earlier.revision))
     try:
-        job = submit_registered(session, spec, criteria, principal, order, revision, named, outdated, question.labels)
+        job = submit_registered(session, question, principal, named, outdated)
     except LookError as error:
         raise (LookError(f"{error}. {newest_outdated}") if newest_outdated else error) from None
     return Answer(job=job, found="new", reason=newest_outdated or _NO_JOB)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -25,14 +22,15 @@ from server.errors import InvalidError
 from server.jobs import ledger
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
 from server.jobs.data_reads import place_of
-from server.jobs.fingerprint import columns_of_reused
+from server.jobs.fingerprint import columns_of_reused, digest
 from server.jobs.imported_floors import named_floors
+from server.records import frozen
 from server.remarks.tags import checked_branch, checked_tags
 from training.presets import PRESETS
-from training.spec import JobSpec, RunSpec, capability
+from training.spec import JobSpec, capability
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Order:
     """Options of a job that do not affect its verdict.
 
@@ -51,7 +49,7 @@ class Order:
             raise InvalidError(f"max_run_seconds is {self.max_run_seconds}, expected seconds above 0; leave it out for no limit")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Labels:
     """What a job is found by: tags, and the branch of the code as the sender states it. Neither affects its verdict."""
 
@@ -66,18 +64,24 @@ class Labels:
 NO_LABELS = Labels()
 
 
+@frozen
+class Submission:
+    """A job as somebody submits it. `choice` is the baseline that it is judged against."""
+
+    spec: JobSpec
+    criteria: Criteria
+    order: Order = Order()
+    revision: str = ""
+    choice: BaselineChoice | None = None
+    labels: Labels = NO_LABELS
+
+
 def submit_job_once(
     session: Session,
-    spec: JobSpec,
-    criteria: Criteria,
+    wanted: Submission,
     principal: str,
     key: str | None,
-    order: Order,
-    *,
     lease_seconds: float,
-    revision: str = "",
-    choice: BaselineChoice | None = None,
-    labels: Labels = NO_LABELS,
     outdated: Callable[[Job], bool] = lambda _newest: False,
 ) -> tuple[Job, bool]:
     """Submit a job and return it with True; if this principal used this key before, return the earlier job with False.
@@ -86,44 +90,40 @@ def submit_job_once(
     job on the same question whether its answer is out of date, so that this one is no further look.
     Raises InvalidError if the key was used for another body, LookError for a look that is not registered.
     """
-    digest = _body_digest(spec, criteria, order, revision, choice)
+    body = _body_digest(wanted)
     if key is not None:
         hold_lock(session, f"key {principal} {key}")
         used = session.get(IdempotencyKey, (principal, key))
-        if used is not None and used.body_digest != digest:
+        if used is not None and used.body_digest != body:
             raise InvalidError(f"Idempotency-Key {key!r} was already used for another job ({used.job_id}); use a new key for a new job")
         if used is not None:
             return find_job(session, used.job_id), False
-    named = resolve(session, choice, spec, lease_seconds)
-    job = submit_registered(session, spec, criteria, principal, order, revision, named, outdated, labels)
+    job = submit_registered(session, wanted, principal, resolve(session, wanted.choice, wanted.spec, lease_seconds), outdated)
     if key is not None:
-        session.add(IdempotencyKey(principal=principal, key=key, body_digest=digest, job_id=job.id, created_at=time.time()))
+        session.add(IdempotencyKey(principal=principal, key=key, body_digest=body, job_id=job.id, created_at=time.time()))
     return job, True
 
 
 def submit_registered(
     session: Session,
-    spec: JobSpec,
-    criteria: Criteria,
+    wanted: Submission,
     principal: str,
-    order: Order,
-    revision: str,
-    named: NamedBaseline | None,
+    named: NamedBaseline | None = None,
     outdated: Callable[[Job], bool] = lambda _newest: False,
-    labels: Labels = NO_LABELS,
 ) -> Job:
     """`submit_job`, counted as a look at its question. Raises LookError for a look that is not registered."""
-    job = submit_job(session, spec, criteria, principal, order, revision, named, labels)
+    job = submit_job(session, wanted.spec, wanted.criteria, principal, wanted.order, wanted.revision, named, wanted.labels)
     ledger.register(session, job, outdated)
     return job
 
 
-def _body_digest(spec: JobSpec, criteria: Criteria, order: Order, revision: str, choice: BaselineChoice | None) -> str:
+def _body_digest(wanted: Submission) -> str:
     """SHA-256 of the submitted request; stored with the key, so what it covers must not change."""
-    body: dict[str, Any] = {"asked": config_hash(spec, criteria, revision), "order": dataclasses.asdict(order)}
-    if choice is not None and choice.name is not None:
-        body["baseline"] = [choice.name, choice.version]
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    asked = config_hash(wanted.spec, wanted.criteria, wanted.revision)
+    body: dict[str, Any] = {"asked": asked, "order": dataclasses.asdict(wanted.order)}
+    if wanted.choice is not None and wanted.choice.name is not None:
+        body["baseline"] = [wanted.choice.name, wanted.choice.version]
+    return digest(body)
 
 
 def config_hash(spec: JobSpec, criteria: Criteria, revision: str, named: NamedBaseline | None = None, lent: Floors | None = None) -> str:
@@ -132,17 +132,12 @@ def config_hash(spec: JobSpec, criteria: Criteria, revision: str, named: NamedBa
     Specification, policy, judge version and code revision, the named baseline with its controls as of now, and the groups that the named
     family lends as of now (`lent`). What later decides as well is compared when the verdict is asked for again (`server.jobs.reuse`).
     """
-    inputs: dict[str, Any] = {
-        "spec": spec.document(),
-        "criteria": criteria.document(),
-        "judge": JUDGE_VERSION,
-        "revision": revision,
-    }
+    inputs: dict[str, Any] = {"spec": spec.document(), "criteria": criteria.document(), "judge": JUDGE_VERSION, "revision": revision}
     if named is not None:
         inputs["baseline"], inputs["controls"] = named.baseline.id, list(named.controls)
     if lent is not None:
         inputs["floors"] = lent.csv()
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+    return digest(inputs)
 
 
 def submit_job(
@@ -191,16 +186,22 @@ def submit_job(
         trained_by = next(iter(named.runs.values())).job
         job.baseline_id, job.controls = named.baseline.id, list(named.controls)
         job.device_class, job.threads = trained_by.device_class, trained_by.threads
-    job.arms.extend(_arm_row(position, arm.name, arm.recipe) for position, arm in enumerate(spec.arms))
+    job.arms.extend(arm_rows(spec))
     arms = {arm.name: arm for arm in job.arms}
     runs = sorted(spec.runs(), key=lambda arm_and_run: arm_and_run[1].replicate)
+    waiting: RunState = "awaiting_data" if job.capability == "external" else "queued"
+    shared: dict[str, object] = {"capability": job.capability, "priority": order.priority, "created_at": now, "state": waiting}
     for position, (arm, run) in enumerate(runs):
-        job.runs.append(_run_row(job, arms[arm.name], position, run, order.priority, named))
+        own: dict[str, object] = {"arm": arms[arm.name], "position": position, "planned_steps": spec.schedule.steps}
+        if named is not None and arm is spec.baseline:
+            own |= columns_of_reused(named.runs[run.replicate]) | {"state": "finished", "finished_at": now}
+        job.runs.append(Run(id=tables.new_id("r"), seed=run.seed, replicate=run.replicate, **shared | own))
     job.tags.extend(JobTag(tag=tag) for tag in labels.tags)
     session.add(job)
     session.flush()
-    for position, (arm, run) in enumerate(spec.noise_runs(), len(runs)):
-        job.runs.append(_noise_row(job, arms[arm.name], position, run, order.priority, spec.noise_steps))
+    for position, (arm, run) in enumerate(spec.noise_runs(), len(runs)):  # they are trained after the full runs, and stop early
+        own = {"arm_id": arms[arm.name].id, "position": position, "planned_steps": spec.noise_steps, "kind": "noise"}
+        job.runs.append(Run(id=tables.new_id("r"), seed=run.seed, replicate=run.replicate, **shared | own))
     announce_new(session, job)
     return job
 
@@ -226,47 +227,9 @@ def model_name(spec: JobSpec) -> str | None:
     return next(known, None) or f"{spec.model.n_layers} x {spec.model.d_model}"
 
 
-def _arm_row(position: int, name: str, recipe: str) -> Arm:
-    return Arm(id=tables.new_id("a"), position=position, name=name, role="candidate" if position else "baseline", recipe=recipe)
-
-
-def _waiting(job: Job) -> RunState:
-    """The state of a run that nobody trains yet."""
-    return "awaiting_data" if job.capability == "external" else "queued"
-
-
-def _noise_row(job: Job, arm: Arm, position: int, spec: RunSpec, priority: int, steps: int) -> Run:
-    """A new rerun that stops early, waiting to be trained after the job's full runs."""
-    return Run(
-        id=tables.new_id("r"),
-        arm_id=arm.id,
-        position=position,
-        kind="noise",
-        seed=spec.seed,
-        replicate=spec.replicate,
-        capability=job.capability,
-        priority=priority,
-        planned_steps=steps,
-        created_at=job.created_at,
-        state=_waiting(job),
-    )
-
-
-def _run_row(job: Job, arm: Arm, position: int, spec: RunSpec, priority: int, named: NamedBaseline | None) -> Run:
-    """A new run: finished with the curve of the named baseline's run, or waiting to be trained."""
-    if named is not None and arm.role == "baseline":
-        begun = {**columns_of_reused(named.runs[spec.replicate]), "state": "finished", "finished_at": job.created_at}
-    else:
-        begun = {"state": _waiting(job)}
-    return Run(
-        id=tables.new_id("r"),
-        arm=arm,
-        position=position,
-        seed=spec.seed,
-        replicate=spec.replicate,
-        capability=job.capability,
-        priority=priority,
-        planned_steps=spec.schedule.steps,
-        created_at=job.created_at,
-        **begun,
-    )
+def arm_rows(spec: JobSpec) -> list[Arm]:
+    """The arms of a new job, without runs."""
+    return [
+        Arm(id=tables.new_id("a"), position=position, name=arm.name, role="candidate" if position else "baseline", recipe=arm.recipe)
+        for position, arm in enumerate(spec.arms)
+    ]

@@ -145,4 +145,6 @@ def changed(worker: Worker, then: Mapping[str, str]) -> str | None:
 
 def short(value: str | None) -> str:
     """A fact as text; digests are shortened."""
-    return "not stated" if value is None else value if len(value) <= 40 else f"{value[:12]}…"
+    if value is None:
+        return "not stated"
+    return value if len(value) <= 40 else f"{value[:12]}…"

@@ -10,7 +10,6 @@ import binascii
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select
@@ -20,6 +19,7 @@ from server.database.tables import Job, JobTag, is_id
 from server.documents.summaries import JobSummary, job_summaries
 from server.errors import InvalidError
 from server.overviews.wanted import Sort, Wanted
+from server.records import frozen
 from server.web.cursors import cursor_of, row_id_of
 
 # A list counts no further: a larger number says no more than "many", and its cost would grow with the record.
@@ -29,16 +29,20 @@ _COLUMNS: Mapping[Sort, InstrumentedAttribute[Any]] = {"name": Job.name, "ended"
 _DESCENDING = ("newest", "ended", "gap")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobList:
-    """Jobs in order; `next_cursor` is None on the last page, `total` the number of all that match, at most MOST_COUNTED + 1."""
+@frozen
+class JobPage:
+    """A page of jobs; `next_cursor` is null on the last page.
 
-    jobs: list[JobSummary]
+    `total` is the number of jobs that match, null unless `count` is true; it stops at 10,000, and `more` says whether there are more.
+    """
+
+    items: list[JobSummary]
     next_cursor: str | None
     total: int | None
+    more: bool | None
 
 
-def job_list(session: Session, wanted: Wanted, sort: Sort, cursor: str | None, limit: int, *, counted: bool) -> JobList:
+def job_list(session: Session, wanted: Wanted, sort: Sort, cursor: str | None, limit: int, *, counted: bool) -> JobPage:
     """One page. InvalidError for a cursor that is not of this order, or a date that is none."""
     conditions = wanted.conditions()
     column = _COLUMNS.get(sort)
@@ -48,10 +52,11 @@ def job_list(session: Session, wanted: Wanted, sort: Sort, cursor: str | None, l
     rows = session.execute(_ordered(statement, sort)).all()
     shown = rows[:limit]
     following = _cursor(sort, shown[-1].value, shown[-1].id) if len(rows) > limit else None
-    total = None
+    total, more = None, None
     if counted:  # a list that is one page is counted by now
         total = len(rows) if not cursor and len(rows) <= limit else _count(session, conditions)
-    return JobList(jobs=job_summaries(session, [row.id for row in shown]), next_cursor=following, total=total)
+        total, more = min(total, MOST_COUNTED), total > MOST_COUNTED
+    return JobPage(items=job_summaries(session, [row.id for row in shown]), next_cursor=following, total=total, more=more)
 
 
 def known_tags(session: Session) -> list[str]:

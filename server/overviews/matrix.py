@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy import select
@@ -15,12 +14,13 @@ from server.documents.summaries import JobSummary, job_summaries
 from server.documents.verdicts import VerdictSummary, verdict_summary
 from server.errors import InvalidError, NotFoundError
 from server.overviews.comparable import differences, facts
+from server.records import frozen
 
 MOST_JOBS = 30
 Columns = Literal["recipe", "name"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MatrixCell:
     """The verdicts of a job in one column: more than one where several of its candidates have this recipe; none where it has none."""
 
@@ -29,7 +29,7 @@ class MatrixCell:
     waiting: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MatrixRow:
     """A job of the matrix. `differs` names what differs from the first job, so that gaps cannot be compared with its; empty: nothing."""
 
@@ -38,7 +38,7 @@ class MatrixRow:
     cells: list[MatrixCell]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Matrix:
     """Jobs by recipes or names of candidates; `comparable` is true where no row differs from the first."""
 
@@ -59,15 +59,14 @@ def matrix(session: Session, ids: Sequence[str], by: Columns) -> Matrix:
     missing = [each for each in wanted if each not in jobs]
     if missing:
         raise NotFoundError(f"job {missing[0]!r:.80} does not exist; `parity status` lists the jobs")
-    candidates = {job.id: [arm for arm in job.arms if arm.role == "candidate"] for job in jobs.values()}
-    columns = list(dict.fromkeys(_column(arm, by) for each in wanted for arm in candidates[each]))
+    columns = list(dict.fromkeys(_column(arm, by) for each in wanted for arm in jobs[each].arms[1:]))
     summaries = job_summaries(session, wanted)
     judged = {each: facts(jobs[each], _judge(jobs[each])) for each in wanted}
     rows = [
         MatrixRow(
             job=summary,
             differs=differences(judged[wanted[0]], judged[summary.id]),
-            cells=[_cell(jobs[summary.id], candidates[summary.id], column, by) for column in columns],
+            cells=[_cell(jobs[summary.id], column, by) for column in columns],
         )
         for summary in summaries
     ]
@@ -78,9 +77,9 @@ def _column(arm: Arm, by: Columns) -> str:
     return arm.stated_recipe if by == "recipe" else arm.name
 
 
-def _cell(job: Job, candidates: Sequence[Arm], column: str, by: Columns) -> MatrixCell:
+def _cell(job: Job, column: str, by: Columns) -> MatrixCell:
     verdicts = {row.candidate: row for row in job.verdicts}
-    own = [arm.name for arm in candidates if _column(arm, by) == column]
+    own = [arm.name for arm in job.arms[1:] if _column(arm, by) == column]
     return MatrixCell(
         column=column,
         verdicts=[verdict_summary(verdicts[name]) for name in own if name in verdicts],

@@ -6,18 +6,16 @@ the gap is decided by `parity.judging.moves`, against run noise.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
 from parity.canonical_json import canonical_json
-from parity.judging.moves import Group, Point, moves, point_of
+from parity.judging.moves import Group, Move, Point, moves, point_of
 from parity.wording import count, interval_words, level_percent, signed
 from server.database.clock import time_text
 from server.database.states import JOB_ENDED
@@ -25,12 +23,13 @@ from server.database.tables import Arm, Job, JobStatus, Verdict
 from server.errors import InvalidError, NotFoundError
 from server.overviews.comparable import arithmetic_of, differences, facts
 from server.overviews.wanted import VerdictWord, Wanted
+from server.records import frozen, of
 
 By = Literal["commit", "day"]
 MOST_POINTS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TrendPoint:
     """One job: its commit or day (`group`), the verdict and the gap with its interval and margin in nats, each or None.
 
@@ -52,25 +51,17 @@ class TrendPoint:
     differs: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrendMove:
+@frozen
+class TrendMove(Move):
     """The difference between a commit (or day) and the measured one before it, nats, with its interval at `confidence`.
 
     `what`: `worse` or `better` where run noise does not explain it, else `none`, or `not compared`. `skipped` have no gap.
     """
 
-    before: str
-    after: str
-    what: Literal["worse", "better", "none", "not compared"]
-    difference: float | None
-    lo: float | None
-    hi: float | None
-    confidence: float
-    skipped: list[str]
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Trend:
     """The history of a candidate's gap, oldest first, the answer in a sentence, and every pair of neighbours that was compared."""
 
@@ -100,13 +91,11 @@ def trend(session: Session, wanted: Wanted, gate: str, candidate: str | None, by
         raise NotFoundError(
             f"no job of {f'gate {gate!r}' if gate else f'baseline {wanted.baseline!r}'} has ended; `parity status` lists the jobs"
         )
-    candidates = list(dict.fromkeys(arm.name for job in jobs[:limit] for arm in job.arms if arm.role == "candidate"))
+    candidates = list(dict.fromkeys(arm.name for job in jobs[:limit] for arm in job.arms[1:]))
     chosen = candidate or candidates[0]
     if chosen not in candidates:
         raise NotFoundError(f"no job of this trend has a candidate {chosen!r:.80}; expected one of {', '.join(candidates)}")
-    entries = [
-        _Entry.of(job, arm, by) for job in reversed(jobs[:limit]) for arm in job.arms if arm.role == "candidate" and arm.name == chosen
-    ]
+    entries = [_Entry.of(job, arm, by) for job in reversed(jobs[:limit]) for arm in job.arms[1:] if arm.name == chosen]
     pairs = _moves(entries, by)
     return Trend(
         gate=gate or None,
@@ -121,13 +110,15 @@ def trend(session: Session, wanted: Wanted, gate: str, candidate: str | None, by
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Entry:
-    """A job with the verdict on one of its candidates, and what has to be equal for a comparison of gaps."""
+    """A job with the verdict on one of its candidates, and what has to be equal for a comparison of gaps.
+
+    `group` is its commit or day; without a revision a job is a group of its own.
+    """
 
     job: Job
     verdict: Verdict | None
-    document: Mapping[str, Any] | None
     group: str
     facts: Mapping[str, Any]
     measured: Point | None
@@ -143,16 +134,10 @@ class _Entry:
         return cls(
             job=job,
             verdict=verdict,
-            document=document,
-            group=_group(job, by),
+            group=time_text(job.created_at)[:10] if by == "day" else job.revision or job.id,
             facts=compared,
             measured=point_of(document, baseline, question) if document else None,
         )
-
-
-def _group(job: Job, by: By) -> str:
-    """The commit or the day of a job; without a revision a job is a group of its own."""
-    return time_text(job.created_at)[:10] if by == "day" else job.revision or job.id
 
 
 def _point(entry: _Entry, newest: _Entry) -> TrendPoint:
@@ -162,18 +147,18 @@ def _point(entry: _Entry, newest: _Entry) -> TrendPoint:
         missing = job.message or f"the job {job.status} without a verdict"
     elif entry.measured is None:
         missing = f"no gap was measured: {verdict.code}"
-    return TrendPoint(
+    judged = verdict or Verdict()  # an empty row has no numbers
+    return of(
+        TrendPoint,
+        judged,
         job=job.id,
         group=entry.group,
         revision=job.revision,
         submitted_at=time_text(job.created_at),
         status=job.status,
-        verdict=verdict.outcome if verdict else None,
-        gap_nats=verdict.gap if verdict else None,
-        ci_low=verdict.ci_low if verdict else None,
-        ci_high=verdict.ci_high if verdict else None,
-        margin_nats=verdict.margin if verdict else None,
-        gap_rel=verdict.gap_rel if verdict else None,
+        verdict=judged.outcome,
+        gap_nats=judged.gap,
+        margin_nats=judged.margin,
         why_missing=missing,
         differs=differences(newest.facts, entry.facts) if verdict else [],
     )
@@ -184,7 +169,7 @@ def _moves(entries: Sequence[_Entry], by: By) -> list[TrendMove]:
     for entry in entries:
         groups.setdefault(entry.group, []).extend([entry.measured] if entry.measured else [])
     pairs = moves([Group(name=name, points=points) for name, points in groups.items()])
-    return [TrendMove(**{**dataclasses.asdict(each), "skipped": [*each.skipped]}, sentence=_sentence(each, by)) for each in pairs]
+    return [of(TrendMove, each, sentence=_sentence(each, by)) for each in pairs]
 
 
 def _sentence(move: Any, by: By) -> str:

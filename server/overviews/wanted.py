@@ -1,9 +1,7 @@
 """Which jobs a list shows: one set of filters for the page, the API and the trend, each of them a part of the URL."""
 
-from __future__ import annotations
-
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal, get_args
 
@@ -12,6 +10,7 @@ from sqlalchemy import ColumnElement, exists, func, select
 
 from server.database.tables import Arm, Baseline, Job, JobStatus, JobTag, Verdict
 from server.errors import InvalidError
+from server.records import frozen
 
 VerdictWord = Literal["pass", "fail", "inconclusive"]
 Sort = Literal["newest", "oldest", "name", "ended", "gap"]
@@ -21,52 +20,57 @@ SORTS: tuple[Sort, ...] = get_args(Sort)
 _TEXT = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Wanted:
-    """Filters of a list of jobs; each that is set must hold. Empty text and an empty tuple filter nothing.
+    """Filters of a list of jobs, from the parameters of a request; each that is set must hold. Empty text and no tags filter nothing.
 
     `name` and `model` are parts of the name in any case, `revision` is how it begins; `recipe` is that of a candidate, `verdict` that on a
     candidate; a job has all of the `tags`; `since` and `until` are the days of its submission (UTC), both included; `baseline` is the
     name of a promoted one.
     """
 
-    status: JobStatus | None = None
-    verdict: VerdictWord | None = None
-    name: str = ""
-    tags: tuple[str, ...] = ()
-    recipe: str = ""
-    model: str = ""
-    revision: str = ""
-    branch: str = ""
-    baseline: str = ""
-    since: str = ""
-    until: str = ""
-    config_hash: str = ""
+    status: Annotated[JobStatus | None, Query(description="only jobs with this status")] = None
+    verdict: Annotated[VerdictWord | None, Query(description="only jobs with this verdict on a candidate")] = None
+    name: Annotated[str, Query(max_length=_TEXT, description="only jobs whose name contains this text")] = ""
+    tags: Annotated[list[str] | None, Query(alias="tag", max_length=20, description="only jobs with this tag; repeat it for several")] = (
+        None
+    )
+    recipe: Annotated[str, Query(max_length=_TEXT, description="only jobs with a candidate of this recipe")] = ""
+    model: Annotated[str, Query(max_length=_TEXT, description="only jobs whose model's name contains this text")] = ""
+    revision: Annotated[str, Query(max_length=_TEXT, description="only jobs whose revision begins with this text")] = ""
+    branch: Annotated[str, Query(max_length=_TEXT, description="only jobs of this branch")] = ""
+    baseline: Annotated[str, Query(max_length=_TEXT, description="only jobs that name a version of this promoted baseline")] = ""
+    since: Annotated[str, Query(max_length=10, description="only jobs submitted on this day (UTC, 2026-11-23) or later")] = ""
+    until: Annotated[str, Query(max_length=10, description="only jobs submitted on this day (UTC) or earlier")] = ""
+    config_hash: Annotated[
+        str | None, Query(pattern="^[0-9a-f]{64}$", description="only jobs with the same specification, policy, judge and revision")
+    ] = None
+
+    def __post_init__(self) -> None:
+        for name, value in {field.name: getattr(self, field.name) for field in fields(self)}.items():
+            if isinstance(value, str):
+                object.__setattr__(self, name, value.strip())
+        object.__setattr__(self, "tags", list(dict.fromkeys(tag.strip() for tag in self.tags or () if tag.strip())))
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """The filters as conditions on `Job`. InvalidError for a date that is none."""
-        conditions: list[ColumnElement[bool]] = []
-        if self.status:
-            conditions.append(Job.status == self.status)
-        if self.name:
-            conditions.append(_name_contains(self.name))
-        if self.model:
-            conditions.append(Job.model.icontains(self.model, autoescape=True))
-        if self.revision:
-            conditions.append(Job.revision.startswith(self.revision, autoescape=True))
-        if self.branch:
-            conditions.append(Job.branch == self.branch)
-        if self.baseline:
-            conditions.append(Job.baseline_id.in_(select(Baseline.id).where(Baseline.name == self.baseline)))
-        if self.config_hash:
-            conditions.append(Job.config_hash == self.config_hash)
+        told: list[tuple[object, ColumnElement[bool]]] = [
+            (self.status, Job.status == self.status),
+            (self.name, _name_contains(self.name)),
+            (self.model, Job.model.icontains(self.model, autoescape=True)),
+            (self.revision, Job.revision.startswith(self.revision, autoescape=True)),
+            (self.branch, Job.branch == self.branch),
+            (self.baseline, Job.baseline_id.in_(select(Baseline.id).where(Baseline.name == self.baseline))),
+            (self.config_hash, Job.config_hash == self.config_hash),
+        ]
+        conditions = [condition for value, condition in told if value]
         # Ids sort by the time of submission, and have an index.
         if self.since:
             conditions.append(Job.id >= _first_id(_day("since", self.since)))
         if self.until:
             conditions.append(Job.id < _first_id(_day_after(_day("until", self.until))))
         # SQLite looks into other tables in this order; a tag leaves out the most jobs, a recipe the fewest.
-        conditions += [exists().where(JobTag.job_id == Job.id, JobTag.tag == tag) for tag in self.tags]
+        conditions += [exists().where(JobTag.job_id == Job.id, JobTag.tag == tag) for tag in self.tags or ()]
         if self.verdict:
             conditions.append(exists().where(Verdict.job_id == Job.id, Verdict.outcome == self.verdict))
         if self.recipe:
@@ -79,43 +83,10 @@ class Wanted:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name == "tags":
-                pairs += [("tag", tag) for tag in value]
+                pairs += [("tag", tag) for tag in value or ()]
             elif value:
                 pairs.append((field.name, value))
         return pairs
-
-
-def wanted(
-    status: Annotated[JobStatus | None, Query(description="only jobs with this status")] = None,
-    verdict: Annotated[VerdictWord | None, Query(description="only jobs with this verdict on a candidate")] = None,
-    name: Annotated[str, Query(max_length=_TEXT, description="only jobs whose name contains this text")] = "",
-    tag: Annotated[list[str] | None, Query(max_length=20, description="only jobs with this tag; repeat it for several")] = None,
-    recipe: Annotated[str, Query(max_length=_TEXT, description="only jobs with a candidate of this recipe")] = "",
-    model: Annotated[str, Query(max_length=_TEXT, description="only jobs whose model's name contains this text")] = "",
-    revision: Annotated[str, Query(max_length=_TEXT, description="only jobs whose revision begins with this text")] = "",
-    branch: Annotated[str, Query(max_length=_TEXT, description="only jobs of this branch")] = "",
-    baseline: Annotated[str, Query(max_length=_TEXT, description="only jobs that name a version of this promoted baseline")] = "",
-    since: Annotated[str, Query(max_length=10, description="only jobs submitted on this day (UTC, 2026-11-23) or later")] = "",
-    until: Annotated[str, Query(max_length=10, description="only jobs submitted on this day (UTC) or earlier")] = "",
-    config_hash: Annotated[
-        str | None, Query(pattern="^[0-9a-f]{64}$", description="only jobs with the same specification, policy, judge and revision")
-    ] = None,
-) -> Wanted:
-    """The filters in the parameters of a request."""
-    return Wanted(
-        status=status,
-        verdict=verdict,
-        name=name.strip(),
-        tags=tuple(dict.fromkeys(each.strip() for each in tag or () if each.strip())),
-        recipe=recipe.strip(),
-        model=model.strip(),
-        revision=revision.strip(),
-        branch=branch.strip(),
-        baseline=baseline.strip(),
-        since=since.strip(),
-        until=until.strip(),
-        config_hash=config_hash or "",
-    )
 
 
 def _day(name: str, text: str) -> datetime:

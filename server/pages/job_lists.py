@@ -16,10 +16,10 @@ from parity.report.headline import MARKS
 from server.documents.summaries import JobSummary
 from server.documents.verdicts import VerdictSummary
 from server.errors import NotFoundError
-from server.overviews.job_list import MOST_COUNTED, job_list, known_tags
+from server.overviews.job_list import job_list, known_tags
 from server.overviews.matrix import MOST_JOBS, Columns, matrix
 from server.overviews.trend import MOST_POINTS, By, short, trend
-from server.overviews.wanted import OUTCOMES, SORTS, STATUSES, Sort, Wanted, wanted
+from server.overviews.wanted import OUTCOMES, SORTS, STATUSES, Sort, Wanted
 from server.pages.figures.trend import chart
 from server.pages.rendering import templates, visitor
 from server.web.context import InContext
@@ -74,7 +74,7 @@ def figure_of(verdict: VerdictSummary) -> Markup:
 def index(
     request: Request,
     context: InContext,
-    filters: Annotated[Wanted, Depends(wanted)],
+    filters: Annotated[Wanted, Depends()],
     state: Annotated[str, Query(max_length=20)] = "",
     sort: Annotated[str, Query(max_length=20)] = "",
     cursor: Annotated[str | None, Query(max_length=1000)] = None,
@@ -90,7 +90,7 @@ def index(
         tags = known_tags(session)
     query = filters.query() + ([("sort", order)] if order != "newest" else [])
     values = {
-        "rows": [Row.of(job) for job in page.jobs],
+        "rows": [Row.of(job) for job in page.items],
         "following": f"/jobs?{urlencode([*query, ('cursor', page.next_cursor)])}" if page.next_cursor else None,
         "filters": filters,
         "tags": tags,
@@ -102,7 +102,7 @@ def index(
         "sort": order,
         "sorts": _SORT_WORDS,
         "total": page.total or 0,
-        "most": MOST_COUNTED,
+        "more": page.more,
         "short": short,
         "shapes": MARKS,
     }
@@ -130,7 +130,7 @@ def compare(
 def trend_page(
     request: Request,
     context: InContext,
-    filters: Annotated[Wanted, Depends(wanted)],
+    filters: Annotated[Wanted, Depends()],
     gate: Annotated[str, Query(max_length=200)] = "",
     candidate: Annotated[str, Query(max_length=200)] = "",
     by: Annotated[By, Query()] = "commit",

@@ -7,21 +7,16 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import DataError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from starlette.exceptions import HTTPException
 
-from server.errors import ServiceError
 from server.pages.rendering import templates
+from server.web.problems import HANDLED
 
-_KINDS = (ServiceError, RequestValidationError, HTTPException, OperationalError, PoolTimeoutError, DataError)
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def install(app: FastAPI) -> None:
     """Make errors outside the API pages for browsers; call it after the handlers of `problems` are installed."""
-    for kind in _KINDS:
+    for kind in HANDLED:
         app.add_exception_handler(kind, _as_page(cast(Handler, app.exception_handlers[kind])))
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
@@ -21,7 +20,8 @@ from server.documents.baseline import (
     summaries,
 )
 from server.jobs import baselines
-from server.web.auth import Principal, Sender
+from server.records import Body, frozen
+from server.web.auth import Sender
 from server.web.context import InContext
 from server.web.cursors import cursor_of, row_id_of
 from server.web.strict_body import BodyRoute, StrictBody
@@ -34,14 +34,12 @@ _OTHER = baselines.NAME.removesuffix("$") + r"(@[1-9][0-9]{0,8})?$"
 _Reason = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromoteRequest:
+@frozen
+class PromoteRequest(Body):
     """A finished arm of a job (default: its baseline) that becomes the next version of a name, and the reason.
 
     After `days` jobs can no longer name it; without `days` it does not expire.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     name: Annotated[str, Field(pattern=baselines.NAME)]
     job: str
@@ -50,26 +48,22 @@ class PromoteRequest:
     days: Annotated[float, Field(gt=0, le=3650)] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlsRequest:
+@frozen
+class ControlsRequest(Body):
     """A rerun of a baseline, or a job with reruns, and the reason for attaching it."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     runs_of: Annotated[str, Field(pattern=r"^[jr][0-9a-f]{12,}-[0-9a-f]{10}$")]
     reason: _Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireRequest:
+@frozen
+class ExpireRequest(Body):
     """The reason for expiring a version."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     reason: _Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BaselinePage:
     """A page of versions, newest promotion first; `next_cursor` is null on the last page."""
 
@@ -104,7 +98,7 @@ def promote(request: StrictBody[PromoteRequest], response: Response, context: In
     """
     with context.database.write() as session:
         row = baselines.promote(
-            session, request.name, request.job, request.arm, request.reason, who.id, request.days, overrules=_overrules(who)
+            session, request.name, request.job, request.arm, request.reason, who.id, request.days, overrules=who.may("approve")
         )
         name, version = row.name, row.version
     response.headers["Location"] = f"/api/v1/baselines/{name}/versions/{version}"
@@ -130,7 +124,7 @@ def attach_controls(
     """Attach reruns. In later jobs that name the version, the run noise is measured with them. 409 if none is a rerun."""
     with context.database.write() as session:
         row = baselines.find(session, name, version)
-        baselines.attach_controls(session, row, request.runs_of, request.reason, who.id, overrules=_overrules(who))
+        baselines.attach_controls(session, row, request.runs_of, request.reason, who.id, overrules=who.may("approve"))
     return _document(context, name, version)
 
 
@@ -138,7 +132,7 @@ def attach_controls(
 def expire(name: _Name, version: _Version, request: StrictBody[ExpireRequest], context: InContext, who: Sender) -> BaselineDocument:
     """Expire a version now. Earlier verdicts do not change; expiring twice changes nothing."""
     with context.database.write() as session:
-        baselines.expire(session, baselines.find(session, name, version), request.reason, who.id, overrules=_overrules(who))
+        baselines.expire(session, baselines.find(session, name, version), request.reason, who.id, overrules=who.may("approve"))
     return _document(context, name, version)
 
 
@@ -153,11 +147,6 @@ def compare(
     with context.database.read() as session:
         ours = baselines.find(session, name, version)
         return diff(session, ours, other if is_id("j", other) else baselines.find(session, *parsed_version(other)))
-
-
-def _overrules(who: Principal) -> bool:
-    """Whether somebody may change a name that belongs to another principal."""
-    return who.may("approve")
 
 
 def _document(context: InContext, name: str, version: int | None) -> BaselineDocument:

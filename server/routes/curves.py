@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -17,10 +16,11 @@ from server.database import store
 from server.database.lookup import find_run
 from server.database.store import Columns as Table
 from server.errors import InvalidError
+from server.records import frozen
 from server.web.context import Context, InContext
-from server.web.etags import entity_tag, not_modified, tagged
+from server.web.etags import UNCHANGED, Tags
 from server.web.limits import MOST_VALUES, check_values, cut
-from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep
+from server.web.query import FirstStep, LastStep
 from server.web.streams import Stream
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
@@ -32,7 +32,7 @@ _STEPS_A_PAGE, _NONFINITE_A_PAGE = 20_000, 100_000
 _Names = Annotated[str | None, Query(max_length=20_000, description="columns, comma-separated; default: all")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NonFiniteValue:
     """A non-finite value, which JSON cannot represent; it is null in its column."""
 
@@ -41,7 +41,7 @@ class NonFiniteValue:
     kind: Literal["nan", "inf", "-inf"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepsDocument:
     """Steps in columns of equal length. `next_from` is the first step of the next page, null on the last page."""
 
@@ -53,7 +53,7 @@ class StepsDocument:
     next_from: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MetricsDocument:
     """Metrics of one run; all columns have the same bucket edges."""
 
@@ -62,7 +62,7 @@ class MetricsDocument:
     series: list[Series]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LayersDocument:
     """One statistic by layer and step, and the names of the others. `statistic` is null if the run has no statistics by layer."""
 
@@ -85,7 +85,7 @@ def steps(
     run_id: str,
     request: Request,
     context: InContext,
-    response: Response,
+    tags: Tags,
     names: _Names = None,
     kind: Annotated[Kind, Query(description="which records")] = "train",
     first_step: FirstStep = 0,
@@ -96,20 +96,16 @@ def steps(
     form: Annotated[Format | None, Query(alias="format", description="default: the type in Accept, else json")] = None,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
     accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
-    if_none_match: IfNoneMatch = "",
 ) -> Response | StepsDocument:
     """The recorded curve of a run; the newest attempt wins. CSV and Arrow contain every step of the range, JSON one page."""
     chosen = form or _accepted(accept)
     last = math.inf if last_step is None else last_step
     with context.database.read() as session:
         run = find_run(session, run_id)
-        tag = entity_tag(run, "steps", chosen, kind, names, first_step, last_step, limit)
-        headers = tagged(tag) | {"Vary": "Accept, Accept-Encoding"}
-        if not_modified(tag, if_none_match):
-            return Response(status_code=304, headers=headers)
+        question = ("steps", chosen, kind, names, first_step, last_step, limit)
+        headers = tags.check(run, *question, vary="Accept, Accept-Encoding")
         wanted = _wanted(store.names(session, run_id, kind), names)
         if chosen == "json":
-            response.headers.update(headers)
             most = max(1, min(limit, MOST_VALUES // max(1, len(wanted))))
             return _page(run_id, kind, wanted, store.tables(session, run_id, kind, first_step, last, wanted), most)
         outline = store.outline(session, run_id, kind, first_step, last)
@@ -121,27 +117,24 @@ def steps(
     return Stream(request, context.streams, parts, media_type, headers)
 
 
-@router.get("/runs/{run_id}/metrics", response_model=MetricsDocument, responses=UNCHANGED)
+@router.get("/runs/{run_id}/metrics", responses=UNCHANGED)
 def metrics(
     run_id: str,
     context: InContext,
-    response: Response,
+    tags: Tags,
     names: Annotated[str, Query(max_length=20_000, description="columns, comma-separated")] = "lm_loss",
     kind: Annotated[str, Query(pattern="^(train|validation)$", description="which records")] = "train",
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     points: Annotated[int, Query(ge=1, le=100_000, description="largest number of buckets")] = 2000,
-    if_none_match: IfNoneMatch = "",
-) -> Response | MetricsDocument:
+) -> MetricsDocument:
     """Metrics of a run as min, mean and max of buckets; every step if they fit into `points`.
 
     422 for more than 2 million buckets of all columns together.
     """
     with context.database.read() as session:
         run = find_run(session, run_id)
-        tag = entity_tag(run, "metrics", names, kind, first_step, last_step, points)
-        if not_modified(tag, if_none_match):
-            return Response(status_code=304, headers=tagged(tag))
+        tags.check(run, "metrics", names, kind, first_step, last_step, points)
         wanted = _wanted(store.names(session, run_id, kind), names)
         last = math.inf if last_step is None else last_step
         most = store.most_steps(session, run_id, kind, first_step, last)
@@ -152,15 +145,14 @@ def metrics(
             some = wanted[first : first + at_once]
             steps, columns = store.read_range(session, run_id, kind, first_step, last, some)
             reduced += [series(name, steps, columns[name], points) for name in some]
-    response.headers.update(tagged(tag))
     return MetricsDocument(run=run_id, kind=kind, series=reduced)
 
 
-@router.get("/runs/{run_id}/layers", response_model=LayersDocument, responses=UNCHANGED)
+@router.get("/runs/{run_id}/layers", responses=UNCHANGED)
 def layers(
     run_id: str,
     context: InContext,
-    response: Response,
+    tags: Tags,
     statistic: Annotated[
         str | None, Query(max_length=100, description="default: snr_db if recorded, else the first; grad_norm has no operand")
     ] = None,
@@ -168,16 +160,12 @@ def layers(
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     buckets: Annotated[int, Query(ge=1, le=2000, description="largest number of buckets")] = 200,
-    if_none_match: IfNoneMatch = "",
-) -> Response | LayersDocument:
+) -> LayersDocument:
     """Quantization statistics (or gradient norms) of every layer against the step, for a heat map."""
     with context.database.read() as session:
         run = find_run(session, run_id)
-        tag = entity_tag(run, "layers", statistic, operand, first_step, last_step, buckets)
-        if not_modified(tag, if_none_match):
-            return Response(status_code=304, headers=tagged(tag))
+        tags.check(run, "layers", statistic, operand, first_step, last_step, buckets)
         there = recorded(session, run_id)
-        response.headers.update(tagged(tag))
         if not there.layers:
             return LayersDocument(run=run_id, statistic=None, operand=None, recorded=there, table=None)
         last = math.inf if last_step is None else last_step

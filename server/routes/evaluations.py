@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from dataclasses import field
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter
@@ -18,11 +18,13 @@ from parity.readers.units import other_unit
 from parity.recipes import RecipeError, check_recipe
 from server.curves.buckets import Number
 from server.database.lookup import find_job
-from server.errors import FieldProblem, InvalidError
+from server.errors import InvalidError
 from server.jobs.conclude import case_of
+from server.records import Body, frozen
 from server.web.context import InContext
 from server.web.limits import LARGEST, MOST_ITEMS, MOST_KEYS, MOST_NUMBERS
 from server.web.strict_body import BodyRoute, StrictBody
+from server.web.texts import escaped
 
 router = APIRouter(prefix="/api/v1", tags=["evaluations"], route_class=BodyRoute)
 # Judging reads each value, so one wrong value is enough to refuse a column.
@@ -30,8 +32,8 @@ _Column = Annotated[list[Number], Field(max_length=MOST_NUMBERS), FailFast()]
 _Whole = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunBody:
+@frozen
+class RunBody(Body):
     """One finished run: `steps`, `loss` and other `columns` of equal length. Non-finite values are the strings nan, inf and -inf.
 
     `recipe` is a known one or `other:NAME`; `rounding` states how the gradients were rounded, and without it and a recipe that always
@@ -40,8 +42,6 @@ class RunBody:
     Without `replicate`, the runs of an arm with the same seed are numbered in their order. `notes` are what the reader of its file
     noted, for the report.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     steps: Annotated[list[int], Field(max_length=MOST_NUMBERS), FailFast()]
     loss: _Column
@@ -65,11 +65,9 @@ def _refuse_file(sent: object) -> object:
 _Runs = Annotated[list[Annotated[RunBody, BeforeValidator(_refuse_file)]], Field(max_length=MOST_ITEMS), FailFast()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationRequest:
+@frozen
+class EvaluationRequest(Body):
     """A baseline and its candidates by name, each with one or more runs, and the policy that judges them."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     baseline: _Runs
     candidates: Annotated[dict[str, _Runs], Field(max_length=MOST_KEYS)]
@@ -80,16 +78,14 @@ class EvaluationRequest:
     layer_policy: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejudgeRequest:
+@frozen
+class RejudgeRequest(Body):
     """Another policy for the curves of a job."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     criteria: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Evaluation:
     """The judge's verdicts. `gating` is always false, because only the verdict under a job's own policy gates."""
 
@@ -101,10 +97,11 @@ class Evaluation:
 def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
     """Judge curves that the caller sends as columns, with the same judge as for jobs; nothing is stored."""
     if not request.candidates:
-        raise InvalidError("candidates is empty, expected at least one arm", [FieldProblem(pointer="/candidates", detail="name an arm")])
+        raise InvalidError.at("/candidates", "name an arm", "candidates is empty, expected at least one arm")
     criteria = criteria_of(request.criteria)
     arms = {"/baseline": request.baseline, **{_candidate(name): runs for name, runs in request.candidates.items()}}
-    curves = _curves(arms | {"/controls": request.controls})
+    arms["/controls"] = request.controls
+    curves = {arm: [_curve(runs, number, arm) for number in range(len(runs))] for arm, runs in arms.items()}
     _refuse_mixed_units(curves)
     case = Case(
         baseline=curves["/baseline"],
@@ -137,16 +134,11 @@ def criteria_of(mapping: Mapping[str, Any]) -> Criteria:
     except CriteriaError as error:
         place = error.path.removeprefix("criteria").strip(".")
         pointer = "/criteria" + "".join(f"/{part}" for part in place.split(".") if part)
-        raise InvalidError(str(error), [FieldProblem(pointer=pointer, detail=str(error))]) from error
+        raise InvalidError.at(pointer, str(error)) from error
 
 
 def _candidate(name: str) -> str:
-    return "/candidates/" + name.replace("~", "~0").replace("/", "~1")
-
-
-def _curves(arms: Mapping[str, list[RunBody]]) -> dict[str, list[Curve]]:
-    """The curves of each arm by its JSON Pointer."""
-    return {arm: [_curve(runs, number, arm) for number in range(len(runs))] for arm, runs in arms.items()}
+    return f"/candidates/{escaped(name)}"
 
 
 def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
@@ -169,7 +161,7 @@ def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
             notes=run.notes,
         )
     except (CurveError, RecipeError) as error:
-        raise InvalidError(f"{pointer}: {error}", [FieldProblem(pointer=pointer, detail=str(error))]) from error
+        raise InvalidError.at(pointer, str(error), f"{pointer}: {error}") from error
 
 
 def _refuse_mixed_units(arms: Mapping[str, list[Curve]]) -> None:
@@ -180,4 +172,4 @@ def _refuse_mixed_units(arms: Mapping[str, list[Curve]]) -> None:
             if first is not None and other_unit(first, curve):
                 apart = f"{curve.completeness.stride:,} apart, those of the first baseline run {first.completeness.stride:,}"
                 detail = f"the steps of this run are {apart}, with hardly a step in common; send optimizer steps for both"
-                raise InvalidError(f"{arm}/{number}: {detail}", [FieldProblem(pointer=f"{arm}/{number}", detail=detail)])
+                raise InvalidError.at(f"{arm}/{number}", detail, f"{arm}/{number}: {detail}")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
@@ -11,6 +10,7 @@ from pydantic import Field
 from parity.judging.floors.groups import MAX_BYTES, MAX_NAME
 from server.jobs.floors import floors_on_record
 from server.jobs.imported_floors import Import, import_floors, imported_floors
+from server.records import Body, frozen
 from server.web.auth import Sender
 from server.web.context import InContext
 from server.web.strict_body import BodyRoute, StrictBody
@@ -18,11 +18,9 @@ from server.web.strict_body import BodyRoute, StrictBody
 router = APIRouter(prefix="/api/v1", tags=["floors"], route_class=BodyRoute)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportRequest:
+@frozen
+class ImportRequest(Body):
     """A table of reruns (CSV), and the one family of it that is imported; null: all."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     table: Annotated[str, Field(max_length=MAX_BYTES)]
     family: Annotated[str, Field(min_length=1, max_length=MAX_NAME)] | None = None

@@ -19,8 +19,8 @@ from server.gaps.inputs import OUTGROWN, Extents, extents, made_from, steps_of
 from server.gaps.pairs import Range, candidate_gaps
 from server.gaps.stored import BINS, stored_chart
 from server.web.context import Context, InContext
-from server.web.etags import entity_tag, not_modified, tagged
-from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing
+from server.web.etags import UNCHANGED, Tags
+from server.web.query import FirstStep, LastStep, Spacing
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
 Candidate = Annotated[str | None, Query(description="candidate arm; default: the first")]
@@ -46,30 +46,26 @@ class GapDocument(PairDocument):
     planned_steps: int
 
 
-@router.get("/jobs/{job_id}/gap", response_model=GapDocument, responses=UNCHANGED)
+@router.get("/jobs/{job_id}/gap", responses=UNCHANGED)
 def gap(
     job_id: str,
     context: InContext,
-    response: Response,
+    tags: Tags,
     candidate: Candidate = None,
     bins: Annotated[int, Query(ge=1, le=4000, description="largest number of bins")] = 200,
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     spacing: Spacing = "linear",
-    if_none_match: IfNoneMatch = "",
-) -> Response | GapDocument:
+) -> GapDocument:
     """The data of the live gap chart. For display only; the verdict reads every step of its window."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        tag = entity_tag(job, "gap", candidate, bins, first_step, last_step, spacing)
-        if not_modified(tag, if_none_match):
-            return Response(status_code=304, headers=tagged(tag))
+        tags.check(job, "gap", candidate, bins, first_step, last_step, spacing)
         baseline, chosen = pair_of(job, candidate)
         planned = job.spec["schedule"]["steps"]
         wanted = Range(first=first_step, last=last_step, bins=bins, log=spacing == "log")
         [own] = candidate_gaps(context.cache, session, job, [chosen], wanted)
         binned = own.binned
-    response.headers.update(tagged(tag))
     return GapDocument(
         **pair_fields(own, int(np.sum(binned.n)), NONFINITE_LISTED),
         baseline=baseline.name,
@@ -86,21 +82,19 @@ def gap(
 def gaps(
     job_id: str,
     context: InContext,
+    tags: Tags,
     candidates: Annotated[str, Query(max_length=5000, description="candidate arms, comma-separated; default: all")] = "",
     bins: Annotated[int, Query(ge=1, le=1000, description="largest number of bins")] = BINS,
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     spacing: Spacing = "linear",
-    if_none_match: IfNoneMatch = "",
 ) -> Response:
     """The gaps of candidates for one chart. For display only; the verdict reads every step of its window."""
     with context.database.read() as session:
         job = find_job(session, job_id)
         names = dict.fromkeys(name for name in candidates.split(",") if name)
         arms = [pair_of(job, name)[1] for name in names] or job.arms[1:]
-        tag = entity_tag(job, "gaps", *(arm.name for arm in arms), bins, first_step, last_step, spacing)
-        if not_modified(tag, if_none_match):
-            return Response(status_code=304, headers=tagged(tag))
+        headers = tags.check(job, "gaps", *(arm.name for arm in arms), bins, first_step, last_step, spacing)
         whole = (bins, first_step, last_step, spacing) == (BINS, 0, None, "linear")
         recorded = extents(session, job)
         stored = stored_chart(session, job, recorded) if whole else None
@@ -109,7 +103,7 @@ def gaps(
         else:
             wanted = Range(first=first_step, last=last_step, bins=bins, log=spacing == "log")
             content = _computed(context, session, job, arms, wanted, recorded)
-    return Response(content, media_type="application/json", headers=tagged(tag))
+    return Response(content, media_type="application/json", headers=headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Response
 from pydantic import Field
@@ -12,12 +11,13 @@ from sqlalchemy.orm import Session
 
 from server.database.clock import time_text
 from server.documents.job import JobDocument, job_document
+from server.documents.runs import seconds_since
 from server.errors import InvalidError
 from server.jobs.limits import check_queue, check_size
 from server.jobs.requesters import requesters_of
 from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
-from server.routes.evaluations import criteria_of
-from server.routes.jobs import JobRequest, labels_of, order_of, ring
+from server.records import frozen, of
+from server.routes.jobs import JobRequest, ring, wanted_of
 from server.web.auth import Sender
 from server.web.context import InContext
 from server.web.strict_body import BodyRoute, StrictBody
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 _DAY = 86_400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GateRequest(JobRequest):
     """A job, and when an earlier one can replace it: same `revision`, at most `max_age_days` old, and not `fresh`.
 
@@ -35,8 +35,6 @@ class GateRequest(JobRequest):
     asked for, are cancelled.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
-
     revision: Annotated[str, Field(max_length=200, pattern="^[ -~]*$")] = ""
     max_age_days: Annotated[float, Field(ge=0, le=3650)] = 7.0
     fresh: bool = False
@@ -44,7 +42,7 @@ class GateRequest(JobRequest):
     group: Annotated[str, Field(max_length=200, pattern="^[ -~]*$")] = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GateDocument:
     """The job for the gate and the reason for choosing it; for a concluded job also the age of its verdict and its expiry.
 
@@ -70,20 +68,10 @@ def gate(
     """The job for this request: 200 with an earlier job, or none for a lookup; 202 with a newly queued one."""
     if request.lookup and request.fresh:
         raise InvalidError("lookup and fresh are both true; a lookup trains nothing, so send one of them")
-    criteria, lease_seconds = criteria_of(request.criteria), context.settings.lease_seconds
+    lease_seconds = context.settings.lease_seconds
+    question = of(Question, request, **wanted_of(request, submitter))
+    question = replace(question, order=replace(question.order, reuse=question.order.reuse and not request.fresh))
     check_size(context.settings, request.job)
-    order = order_of(request, submitter)
-    order = replace(order, reuse=order.reuse and not request.fresh)
-    question = Question(
-        spec=request.job,
-        criteria=criteria,
-        revision=request.revision,
-        max_age_days=request.max_age_days,
-        fresh=request.fresh,
-        choice=request.baseline,
-        group=request.group,
-        labels=labels_of(request),
-    )
     if request.lookup:
         response.status_code = 200
         with context.database.read() as session:
@@ -97,7 +85,7 @@ def gate(
                 note_lookup(session, recorded.job.id, submitter.id)
         return document
     with context.database.write() as session:
-        reply = answer(session, question, submitter.id, idempotency_key, order, lease_seconds)
+        reply = answer(session, question, submitter.id, idempotency_key, lease_seconds)
         if reply.found == "new":
             check_queue(session, context.settings, submitter.id)
         document = _document(session, reply, request, response, lease_seconds)
@@ -115,7 +103,7 @@ def _document(session: Session, reply: Answer, request: GateRequest, response: R
     return GateDocument(
         found=reply.found,
         reason=reply.reason,
-        age_seconds=None if finished_at is None else max(0.0, time.time() - finished_at),
+        age_seconds=seconds_since(finished_at),
         expires_at=None if finished_at is None else time_text(finished_at + request.max_age_days * _DAY),
         job=job,
     )

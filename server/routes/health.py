@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastapi import APIRouter
@@ -11,12 +10,13 @@ from fastapi import APIRouter
 from server.documents.parity_yaml import job_file_schema
 from server.documents.workers import WorkerDocument, worker_documents
 from server.errors import UnavailableError
+from server.records import frozen
 from server.web.context import InContext
 
 router = APIRouter()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Health:
     """The process is running."""
 

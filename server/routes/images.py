@@ -10,7 +10,7 @@ from parity.version import VERSION
 from server.database.lookup import find_job
 from server.documents.images import Badge, Kind, badge, drawn, figure
 from server.web.context import InContext
-from server.web.etags import entity_tag, not_modified, tagged
+from server.web.etags import ClientCopy
 
 router = APIRouter(prefix="/api/v1", tags=["images"])
 _TYPES = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
@@ -27,17 +27,16 @@ def verdict_figure(
     job_id: str,
     kind: Kind,
     context: InContext,
+    response: Response,
     candidate: Annotated[str | None, Query(max_length=64, description="candidate; default: the first")] = None,
     if_none_match: Annotated[str, Header()] = "",
 ) -> Response:
     """The one-page figure of a verdict: losses, gap with its band and the margin, noise. Drawn once, then stored."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        tag = entity_tag(job, "figure", VERSION, kind, candidate) if job.verdicts else None
-        if not_modified(tag, if_none_match):
-            return Response(status_code=304, headers=tagged(tag))
+        headers = ClientCopy(response, if_none_match).check(job, "figure", VERSION, kind, candidate) if job.verdicts else {}
         wanted = figure(context.settings, job, candidate, kind)
-    return Response(drawn(context.database, wanted), media_type=_TYPES[kind], headers=tagged(tag))
+    return Response(drawn(context.database, wanted), media_type=_TYPES[kind], headers=headers)
 
 
 @router.get("/badges/{named:path}.json")

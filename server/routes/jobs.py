@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import Field
@@ -18,7 +17,6 @@ from server.database.tables import Job, JobStatus
 from server.documents.job import JobDocument, job_document
 from server.documents.remarks import remarks_of
 from server.documents.runs import RunDocument
-from server.documents.summaries import JobSummary
 from server.documents.verdicts import verdict_documents
 from server.errors import ForbiddenError, NotFoundError
 from server.jobs.baselines import BaselineChoice, resolve
@@ -26,9 +24,10 @@ from server.jobs.cancel import cancel_job
 from server.jobs.conclude import case_of
 from server.jobs.limits import check_queue, check_size
 from server.jobs.planning import Known, known_before, lenders_for, planned
-from server.jobs.submit import Labels, Order, submit_job_once
-from server.overviews.job_list import MOST_COUNTED, job_list
-from server.overviews.wanted import Sort, Wanted, wanted
+from server.jobs.submit import Labels, Order, Submission, submit_job_once
+from server.overviews.job_list import JobPage, job_list
+from server.overviews.wanted import Sort, Wanted
+from server.records import Body, frozen, of
 from server.remarks.tags import MOST_TAGS
 from server.routes.evaluations import criteria_of
 from server.turns import Turns
@@ -41,16 +40,14 @@ router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 _packing = Turns("packing evidence")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest:
+@frozen
+class JobRequest(Body):
     """The server's part of `parity.yaml`: the job and the policy that judges it.
 
     `baseline` names a promoted baseline, or has `reuse: false` to train the job's own in any case; `priority` puts the job
     before others (above 0 requires scope admin); `max_run_seconds` limits the training time of one run. `tags` and `branch` (that of the
     code) are what the job is found by.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     job: JobSpec
     criteria: Mapping[str, Any]
@@ -61,20 +58,7 @@ class JobRequest:
     branch: Annotated[str, Field(max_length=200)] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobPage:
-    """A page of jobs; `next_cursor` is null on the last page.
-
-    `total` is the number of jobs that match, null unless `count` is true; it stops at 10,000, and `more` says whether there are more.
-    """
-
-    items: list[JobSummary]
-    next_cursor: str | None
-    total: int | None
-    more: bool | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CandidatePlan:
     """The answer for one candidate in a line, and its plan as `parity plan --json` has it; null where none can be computed."""
 
@@ -83,7 +67,7 @@ class CandidatePlan:
     plan: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobPlan:
     """What a job can decide, for its first 8 candidates; `known` has the loss (nats) and step time of an equal earlier run, or is null."""
 
@@ -91,7 +75,7 @@ class JobPlan:
     candidates: list[CandidatePlan]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VerdictPage:
     """The verdicts of a job; empty until its last run has ended. `status` and `message` give the reason."""
 
@@ -110,21 +94,11 @@ def submit(
     idempotency_key: Annotated[str | None, Header(max_length=200, description="the same key and body return the same job")] = None,
 ) -> JobDocument:
     """Queue a job: 202 with its URL. Its runs start as soon as a suitable worker is free."""
-    criteria, order = criteria_of(request.criteria), order_of(request, submitter)
+    wanted = Submission(**wanted_of(request, submitter))
     lease_seconds = context.settings.lease_seconds
     check_size(context.settings, request.job)
     with context.database.write() as session:
-        job, is_new = submit_job_once(
-            session,
-            request.job,
-            criteria,
-            submitter.id,
-            idempotency_key,
-            order,
-            lease_seconds=lease_seconds,
-            choice=request.baseline,
-            labels=labels_of(request),
-        )
+        job, is_new = submit_job_once(session, wanted, submitter.id, idempotency_key, lease_seconds)
         if is_new:
             check_queue(session, context.settings, submitter.id)
         document = job_document(session, job, lease_seconds)
@@ -152,17 +126,18 @@ def plan(request: StrictBody[JobRequest], context: InContext) -> JobPlan:
     return JobPlan(known=known, candidates=candidates)
 
 
-def order_of(request: JobRequest, submitter: Principal) -> Order:
-    """The options of the job; ForbiddenError if the sender may not set one of them."""
+def wanted_of(request: JobRequest, submitter: Principal) -> dict[str, Any]:
+    """The fields of a submission; ForbiddenError if the sender may not set one of them, InvalidError for a tag that cannot be shown."""
     if request.priority > 0 and not submitter.may("admin"):
         raise ForbiddenError(f"priority is {request.priority}, but more than 0 requires scope admin; leave it out, or ask an admin")
     reuse = request.baseline is None or request.baseline.reuse
-    return Order(priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse)
-
-
-def labels_of(request: JobRequest) -> Labels:
-    """What the job is found by; InvalidError for a tag or a branch that cannot be shown."""
-    return Labels(tags=request.tags, branch=request.branch)
+    return {
+        "spec": request.job,
+        "criteria": criteria_of(request.criteria),
+        "order": Order(priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse),
+        "choice": request.baseline,
+        "labels": Labels(tags=request.tags, branch=request.branch),
+    }
 
 
 def ring(context: Context, job: Job) -> None:
@@ -174,7 +149,7 @@ def ring(context: Context, job: Job) -> None:
 @router.get("/jobs")
 def index(
     context: InContext,
-    filters: Annotated[Wanted, Depends(wanted)],
+    filters: Annotated[Wanted, Depends()],
     sort: Annotated[Sort, Query(description="order; `gap`: the largest gap of a candidate, in % of the loss, first")] = "newest",
     cursor: Annotated[str | None, Query(max_length=1000, description="`next_cursor` of the previous page")] = None,
     limit: Annotated[int, Query(ge=1, le=500, description="jobs per page")] = 50,
@@ -182,26 +157,19 @@ def index(
 ) -> JobPage:
     """Jobs, newest first unless sorted otherwise. All filters that are given must hold."""
     with context.database.read() as session:
-        page = job_list(session, filters, sort, cursor, limit, counted=count)
-    most = None if page.total is None else page.total > MOST_COUNTED
-    return JobPage(
-        items=page.jobs, next_cursor=page.next_cursor, total=None if page.total is None else min(page.total, MOST_COUNTED), more=most
-    )
+        return job_list(session, filters, sort, cursor, limit, counted=count)
 
 
 @router.get("/jobs/{job_id}")
 def show(job_id: str, context: InContext) -> JobDocument:
     """One job with its arms, runs and verdicts."""
-    with context.database.read() as session:
-        return job_document(session, find_job(session, job_id), context.settings.lease_seconds)
+    return _document(context, job_id)
 
 
 @router.get("/jobs/{job_id}/runs")
 def runs(job_id: str, context: InContext) -> list[RunDocument]:
     """Every run of a job, arm by arm, with its attempts; an arm's noise runs follow its full runs."""
-    with context.database.read() as session:
-        document = job_document(session, find_job(session, job_id), context.settings.lease_seconds)
-    return [run for arm in document.arms for run in (*arm.runs, *arm.noise_runs)]
+    return [run for arm in _document(context, job_id).arms for run in (*arm.runs, *arm.noise_runs)]
 
 
 @router.post("/jobs/{job_id}:cancel")
@@ -209,8 +177,7 @@ def cancel(job_id: str, context: InContext) -> JobDocument:
     """Cancel a job, as its owner or an admin. Cancelling an ended job changes nothing and is not an error."""
     with context.database.write() as session:
         cancel_job(session, job_id)
-    with context.database.read() as session:
-        return job_document(session, find_job(session, job_id), context.settings.lease_seconds)
+    return _document(context, job_id)
 
 
 @router.get("/jobs/{job_id}/verdict")
@@ -218,7 +185,7 @@ def verdict(job_id: str, context: InContext) -> VerdictPage:
     """The verdict of each candidate, as the judge wrote it."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        return VerdictPage(status=job.status, code=job.code, message=job.message, verdicts=[*verdict_documents(job)])
+        return of(VerdictPage, job, verdicts=[*verdict_documents(job)])
 
 
 @router.get("/jobs/{job_id}/evidence.zip", response_class=Response)
@@ -235,3 +202,8 @@ def evidence(job_id: str, context: InContext) -> Response:
         bundle = bundle_bytes(case, documents, signed)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-evidence.zip"'}
     return Response(bundle, media_type="application/zip", headers=headers)
+
+
+def _document(context: Context, job_id: str) -> JobDocument:
+    with context.database.read() as session:
+        return job_document(session, find_job(session, job_id), context.settings.lease_seconds)

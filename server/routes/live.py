@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query
 
 from parity.judging.live.progress import BLOCKS, Progress
 from parity.judging.live.rules import State
@@ -14,16 +13,17 @@ from parity.judging.live.words import NOTHING_YET, sentence
 from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.jobs import live
+from server.records import frozen, of
 from server.routes.gap import pair_of
 from server.web.context import InContext
-from server.web.etags import entity_tag, not_modified, tagged
-from server.web.query import UNCHANGED, IfNoneMatch
+from server.web.etags import UNCHANGED, Tags
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
+_PAST = ("step", "state", "gap", "low", "high", "passes", "fails")
 NEVER = "There is no forecast: the job ended before both arms had trained a tenth of the planned steps, or before forecasts were recorded."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ForecastDocument:
     """The forecast of the final gap at the planned `end` step, nats: the ends of the 90 % and of the 50 % interval, and its middle."""
 
@@ -35,7 +35,7 @@ class ForecastDocument:
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LiveDocument:
     """The gap so far and the forecast of the final gap, in nats; `sentence` is the last one in words. It is never a verdict.
 
@@ -62,47 +62,38 @@ class LiveDocument:
     forecast: ForecastDocument | None
 
 
-@router.get("/jobs/{job_id}/live", response_model=LiveDocument, responses=UNCHANGED)
+@router.get("/jobs/{job_id}/live", responses=UNCHANGED)
 def live_forecast(
     job_id: str,
     context: InContext,
-    response: Response,
+    tags: Tags,
     candidate: Annotated[str | None, Query(description="candidate arm; default: the first")] = None,
-    if_none_match: IfNoneMatch = "",
-) -> Response | LiveDocument:
+) -> LiveDocument:
     """What will the final gap be? The forecast while the job trains, with its chances to pass and to fail. Never a verdict."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        tag = entity_tag(job, "live", candidate)
-        if not_modified(tag, if_none_match):
-            return Response(status_code=304, headers=tagged(tag))
+        tags.check(job, "live", candidate)
         baseline, chosen = pair_of(job, candidate)
         made, pairs = live.forecasts(job, chosen.name), live.pairs_of(job, chosen)
         planned, ended = job.spec["schedule"]["steps"], job.status in JOB_ENDED
-    response.headers.update(tagged(tag))
     last = made[-1] if made else None
     steps, gaps = _observed(pairs)
     end = (pairs[0].origin or 0) + planned - 1 if pairs else planned - 1
+    words = NEVER if ended else NOTHING_YET
+    if last:
+        words = sentence(last)
     return LiveDocument(
         candidate=chosen.name,
         baseline=baseline.name,
         state=last.state if last else None,
-        sentence=sentence(last) if last else NEVER if ended else NOTHING_YET,
+        sentence=words,
         planned_steps=planned,
         margin_nats=last.margin if last else None,
         half_width=last.half_width if last else None,
         step=steps,
         gap=gaps,
-        past_step=[forecast.step for forecast in made],
-        past_state=[forecast.state for forecast in made],
-        past_gap=[forecast.gap for forecast in made],
-        past_low=[forecast.low for forecast in made],
-        past_high=[forecast.high for forecast in made],
-        past_passes=[forecast.passes for forecast in made],
-        past_fails=[forecast.fails for forecast in made],
-        forecast=ForecastDocument(end=end, low=last.low, low_half=last.low_half, gap=last.gap, high_half=last.high_half, high=last.high)
-        if last
-        else None,
+        forecast=of(ForecastDocument, last, end=end) if last else None,
+        **{f"past_{name}": [getattr(forecast, name) for forecast in made] for name in _PAST},
     )
 
 

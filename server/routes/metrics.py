@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import redis
@@ -28,37 +28,48 @@ _OUTCOMES = ("pass", "fail", "inconclusive")
 def metrics(context: InContext) -> Response:
     """Jobs, runs, attempts, verdicts, workers, queues and the recorder's lag, in Prometheus' text format."""
     registry = CollectorRegistry()
+
+    def gauge(name: str, meaning: str, value: float) -> None:
+        Gauge(name, meaning, registry=registry).set(value)
+
+    def gauges(name: str, meaning: str, values: Mapping[str, float], label: str = "capability") -> None:
+        each = Gauge(name, meaning, [label], registry=registry)
+        for key, value in values.items():
+            each.labels(key).set(value)
+
     with context.database.read() as session:
-        _by_label(registry, session, "parity_jobs", "Jobs by status", Job.status, tuple(JOB_MOVES))
-        _by_label(registry, session, "parity_runs", "Runs by state", Run.state, tuple(RUN_MOVES))
+        gauges("parity_jobs", "Jobs by status", _counted(session, Job.status, JOB_MOVES), "state")
+        gauges("parity_runs", "Runs by state", _counted(session, Run.state, RUN_MOVES), "state")
         attempts = "Attempts by state; `lost`: silent until the lease ended, `crashed`: ended by themselves"
-        _by_label(registry, session, "parity_attempts", attempts, Attempt.state, tuple(ATTEMPT_MOVES))
-        _by_label(registry, session, "parity_verdicts", "Verdicts by outcome", Verdict.outcome, _OUTCOMES, label="outcome")
+        gauges("parity_attempts", attempts, _counted(session, Attempt.state, ATTEMPT_MOVES), "state")
+        gauges("parity_verdicts", "Verdicts by outcome", _counted(session, Verdict.outcome, _OUTCOMES), "outcome")
         lag = "Seconds since the last recorded step, for the training job that has been silent for longest"
-        _gauge(registry, "parity_recorder_lag_seconds", lag).set(_lag(session))
-        _gauge(registry, "parity_housekeeper_up", "1 if a worker does the housekeeping for all, else 0").set(_is_kept(session))
-        _gauge(registry, "parity_database_bytes", "Size of the database").set(_bytes(session))
-        capabilities = _workers(registry, session, context.settings.lease_seconds)
-        _waiting(registry, session, capabilities)
-    _doorbells(registry, context, capabilities)
+        gauge("parity_recorder_lag_seconds", lag, _lag(session))
+        gauge("parity_housekeeper_up", "1 if a worker does the housekeeping for all, else 0", _is_kept(session))
+        gauge("parity_database_bytes", "Size of the database", _bytes(session))
+        # 0 for a capability without workers: an alert on waiting runs without a live worker needs both series.
+        queued = select(Run.capability, func.count(), func.min(Run.created_at)).where(Run.state == "queued").group_by(Run.capability)
+        waiting = {row[0]: (row[1], clock.now(session) - row[2]) for row in session.execute(queued)}
+        capabilities = sorted({*session.scalars(select(Worker.capability).distinct()), *waiting})
+        live = live_workers(session, context.settings.lease_seconds)
+        slots = {capability: [worker.slots for worker in live if worker.capability == capability] for capability in capabilities}
+    counts = {capability: len(each) for capability, each in slots.items()}
+    gauges("parity_workers_alive", "Workers with a heartbeat within the last lease period", counts)
+    gauges("parity_worker_slots", "Slots of live workers", {capability: sum(each) for capability, each in slots.items()})
+    depths, ages = ({capability: waiting.get(capability, (0, 0.0))[part] for capability in capabilities} for part in (0, 1))
+    gauges("parity_queued_runs", "Runs that wait for a worker", depths)
+    gauges("parity_oldest_queued_seconds", "Seconds that the oldest queued run has waited", ages)
+    doorbells = _doorbells(context, capabilities)
+    gauges("parity_doorbells", "Doorbell messages that no worker has received", doorbells or {})
+    gauge("parity_broker_up", "1 if the broker responds, else 0", doorbells is not None)
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
-def _by_label(
-    registry: CollectorRegistry,
-    session: Session,
-    name: str,
-    meaning: str,
-    column: InstrumentedAttribute[Any],
-    values: tuple[str, ...],
-    label: str = "state",
-) -> None:
-    """One gauge with a value for each label, 0 if nothing is counted, because an alert cannot watch a missing series."""
-    gauge = Gauge(name, meaning, [label], registry=registry)
+def _counted(session: Session, column: InstrumentedAttribute[Any], values: Iterable[str]) -> dict[str, int]:
+    """How many rows have each value, 0 if none has, because an alert cannot watch a missing series."""
     key: ColumnElement[str] = column.expression
     counted = {row[0]: row[1] for row in session.execute(select(key, func.count()).group_by(key))}
-    for value in values:
-        gauge.labels(value).set(counted.get(value, 0))
+    return {value: counted.get(value, 0) for value in values}
 
 
 def _lag(session: Session) -> float:
@@ -82,45 +93,11 @@ def _bytes(session: Session) -> int:
     return (session.scalar(text("PRAGMA page_count")) or 0) * (session.scalar(text("PRAGMA page_size")) or 0)
 
 
-def _workers(registry: CollectorRegistry, session: Session, lease_seconds: float) -> list[str]:
-    """Live workers and their slots by capability; returns all capabilities of past and present workers and of waiting runs."""
-    alive = Gauge("parity_workers_alive", "Workers with a heartbeat within the last lease period", ["capability"], registry=registry)
-    slots = Gauge("parity_worker_slots", "Slots of live workers", ["capability"], registry=registry)
-    # 0 for a capability without workers: an alert on waiting runs without a live worker needs both series.
-    waiting = session.scalars(select(Run.capability).where(Run.state == "queued").distinct())
-    capabilities = sorted({*session.scalars(select(Worker.capability).distinct()), *waiting})
-    live = live_workers(session, lease_seconds)
-    for capability in capabilities:
-        able = [worker for worker in live if worker.capability == capability]
-        alive.labels(capability).set(len(able))
-        slots.labels(capability).set(sum(worker.slots for worker in able))
-    return capabilities
-
-
-def _waiting(registry: CollectorRegistry, session: Session, capabilities: Sequence[str]) -> None:
-    """Queued runs and the age of the oldest."""
-    depth = Gauge("parity_queued_runs", "Runs that wait for a worker", ["capability"], registry=registry)
-    age = Gauge("parity_oldest_queued_seconds", "Seconds that the oldest queued run has waited", ["capability"], registry=registry)
-    oldest = select(Run.capability, func.count(), func.min(Run.created_at)).where(Run.state == "queued").group_by(Run.capability)
-    by_capability = {row[0]: (row[1], clock.now(session) - row[2]) for row in session.execute(oldest)}
-    for capability in capabilities:
-        count, seconds = by_capability.get(capability, (0, 0.0))
-        depth.labels(capability).set(count)
-        age.labels(capability).set(seconds)
-
-
-def _doorbells(registry: CollectorRegistry, context: Context, capabilities: Sequence[str]) -> None:
-    gauge = Gauge("parity_doorbells", "Doorbell messages that no worker has received", ["capability"], registry=registry)
-    up = _gauge(registry, "parity_broker_up", "1 if the broker responds, else 0")
+def _doorbells(context: Context, capabilities: Sequence[str]) -> dict[str, float] | None:
+    """The messages in each queue; None if the broker does not respond."""
     try:
         client = redis_client(context.settings.redis, seconds=1.0)
-        for capability in capabilities:
-            gauge.labels(capability).set(client.llen(queue_name(capability)))
         client.ping()
-        up.set(1)
+        return {capability: client.llen(queue_name(capability)) for capability in capabilities}
     except redis.RedisError:
-        up.set(0)
-
-
-def _gauge(registry: CollectorRegistry, name: str, meaning: str) -> Gauge:
-    return Gauge(name, meaning, registry=registry)
+        return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -17,10 +16,11 @@ from server.curves.training_time import TrainingTime, seconds_of
 from server.database import store
 from server.database.lookup import find_job
 from server.database.tables import Run
+from server.records import frozen, of
 from server.web.context import Context, InContext
-from server.web.etags import entity_tag, not_modified, tagged
+from server.web.etags import UNCHANGED, Tags
 from server.web.limits import LARGEST
-from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing, json_response
+from server.web.query import FirstStep, LastStep, Spacing
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
 _SECONDS = "step_seconds"
@@ -28,7 +28,7 @@ _KEPT = store.SEALED_STEPS  # keep the seconds of one step in this many
 Kind = Literal["train", "validation"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ArmLine:
     """The run of one arm."""
 
@@ -37,7 +37,7 @@ class ArmLine:
     line: Line
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OverlayDocument:
     """One column of the runs of a seed and replicate, from training or validation.
 
@@ -58,7 +58,7 @@ class OverlayDocument:
     arms: list[ArmLine]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ColumnsDocument:
     """The columns that any run of a job has recorded, in alphabetical order, of training steps and of validations."""
 
@@ -69,16 +69,13 @@ class ColumnsDocument:
 _ADAPTER = TypeAdapter(OverlayDocument)
 
 
-@router.get("/jobs/{job_id}/columns", response_model=ColumnsDocument, responses=UNCHANGED)
-def columns(job_id: str, context: InContext, response: Response, if_none_match: IfNoneMatch = "") -> Response | ColumnsDocument:
+@router.get("/jobs/{job_id}/columns", responses=UNCHANGED)
+def columns(job_id: str, context: InContext, tags: Tags) -> ColumnsDocument:
     """What can be charted: the names for `overlay`."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        tag = entity_tag(job, "columns")
-        if not_modified(tag, if_none_match):
-            return Response(status_code=304, headers=tagged(tag))
+        tags.check(job, "columns")
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
-    response.headers.update(tagged(tag))
     return ColumnsDocument(train=recorded.get("train", []), validation=recorded.get("validation", []))
 
 
@@ -86,6 +83,7 @@ def columns(job_id: str, context: InContext, response: Response, if_none_match: 
 def overlaid(
     job_id: str,
     context: InContext,
+    tags: Tags,
     name: Annotated[str, Query(max_length=200, description="column")] = "lm_loss",
     arms: Annotated[str, Query(max_length=5000, description="arms, comma-separated; default: all")] = "",
     kind: Annotated[Kind, Query(description="which records")] = "train",
@@ -96,14 +94,12 @@ def overlaid(
     points: Annotated[int, Query(ge=1, le=20_000, description="largest number of buckets")] = 2000,
     seconds: Annotated[bool, Query(description="include the seconds of training")] = False,
     spacing: Spacing = "linear",
-    if_none_match: IfNoneMatch = "",
 ) -> Response:
     """The curves of a job's arms for one chart. For display only; the verdict reads every step of its window."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        tag = entity_tag(job, "overlay", name, arms, kind, seed, replicate, first_step, last_step, points, seconds, spacing)
-        if not_modified(tag, if_none_match):
-            return Response(status_code=304, headers=tagged(tag))
+        question = (name, arms, kind, seed, replicate, first_step, last_step, points, seconds, spacing)
+        headers = tags.check(job, "overlay", *question)
         first = (job.arms[0].runs or job.runs)[0]  # forks, and an analysis, are no runs of an arm
         wanted = first.seed if seed is None else seed, first.replicate if replicate is None else replicate
         chosen = {name for name in arms.split(",") if name}
@@ -114,18 +110,17 @@ def overlaid(
         recorded = [_recorded(context, session, run, name, kind, first_step, last, seconds=seconds) for run in runs]
         names = [(run.arm.name, run.id) for run in runs]
     chart = overlay(recorded, points, log=spacing == "log")
-    document = OverlayDocument(
+    document = of(
+        OverlayDocument,
+        chart,
         name=name,
         kind=kind,
         seed=wanted[0],
         replicate=wanted[1],
-        aggregation=chart.aggregation,
-        steps_in_range=chart.steps_in_range,
-        first_step=chart.first_step,
-        last_step=chart.last_step,
         arms=[ArmLine(arm=arm, run=run, line=line) for (arm, run), line in zip(names, chart.lines, strict=True)],
     )
-    return json_response(_ADAPTER, document, tagged(tag))
+    # Serialized directly: the framework's own conversion takes five times as long.
+    return Response(_ADAPTER.dump_json(document), media_type="application/json", headers=headers)
 
 
 def _recorded(

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from server.overviews.matrix import MOST_JOBS, Columns, Matrix, matrix
 from server.overviews.trend import MOST_POINTS, By, Trend, trend
 from server.overviews.trend_files import Kind, trend_file
-from server.overviews.wanted import Wanted, wanted
+from server.overviews.wanted import Wanted
 from server.web.context import InContext
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
@@ -29,7 +29,7 @@ def compare(
 
 def _history(
     context: InContext,
-    filters: Annotated[Wanted, Depends(wanted)],
+    filters: Annotated[Wanted, Depends()],
     gate: Annotated[str, Query(max_length=200, description="the exact name of the jobs; leave it out for a baseline")] = "",
     candidate: Annotated[str | None, Query(max_length=200, description="candidate; default: the first of the newest job")] = None,
     by: Annotated[By, Query(description="what one group of the history is")] = "commit",

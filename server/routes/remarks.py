@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import Field
 
 from server.database.lookup import find_job
 from server.documents.remarks import Remarks, remarks_of
+from server.records import Body, frozen
 from server.remarks import notes, sign_offs, tags
 from server.remarks.tags import MOST_TAGS
 from server.web.auth import Sender
@@ -19,40 +19,32 @@ from server.web.strict_body import BodyRoute, StrictBody
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TagsRequest:
+@frozen
+class TagsRequest(Body):
     """All tags of a job, in place of those that it has."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     tags: Annotated[list[str], Field(max_length=MOST_TAGS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoteRequest:
+@frozen
+class NoteRequest(Body):
     """A note: plain text, shown with its author and time."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     text: Annotated[str, Field(min_length=1, max_length=notes.MOST_CHARACTERS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignOffRequest:
+@frozen
+class SignOffRequest(Body):
     """Accept the inconclusive verdict on a candidate: why, and for how many days."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     candidate: Annotated[str, Field(min_length=1, max_length=200)]
     reason: Annotated[str, Field(min_length=sign_offs.LEAST_REASON, max_length=sign_offs.MOST_REASON)]
     days: Annotated[float, Field(gt=0, le=sign_offs.MOST_DAYS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevokeRequest:
+@frozen
+class RevokeRequest(Body):
     """Why a sign-off ends."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     reason: Annotated[str, Field(min_length=sign_offs.LEAST_REASON, max_length=sign_offs.MOST_REASON)]
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import FileResponse
 from numpy.typing import NDArray
 from pydantic import FailFast, Field, TypeAdapter, ValidationError
+from sqlalchemy.orm import Session
 
-from parity.judging.curve import Rounding
 from server.curves.buckets import Number
 from server.database import run_tokens
 from server.database.coverage import Coverage
@@ -24,7 +23,8 @@ from server.documents.run_logs import AttemptLog, artifact, attempt_logs
 from server.documents.runs import attempt_documents
 from server.errors import InvalidError
 from server.jobs import external
-from server.jobs.external import Batch, Kind, Outcome
+from server.jobs.external import NAME, AttachRequest, Batch, Kind, Name, Outcome
+from server.records import Body, frozen, of
 from server.web.auth import Sender, check_attempt
 from server.web.context import InContext
 from server.web.limits import LARGEST
@@ -34,43 +34,22 @@ router = APIRouter(prefix="/api/v1", tags=["runs"], route_class=BodyRoute)
 
 _BINARY = "application/octet-stream"
 _MAX_STEPS, _MAX_COLUMNS = 100_000, 64
-_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,63}$"
-_Name = Annotated[str, Field(pattern=_NAME)]
-_Text = Annotated[str, Field(max_length=1000)]
+T = TypeVar("T", bound="RunProgress")
 _Column = Annotated[list[float], Field(max_length=_MAX_STEPS), FailFast()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachRequest:
-    """A trainer's description of itself when it begins or continues a run.
-
-    `manifest` has the facts that must agree between the arms (versions, device class, data digest, code revision); a difference is
-    `CONFOUNDED`. `recipe` must be the arm's; `rounding` states how the trainer rounds gradients. With `after`, the request succeeds only
-    if the run has had exactly that many attempts.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
-
-    manifest: Annotated[Mapping[_Name, _Text], Field(max_length=100)]
-    recipe: _Text | None = None
-    after: Annotated[int, Field(ge=0, le=LARGEST)] | None = None
-    rounding: Rounding | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepsRequest:
+@frozen
+class StepsRequest(Body):
     """A batch in columns of equal length, steps in any order. Non-finite values are the strings nan, inf and -inf.
 
     A batch of kind train has the judged loss in nats per token as `loss` (or as `lm_loss`, if `loss` includes auxiliary terms).
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
-
     steps: Annotated[list[Annotated[int, Field(ge=0, le=LARGEST)]], Field(min_length=1, max_length=_MAX_STEPS), FailFast()]
-    columns: Annotated[dict[_Name, _Column], Field(min_length=1, max_length=_MAX_COLUMNS)]
+    columns: Annotated[dict[Name, _Column], Field(min_length=1, max_length=_MAX_COLUMNS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepsSchema:
     """The JSON form of a batch; see `StepsRequest`."""
 
@@ -78,18 +57,16 @@ class StepsSchema:
     columns: Annotated[dict[str, Annotated[list[Number], Field(max_length=_MAX_STEPS)]], Field(min_length=1, max_length=_MAX_COLUMNS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishRequest:
+@frozen
+class FinishRequest(Body):
     """How a trainer ended. `broke_off` leaves the run open for the next attach; after `finished` and `failed` it has ended."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     epoch: Annotated[int, Field(ge=1, le=LARGEST)]
     outcome: Outcome
     message: Annotated[str, Field(max_length=4000)] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunProgress:
     """A run's progress, the answer to a batch. `epoch` is that of the newest attempt; `new_steps` counts the steps that this request added.
 
@@ -111,21 +88,21 @@ class RunProgress:
     new_steps: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunRecord(RunProgress):
     """A run, its progress, and what its trainer said about itself: the facts of all attempts."""
 
     manifest: Mapping[str, str] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AttachedRun(RunRecord):
     """The run, and the token of the attempt, which may write this run until the attempt ends. It is returned only once."""
 
     token: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunLogDocument:
     """The logs of a run's attempts, newest first; empty for a run that has not begun, or with engine external."""
 
@@ -137,8 +114,7 @@ class RunLogDocument:
 def show(run_id: str, context: InContext) -> RunRecord:
     """One run: its state, its newest attempt, and which of its steps have arrived."""
     with context.database.read() as session:
-        run = find_run(session, run_id)
-        return _record(run, external.covered(session, run))
+        return _answer(session, RunRecord, find_run(session, run_id))
 
 
 @router.post("/runs/{run_id}:attach")
@@ -157,18 +133,9 @@ def attach(
     """
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
-        run = external.attach(
-            session,
-            context.settings,
-            run_id,
-            request.manifest,
-            recipe=request.recipe,
-            after=request.after,
-            key=idempotency_key,
-            rounding=request.rounding,
-        )
+        run = external.attach(session, context.settings, run_id, request, idempotency_key)
         token = run_tokens.issue(session, run.id, run.epoch)
-        return AttachedRun(token=token, manifest=run.manifest, **_progress(run, external.covered(session, run)))
+        return _answer(session, AttachedRun, run, token=token)
 
 
 async def _body(request: Request) -> bytes:
@@ -212,8 +179,7 @@ def append(
     batch = _from_bytes(body, names) if binary else _from_json(body)
     new = external.record(context.database, context.flushes, context.settings, run_id, epoch, kind, batch)
     with context.database.read() as session:
-        run = find_run(session, run_id)
-        return RunProgress(**_progress(run, external.covered(session, run)), new_steps=new)
+        return _answer(session, RunProgress, find_run(session, run_id), new_steps=new)
 
 
 @router.post("/runs/{run_id}:finish")
@@ -222,7 +188,7 @@ def finish(run_id: str, request: StrictBody[FinishRequest], context: InContext, 
     check_attempt(sender, request.epoch)
     with context.database.write() as session:
         run = external.finish(session, context.settings, run_id, request.epoch, request.outcome, request.message)
-        answer = _record(run, external.covered(session, run))
+        answer = _answer(session, RunRecord, run)
     if answer.state in RUN_ENDED:
         context.judge.wake(answer.job)
     return answer
@@ -269,7 +235,7 @@ def _from_bytes(body: bytes, names: str | None) -> Batch:
     if columns[0] != "step" or len(columns) < 2 or len(set(columns)) < len(columns):
         raise InvalidError(f"names is {names!r}, expected `step` and then different columns, comma-separated")
     for name in columns:
-        if not re.fullmatch(_NAME, name):
+        if not re.fullmatch(NAME, name):
             raise InvalidError(f"names has {name!r:.80}, expected letters, digits and _ . / - only, at most 64")
     if len(columns) > _MAX_COLUMNS + 1:
         raise InvalidError(f"names has {len(columns)} columns, expected at most {_MAX_COLUMNS}")
@@ -283,23 +249,7 @@ def _from_bytes(body: bytes, names: str | None) -> Batch:
     return Batch(steps=steps.astype(np.int64), columns=dict(zip(columns[1:], table[1:], strict=True)))
 
 
-def _record(run: Run, covered: Coverage) -> RunRecord:
-    return RunRecord(manifest=run.manifest, **_progress(run, covered))
-
-
-def _progress(run: Run, covered: Coverage) -> dict[str, Any]:
-    """The fields of a run's progress."""
-    return {
-        "id": run.id,
-        "job": run.job_id,
-        "arm": run.arm.name,
-        "recipe": run.arm.recipe,
-        "seed": run.seed,
-        "replicate": run.replicate,
-        "state": run.state,
-        "code": run.code,
-        "message": run.message,
-        "epoch": run.epoch,
-        "planned_steps": run.planned_steps,
-        "covered": covered,
-    }
+def _answer(session: Session, kind: type[T], run: Run, **more: object) -> T:
+    """A run in one of the documents of its progress."""
+    covered = external.covered(session, run)
+    return of(kind, run, job=run.job_id, arm=run.arm.name, recipe=run.arm.recipe, covered=covered, **{"new_steps": 0, **more})

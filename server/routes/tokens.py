@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from fastapi import APIRouter, Response
 from pydantic import Field
 from sqlalchemy import select
 
-from server.database.clock import time_text
 from server.database.tables import Token
+from server.records import Body, frozen, of
 from server.web import auth
 from server.web.context import InContext
 from server.web.rules import SCOPES, Scope
@@ -19,14 +18,12 @@ from server.web.strict_body import BodyRoute, StrictBody
 router = APIRouter(prefix="/api/v1", tags=["tokens"], route_class=BodyRoute)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRequest:
+@frozen
+class TokenRequest(Body):
     """A new token; without `days` it does not expire, without `max_running` its runs may use every slot.
 
     `principal`: a further token for the jobs of that principal, such as one of scope `worker` for its trainers; default: a new principal.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(SCOPES))]
@@ -35,20 +32,18 @@ class TokenRequest:
     principal: Annotated[str, Field(max_length=100)] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RotateRequest:
+@frozen
+class RotateRequest(Body):
     """How long the old token stays valid next to the new one (0: it ends at once), and the days that the new one lasts.
 
     Without `days` the new one lasts as long as the old one was made for.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
-
     overlap_hours: Annotated[float, Field(ge=0, le=auth.LONGEST_OVERLAP_HOURS)] = auth.OVERLAP_HOURS
     days: Annotated[float | None, Field(gt=0, le=3650)] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TokenDocument:
     """A token without its secret. `principal` is whose it is: tokens of one principal share its jobs."""
 
@@ -63,7 +58,7 @@ class TokenDocument:
     revoked_at: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NewToken:
     """A token with its text, which is returned only once."""
 
@@ -78,14 +73,14 @@ def create(request: StrictBody[TokenRequest], response: Response, context: InCon
     with context.database.write() as session:
         row, text = auth.create_token(session, request.name, request.scopes, request.days, request.max_running, request.principal)
         session.flush()
-        return NewToken(token=text, about=_document(row))
+        return NewToken(token=text, about=of(TokenDocument, row))
 
 
 @router.get("/tokens")
 def index(context: InContext) -> list[TokenDocument]:
     """Every token, newest first, including revoked ones."""
     with context.database.read() as session:
-        return [_document(row) for row in session.scalars(select(Token).order_by(Token.id.desc()))]
+        return [of(TokenDocument, row) for row in session.scalars(select(Token).order_by(Token.id.desc()))]
 
 
 @router.post("/tokens/{token_id}:rotate", status_code=201)
@@ -95,25 +90,11 @@ def rotate(token_id: str, request: StrictBody[RotateRequest], response: Response
     with context.database.write() as session:
         row, text = auth.rotate_token(session, token_id, request.overlap_hours, request.days)
         session.flush()
-        return NewToken(token=text, about=_document(row))
+        return NewToken(token=text, about=of(TokenDocument, row))
 
 
 @router.post("/tokens/{token_id}:revoke")
 def revoke(token_id: str, context: InContext) -> TokenDocument:
     """Revoke a token and end the browser sessions that it opened."""
     with context.database.write() as session:
-        return _document(auth.revoke_token(session, token_id))
-
-
-def _document(row: Token) -> TokenDocument:
-    return TokenDocument(
-        id=row.id,
-        principal=row.principal,
-        name=row.name,
-        scopes=row.scopes,
-        max_running=row.max_running,
-        created_at=time_text(row.created_at),
-        expires_at=time_text(row.expires_at),
-        last_used_at=time_text(row.last_used_at),
-        revoked_at=time_text(row.revoked_at),
-    )
+        return of(TokenDocument, auth.revoke_token(session, token_id))

@@ -23,7 +23,7 @@ from server.database.tables import Job, Run, Search, SearchStep
 from server.jobs.analyses import readable_spec, results_of
 from server.jobs.derived import derived_job
 from server.jobs.late_loss import late_loss
-from server.jobs.submit import Order, announce_new, submit_registered
+from server.jobs.submit import Order, Submission, announce_new, submit_registered
 from server.searches.plan import policy_arm
 from training.spec import JobSpec
 
@@ -119,7 +119,8 @@ def _confirmation(session: Session, search: Search, setup: SearchSetup, own: Eva
     spec = replace(spec, name=f"confirm: {spec.name}"[:200])
     criteria = replace(setup.policy_of_the_job, confidence=setup.confirmation.confidence, looks=1)
     order = Order(priority=search.priority, max_run_seconds=search.max_run_seconds, reuse=False)
-    job = submit_registered(session, spec, criteria, search.submitted_by or "", order, search.base.revision or "", None)
+    wanted = Submission(spec=spec, criteria=criteria, order=order, revision=search.base.revision or "")
+    job = submit_registered(session, wanted, search.submitted_by or "")
     job.device_class, job.threads = search.base.device_class, search.base.threads
     return job
 

@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -26,6 +25,7 @@ from server.database.run_tokens import RunToken
 from server.database.tables import BrowserSession, Token
 from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyError, UnauthorizedError
 from server.jobs.requesters import requesters_of
+from server.records import frozen
 from server.searches.record import find_search
 from server.settings import Settings
 from server.web.context import Context, InContext
@@ -41,7 +41,7 @@ _LAST_USE_SECONDS = 60.0
 OVERLAP_HOURS, LONGEST_OVERLAP_HOURS = 24.0, 24.0 * 90
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Principal:
     """A sender with scopes; `admin` includes all others, `submit` and `approve` include `view`. A trainer with a run token has none."""
 

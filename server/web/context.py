@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
@@ -13,13 +13,14 @@ from server.database.sessions import Database
 from server.jobs.judge import Judge
 from server.queue import Doorbell
 from server.readiness import Readiness
+from server.records import frozen
 from server.settings import Settings
 from server.web.limits import Limiter
 from server.web.live import Broadcast
 from server.web.streams import OpenStreams
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Context:
     """The parts of a running service."""
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Response
 
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run
@@ -25,12 +29,38 @@ def entity_tag(ended: Run | Job, *question: object) -> str | None:
     return f'W/"{hashlib.sha256(content.encode()).hexdigest()[:32]}"'
 
 
-def not_modified(tag: str | None, if_none_match: str) -> bool:
-    """Whether the client already has this response."""
-    tags = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]
-    return tag is not None and (tag.removeprefix("W/") in tags or "*" in tags)
+class NotModifiedError(Exception):
+    """The client already has the response; `problems.install` answers 304 with these headers."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        super().__init__("not modified")
+        self.headers = headers
 
 
-def tagged(tag: str | None) -> dict[str, str]:
-    """The headers of a response with this tag: clients may cache it privately and must check the tag before each use."""
-    return {} if tag is None else {"ETag": tag, "Cache-Control": "private, no-cache"}
+_IfNoneMatch = Annotated[str, Header(description="the ETag of an earlier response")]
+
+
+class ClientCopy:
+    """What a route knows of the copy that its client has."""
+
+    def __init__(self, response: Response, if_none_match: _IfNoneMatch = "") -> None:
+        self._response = response
+        self._known = {part.strip().removeprefix("W/") for part in if_none_match.split(",")}
+
+    def check(self, ended: Run | Job, *question: object, vary: str | None = None) -> dict[str, str]:
+        """Tag the response about a run or a job; returns its headers. Ends the request with 304 if the client already has the response.
+
+        Clients may cache a tagged response privately, and must check the tag before each use.
+        """
+        tag = entity_tag(ended, *question)
+        headers = {} if vary is None else {"Vary": vary}
+        if tag is not None:
+            headers |= {"ETag": tag, "Cache-Control": "private, no-cache"}
+            if self._known & {tag.removeprefix("W/"), "*"}:
+                raise NotModifiedError(headers)
+        self._response.headers.update(headers)
+        return headers
+
+
+Tags = Annotated[ClientCopy, Depends()]
+UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "The response named by If-None-Match is still current"}}

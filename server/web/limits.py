@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import redis
 
-from server.errors import FieldProblem, InvalidError
+from server.errors import InvalidError
 from server.readiness import redis_client
+from server.records import frozen
 
 BODY_BYTES = 2**20
 """The largest body of a request without curves or tables; those have the setting `max_body_bytes`."""
@@ -35,7 +35,7 @@ _PATIENCE_SECONDS = 0.4  # to connect, and again for an answer: a request may no
 _AWAY_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Allowance:
     """Requests that a caller may make in a minute, how many are left (below 0: limit exceeded), and when the next minute begins."""
 
@@ -149,7 +149,7 @@ def _digits(number: int) -> str:
 
 def _refused(pointer: str, problem: str) -> InvalidError:
     where = cut(pointer)
-    return InvalidError(f"{where or 'the body'} {problem}", [FieldProblem(pointer=where, detail=problem)])
+    return InvalidError.at(where, problem, f"{where or 'the body'} {problem}")
 
 
 def _token(name: str) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import Field, TypeAdapter
@@ -18,14 +17,26 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from server.errors import ConflictError, FieldProblem, InvalidError, ServiceError
+from server.errors import (
+    ConflictError,
+    DatabaseAwayError,
+    DatabaseBusyError,
+    FieldProblem,
+    InvalidError,
+    ServiceError,
+    UnavailableError,
+)
+from server.records import frozen
+from server.web.etags import NotModifiedError
 from server.web.limits import MOST_FINDINGS, cut, describe_limits
+from server.web.texts import escaped
 from training.rules import SpecError
 
 _log = logging.getLogger(__name__)
 _TYPE = "urn:parity:problem:"
 _HELP = '</docs/troubleshooting/#refused-requests>; rel="help"'
 MEDIA_TYPE = "application/problem+json"
+HANDLED = (ServiceError, RequestValidationError, HTTPException, OperationalError, PoolTimeoutError, DataError)
 _LONGEST_WORD, _SHOWN = 100, 80
 _MEANINGS = {
     400: "The body cannot be parsed",
@@ -42,8 +53,9 @@ _MEANINGS = {
 
 def _types() -> Iterator[str]:
     """Every problem type, with its status."""
-    kinds = {each.kind: str(each.status) for each in (*ServiceError.__subclasses__(), *ConflictError.__subclasses__())}
-    kinds |= {"database-away": "503", "database-busy": "503", "internal": "500", "http-STATUS": "errors of the web framework, such as 405"}
+    bases: tuple[type[ServiceError], ...] = (ServiceError, ConflictError, UnavailableError)
+    kinds = {each.kind: str(each.status) for base in bases for each in (base, *base.__subclasses__())}
+    kinds["http-STATUS"] = "errors of the web framework, such as 405"
     yield from (f"`{_TYPE}{kind}` ({status})" for kind, status in sorted(kinds.items()))
 
 
@@ -58,7 +70,7 @@ _EXPECTED = {  # by pydantic's type of an error; its own words speak of Python
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Problem:
     """An error (RFC 9457). `type` never changes its meaning, `detail` is a sentence for people.
 
@@ -101,65 +113,78 @@ def describe(openapi: dict[str, Any]) -> dict[str, Any]:
 
 def install(app: FastAPI) -> None:
     """Make every error of the application a problem+json document."""
-    app.add_exception_handler(ServiceError, _service)
-    app.add_exception_handler(RequestValidationError, _validation)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(OperationalError, _database_away)
-    app.add_exception_handler(PoolTimeoutError, _no_connection)
-    app.add_exception_handler(DataError, _not_kept)
+    for kind in HANDLED:
+        app.add_exception_handler(kind, _handle)
+    app.add_exception_handler(NotModifiedError, _not_modified)
 
 
-def respond(request: Request, error: ServiceError) -> JSONResponse:
+def respond(request: Request, error: ServiceError, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """The response for an error."""
-    return _problem(request, error.status, error.kind, error.title, error.detail, error.errors[:MOST_FINDINGS], len(error.errors))
-
-
-def _problem(
-    request: Request,
-    status: int,
-    kind: str,
-    title: str,
-    detail: str,
-    errors: Sequence[FieldProblem] = (),
-    found: int = 0,
-    headers: Mapping[str, str] | None = None,
-) -> JSONResponse:
     body: dict[str, Any] = {
-        "type": _TYPE + kind,
-        "title": title,
-        "status": status,
-        "detail": detail,
+        "type": _TYPE + error.kind,
+        "title": error.title,
+        "status": error.status,
+        "detail": error.detail,
         "instance": cut(request.url.path),
         "request_id": getattr(request.state, "request_id", None),
     }
-    if errors:
-        body["errors"] = [{"pointer": error.pointer, "detail": error.detail} for error in errors]
-        if found > len(errors):
-            body["more_errors"] = found - len(errors)
+    shown = error.errors[:MOST_FINDINGS]
+    if shown:
+        body["errors"] = [{"pointer": each.pointer, "detail": each.detail} for each in shown]
+    if more := error.more_errors + len(error.errors) - len(shown):
+        body["more_errors"] = more
     allowance = getattr(request.state, "allowance", None)
     seconds = 60 if allowance is None else allowance.seconds
-    own = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": str(seconds)}, 503: {"Retry-After": "2"}}.get(status, {})
-    return JSONResponse(body, status, {"Link": _HELP, **(headers or {}), **own}, media_type=MEDIA_TYPE)
+    own = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": str(seconds)}, 503: {"Retry-After": "2"}}.get(error.status, {})
+    return JSONResponse(body, error.status, {"Link": _HELP, **(headers or {}), **own}, media_type=MEDIA_TYPE)
 
 
-async def _service(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, ServiceError)  # noqa: S101 (the handler is registered for this class)
-    return respond(request, error)
+def unexpected(request: Request, error: Exception) -> JSONResponse:
+    """The response for an unexpected error: logged under the request id, without details in the response."""
+    _log.error("a request failed", exc_info=error)
+    return respond(request, ServiceError("the server failed unexpectedly; its log has the details under this request id"))
 
 
-async def _validation(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)  # noqa: S101
+async def _handle(request: Request, error: Exception) -> Response:
+    headers: dict[str, str] = {}
+    match error:
+        case ServiceError():
+            problem = error
+        case RequestValidationError():
+            problem = _invalid(error)
+        case HTTPException():
+            headers = dict(error.headers or {})
+            if error.status_code == 405 and (methods := _methods(request)):
+                headers["Allow"] = ", ".join(methods)
+            problem = ServiceError(f"{request.method} {cut(request.url.path)}: {error.detail}")
+            problem.status, problem.kind, problem.title = error.status_code, f"http-{error.status_code}", str(error.detail)
+        case OperationalError():  # a retry is safe, because an idempotency key prevents duplicates
+            _log.error("the database failed during a request: %s", error.orig)
+            problem = DatabaseAwayError(
+                "the database is unreachable at the moment, and nothing of this request was saved; retry it in a few seconds"
+            )
+        case DataError():  # PostgreSQL refuses some values that SQLite takes, such as numbers that are too large for a column
+            _log.warning("the database cannot store a value of a request: %s", error.orig)
+            problem = InvalidError("the request has a value that the database cannot store, such as a number that is too large; change it")
+        case _:
+            _log.error("no database connection was free: %s", error)
+            problem = DatabaseBusyError(
+                "the server is busy: all of its database connections are in use, and nothing of this request was saved; "
+                "retry it in a few seconds"
+            )
+    return respond(request, problem, headers)
+
+
+async def _not_modified(_request: Request, error: Exception) -> Response:
+    return Response(status_code=304, headers=getattr(error, "headers", {}))
+
+
+def _invalid(error: RequestValidationError) -> InvalidError:
     findings = error.errors()
     problems = [_field_problem(finding) for finding in findings[:MOST_FINDINGS]]
     detail = "; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems[:3])
     more = f"; and {len(findings) - 3} more" if len(findings) > 3 else ""
-    invalid = InvalidError
-    return _problem(request, invalid.status, invalid.kind, invalid.title, detail + more, problems, len(findings))
-
-
-def _is_arm(place: list[str]) -> bool:
-    """Whether an object is an arm of a job, whose errors name their field as `arm.recipe`."""
-    return place[-1:] == ["baseline"] or place[-2:-1] == ["candidates"]
+    return InvalidError(detail + more, problems, more_errors=len(findings) - len(problems))
 
 
 def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
@@ -167,27 +192,31 @@ def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
     place = [str(part) for part in finding["loc"] if part != "body"]
     cause = (finding.get("ctx") or {}).get("error")
     if isinstance(cause, SpecError):
-        # The error names its own field, below the object that pydantic was building.
-        own = [] if " " in cause.field else cause.field.removeprefix("arm." if _is_arm(place) else "").split(".")
+        # The error names its own field, below the object that pydantic was building; that of an arm as `arm.recipe`.
+        is_arm = place[-1:] == ["baseline"] or place[-2:-1] == ["candidates"]
+        own = [] if " " in cause.field else cause.field.removeprefix("arm." if is_arm else "").split(".")
         place += [part for part in own if part not in place]
-        return FieldProblem(pointer=_pointer(place), detail=str(cause))
-    if finding["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        return FieldProblem(
-            pointer=_pointer(place),
-            detail=f"{place[-1]!r} is an unknown key; remove it, or correct its name with /api/v1/schemas/parity.json",
-        )
-    if finding["type"] in ("missing", "missing_argument"):
-        return FieldProblem(pointer=_pointer(place), detail=f"{place[-1] if place else 'the body'} is missing")
-    if place and (expected := _EXPECTED.get(finding["type"])):
-        return FieldProblem(pointer=_pointer(place), detail=f"{place[-1]} is {_shown(finding['input'])}; expected {expected}")
-    if finding["type"] == "too_long" and place:
-        return FieldProblem(
-            pointer=_pointer(place), detail=f"{place[-1]} is too long; expected at most {finding['ctx']['max_length']} {place[-1]}"
-        )
-    if finding["type"] == "literal_error":
-        return FieldProblem(pointer=_pointer(place), detail=_not_one_of(place, finding))
+        detail = str(cause)
+    else:
+        detail = _sentence(place, finding)
+    return FieldProblem(pointer="".join("/" + escaped(part) for part in place), detail=detail)
+
+
+def _sentence(place: Sequence[str], finding: Mapping[str, Any]) -> str:
+    """What is wrong at a place of the body."""
+    match finding["type"]:
+        case "unexpected_keyword_argument" | "extra_forbidden":
+            return f"{place[-1]!r} is an unknown key; remove it, or correct its name with /api/v1/schemas/parity.json"
+        case "missing" | "missing_argument":
+            return f"{place[-1] if place else 'the body'} is missing"
+        case "too_long" if place:
+            return f"{place[-1]} is too long; expected at most {finding['ctx']['max_length']} {place[-1]}"
+        case "literal_error":
+            return _not_one_of(place, finding)
+        case kind if place and kind in _EXPECTED:
+            return f"{place[-1]} is {_shown(finding['input'])}; expected {_EXPECTED[kind]}"
     given = f", not {_shown(finding['input'])}" if not isinstance(finding.get("input"), dict | list) else ""
-    return FieldProblem(pointer=_pointer(place), detail=finding["msg"].removeprefix("Value error, ") + given)
+    return str(finding["msg"]).removeprefix("Value error, ") + given
 
 
 def _not_one_of(place: Sequence[str], finding: Mapping[str, Any]) -> str:
@@ -206,54 +235,9 @@ def _shown(value: object) -> str:
     return text[:_SHOWN]
 
 
-def _pointer(place: Sequence[str]) -> str:
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in place)
-
-
-async def _http(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)  # noqa: S101
-    detail = f"{request.method} {cut(request.url.path)}: {error.detail}"
-    headers = dict(error.headers or {})
-    methods = _methods(request) if error.status_code == 405 else []
-    if methods:
-        headers["Allow"] = ", ".join(methods)
-    return _problem(request, error.status_code, f"http-{error.status_code}", str(error.detail), detail, headers=headers)
-
-
 def _methods(request: Request) -> list[str]:
     """The methods of all routes at a path; the framework names the first route's only."""
     paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
     fitting = [template for template in paths if compile_path(template)[0].match(request.url.path)]
     # `/jobs/{job_id}` also matches `/jobs/x:cancel`; the longer template is the intended one.
     return sorted(method.upper() for method in paths[max(fitting, key=len)]) if fitting else []
-
-
-async def _database_away(request: Request, error: Exception) -> JSONResponse:
-    """The database is unreachable, busy for too long, or full; a retry is safe, because an idempotency key prevents duplicates."""
-    _log.error("the database failed during a request: %s", getattr(error, "orig", error))
-    detail = "the database is unreachable at the moment, and nothing of this request was saved; retry it in a few seconds"
-    return _problem(request, 503, "database-away", "The database is unreachable", detail)
-
-
-async def _no_connection(request: Request, error: Exception) -> JSONResponse:
-    """Every connection of this process is in use."""
-    _log.error("no database connection was free: %s", error)
-    detail = (
-        "the server is busy: all of its database connections are in use, and nothing of this request was saved; retry it in a few seconds"
-    )
-    return _problem(request, 503, "database-busy", "The database is busy", detail)
-
-
-async def _not_kept(request: Request, error: Exception) -> JSONResponse:
-    """PostgreSQL refuses some values that SQLite takes, such as numbers that are too large for a column."""
-    _log.warning("the database cannot store a value of a request: %s", getattr(error, "orig", error))
-    detail = "the request has a value that the database cannot store, such as a number that is too large; change it"
-    return respond(request, InvalidError(detail))
-
-
-def unexpected(request: Request, error: Exception) -> JSONResponse:
-    """The response for an unexpected error: logged under the request id, without details in the response."""
-    _log.error("a request failed", exc_info=error)
-    return _problem(
-        request, 500, "internal", "Internal server error", "the server failed unexpectedly; its log has the details under this request id"
-    )

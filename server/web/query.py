@@ -1,22 +1,13 @@
-"""Query parameters and headers that the routes of curves share, and a fast JSON response for long documents."""
+"""Query parameters that the routes of curves share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from fastapi import Header, Query, Response
-from pydantic import TypeAdapter
+from fastapi import Query
 
 from server.web.limits import LARGEST
 
 FirstStep = Annotated[int, Query(alias="from", ge=0, le=LARGEST, description="first step")]
 LastStep = Annotated[int | None, Query(alias="to", ge=0, le=LARGEST, description="last step")]
 Spacing = Annotated[Literal["linear", "log"], Query(description="buckets of equal length in steps, or in the logarithm of the step")]
-IfNoneMatch = Annotated[str, Header(description="the ETag of an earlier response")]
-UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "The response named by If-None-Match is still current"}}
-
-
-def json_response(adapter: TypeAdapter[Any], document: object, headers: Mapping[str, str]) -> Response:
-    """A document of long columns as JSON, serialized directly; the framework's own conversion takes five times as long."""
-    return Response(adapter.dump_json(document), media_type="application/json", headers=dict(headers))

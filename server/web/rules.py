@@ -7,14 +7,15 @@ without one the application does not start.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
+
+from server.records import frozen
 
 Scope = Literal["view", "submit", "worker", "approve", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rule:
     """What an operation requires. Scope `admin` is always enough; `submit` and `approve` include `view`.
 

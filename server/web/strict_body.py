@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from server.errors import FieldProblem, InvalidError
+from server.errors import InvalidError
 from server.web.limits import MOST_COUNTED, check_body
 from server.web.texts import clean_body
 
@@ -132,7 +132,7 @@ def _compare(sent: object, parsed: object, pointer: str) -> None:
                 _compare(value, read, f"{pointer}/{index}")
     elif _kind(sent) != _kind(parsed) and _kind(parsed):  # a field may also have been replaced: a preset's name by its fields
         detail = f"{pointer.rpartition('/')[2]} is {sent!r:.80}, a {_kind(sent) or 'value'}; expected a {_kind(parsed)}"
-        raise InvalidError(detail, [FieldProblem(pointer=pointer, detail=detail)])
+        raise InvalidError.at(pointer, detail)
 
 
 def _kind(value: object) -> str:

@@ -17,7 +17,7 @@ from fastapi import Form
 from pydantic import AfterValidator
 from starlette.types import Scope
 
-from server.errors import FieldProblem, InvalidError
+from server.errors import InvalidError
 
 _REFUSED = re.compile("[\0\ud800-\udfff]")
 _FILES = frozenset({"path"})  # fields that name a file
@@ -31,7 +31,7 @@ def cleaned(text: str, pointer: str) -> str:
         character = "NUL" if match[0] == "\0" else f"half of a surrogate pair, U+{ord(match[0]):04X},"
         name = pointer.rpartition("/")[2] or "the text"
         detail = f"{name} has {character} as character {match.start() + 1}, which no text can hold; remove it"
-        raise InvalidError(detail, [FieldProblem(pointer=pointer, detail=detail)])
+        raise InvalidError.at(pointer, detail)
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
@@ -62,7 +62,7 @@ def clean_body(body: object) -> object:
             continue
         places = [*container.items()] if isinstance(container, dict) else [*enumerate(container)]
         for place, value in places:
-            at = f"{pointer}/{_escaped(str(place))}"
+            at = f"{pointer}/{escaped(str(place))}"
             if isinstance(value, str):
                 new = cleaned(value, at)
                 container[place] = value if place in _FILES else new  # type: ignore[index]
@@ -72,11 +72,11 @@ def clean_body(body: object) -> object:
 
 
 def _clean_keys(mapping: dict[str, object], pointer: str) -> None:
-    keys = [cleaned(key, f"{pointer}/{_escaped(key)}") for key in mapping]
+    keys = [cleaned(key, f"{pointer}/{escaped(key)}") for key in mapping]
     if len(set(keys)) < len(keys):
         twice = Counter(keys).most_common(1)[0][0]
         detail = f"{twice!r:.80} is there twice, in two spellings of the same characters; leave one out"
-        raise InvalidError(detail, [FieldProblem(pointer=f"{pointer}/{_escaped(twice)}", detail=detail)])
+        raise InvalidError.at(f"{pointer}/{escaped(twice)}", detail)
     if keys != [*mapping]:
         values = [*mapping.values()]
         mapping.clear()
@@ -89,11 +89,11 @@ def clean_address(scope: Scope) -> None:
     if b"%" not in scope["query_string"]:
         return
     sent = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    clean = [(cleaned(name, f"/query/{_escaped(name)}"), cleaned(value, f"/query/{_escaped(name)}")) for name, value in sent]
+    clean = [(cleaned(name, f"/query/{escaped(name)}"), cleaned(value, f"/query/{escaped(name)}")) for name, value in sent]
     if clean != sent:
         scope["query_string"] = urlencode(clean).encode("latin-1")
 
 
-def _escaped(part: str) -> str:
+def escaped(part: str) -> str:
     """A part of a JSON Pointer, which a response can repeat."""
     return part.replace("~", "~0").replace("/", "~1").encode("utf-8", "backslashreplace").decode()

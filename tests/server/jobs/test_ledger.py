@@ -13,7 +13,7 @@ from server.database.tables import Job, Verdict, new_id
 from server.errors import LookError
 from server.jobs import ledger
 from server.jobs.conclude import case_of
-from server.jobs.submit import Order, submit_registered
+from server.jobs.submit import Submission, submit_registered
 from tests.conftest import small_job
 from training.spec import Arm, Data
 
@@ -30,7 +30,8 @@ def ask(database):
     def submit(job=None, *, revision="", renews=None, **criteria):
         with database.write() as session:
             policy = criteria_from_mapping({"margin": "1.0%", **criteria})
-            made = submit_registered(session, job or spec(), policy, "someone", Order(), revision, None, lambda newest: newest.id == renews)
+            wanted = Submission(spec=job or spec(), criteria=policy, revision=revision)
+            made = submit_registered(session, wanted, "someone", outdated=lambda newest: newest.id == renews)
             return made.id, made.look, made.look_candidates
 
     return submit

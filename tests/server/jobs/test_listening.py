@@ -12,7 +12,7 @@ from server.errors import StaleAttemptError
 from server.jobs import conclude as concluding
 from server.jobs import external, lifecycle
 from server.jobs.conclude import conclude
-from server.jobs.external import Batch
+from server.jobs.external import AttachRequest, Batch
 from server.jobs.listening import Listener, listens, renew
 from server.jobs.stale import mark_or_fail_stale
 from server.jobs.submit import submit_job
@@ -43,7 +43,8 @@ def attach(database, settings, run):
 
     def attached(key="a", **more):
         with database.write() as session:
-            return external.attach(session, settings, run, {"version.torch": "2.9"}, key=key, **more).epoch
+            request = AttachRequest(manifest={"version.torch": "2.9"}, **more)
+            return external.attach(session, settings, run, request, key).epoch
 
     return attached
 

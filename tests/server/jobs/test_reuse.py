@@ -15,7 +15,6 @@ from server.jobs import data_reads
 from server.jobs.fingerprint import job_spec, run_spec
 from server.jobs.lifecycle import end_job
 from server.jobs.reuse import Question, answer
-from server.jobs.submit import Order
 from tests.server.conftest import TRAINER
 
 both = pytest.mark.both_databases
@@ -383,6 +382,6 @@ def test_another_word_for_the_revision_is_answered_by_a_verdict_that_did_not_pas
     with database.write() as session:
         spec, criteria = job_spec(session.get_one(Job, first["job"]["id"])), criteria_from_mapping(request_body["criteria"])
         question = Question(spec=spec, criteria=criteria, revision="r2", max_age_days=7.0, fresh=False)
-        reply = answer(session, question, "someone", None, Order(), 60.0)
+        reply = answer(session, question, "someone", None, 60.0)
         assert (reply.found, reply.job.id == first["job"]["id"]) == (found, found == "concluded")
         assert ("did not pass" in reply.reason) == (found == "concluded")

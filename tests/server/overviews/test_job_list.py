@@ -70,7 +70,7 @@ def test_each_filter_finds_its_jobs_and_counts_them(database, jobs):
     for filters, numbers in FILTERS:
         with database.read() as session:
             page = job_list(session, Wanted(**filters), "newest", None, 50, counted=True)
-        assert [jobs.index(each.id) for each in page.jobs] == numbers, filters
+        assert [jobs.index(each.id) for each in page.items] == numbers, filters
         assert (page.total, page.next_cursor) == (len(numbers), None), filters
 
 
@@ -82,13 +82,13 @@ def test_pages_of_each_order_follow_each_other(database, jobs):
         while True:
             with database.read() as session:
                 page = job_list(session, Wanted(), sort, cursor, 1, counted=False)
-            listed += [jobs.index(each.id) for each in page.jobs]
+            listed += [jobs.index(each.id) for each in page.items]
             cursor = page.next_cursor
             if cursor is None:
                 break
         with database.read() as session:
             whole = job_list(session, Wanted(), sort, None, 50, counted=False)
-        assert listed == [jobs.index(each.id) for each in whole.jobs] == numbers, sort
+        assert listed == [jobs.index(each.id) for each in whole.items] == numbers, sort
 
 
 def test_what_is_no_cursor_of_this_order_and_no_day_is_refused(database, jobs):
@@ -111,7 +111,8 @@ def test_what_is_no_cursor_of_this_order_and_no_day_is_refused(database, jobs):
 def test_a_count_stops(database, jobs, monkeypatch):
     monkeypatch.setattr(module, "MOST_COUNTED", 2)
     with database.read() as session:
-        assert job_list(session, Wanted(), "newest", None, 1, counted=True).total == 3
+        page = job_list(session, Wanted(), "newest", None, 1, counted=True)
+        assert (page.total, page.more) == (2, True)
 
 
 def test_the_api_and_the_page_take_the_same_filters(api, jobs):

@@ -36,9 +36,9 @@ def test_the_list_is_filtered_by_state_verdict_and_name(database, recorded):
     questions = [{}, {"verdict": "fail"}, {"verdict": "pass"}, {"status": "running"}, {"name": "%_D"}, {"name": "other"}]
     with database.read() as session:
         lists = [job_list(session, Wanted(**each), "newest", None, JOBS_A_PAGE, counted=True) for each in questions]
-    assert [[job.id for job in each.jobs] for each in lists] == [[running, failed], [failed], [], [running], [running], []]
+    assert [[job.id for job in each.items] for each in lists] == [[running, failed], [failed], [], [running], [running], []]
     assert [each.total for each in lists] == [2, 1, 0, 1, 1, 0]
-    assert lists[0].jobs[0].submitted_by == "this machine"
+    assert lists[0].items[0].submitted_by == "this machine"
 
 
 def test_pages_of_the_list_follow_each_other(database, recorded):
@@ -49,8 +49,8 @@ def test_pages_of_the_list_follow_each_other(database, recorded):
     with database.read() as session:
         first = job_list(session, Wanted(status="queued"), "newest", None, JOBS_A_PAGE, counted=False)
         second = job_list(session, Wanted(status="queued"), "newest", first.next_cursor, JOBS_A_PAGE, counted=False)
-    assert len(first.jobs) == JOBS_A_PAGE
-    assert [job.id for job in second.jobs] == ["j000000000000-0000000000"]
+    assert len(first.items) == JOBS_A_PAGE
+    assert [job.id for job in second.items] == ["j000000000000-0000000000"]
     assert second.next_cursor is None
 
 

@@ -15,7 +15,7 @@ from server.jobs.analyses import Question, readable_spec, submit_analysis
 from server.jobs.cancel import cancel_job
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, unsound
-from server.jobs.submit import Order, submit_registered
+from server.jobs.submit import Order, Submission, submit_registered
 from server.retention import files, jobs
 from server.searches.plan import Speed, SwitchWish, Wish, plan_search
 from server.searches.record import advance, cancel_search, find_search, resume_search, submit_search, waiting
@@ -170,7 +170,7 @@ def test_a_confirmation_is_a_look_at_its_policy(database):
         job = session.get_one(Job, jobs_of(database, own, "confirmation")[0])
         spec, criteria = readable_spec(job), criteria_from_mapping(job.criteria)
         with pytest.raises(LookError, match="registered one look"):
-            submit_registered(session, spec, criteria, "me", Order(), job.revision or "", None)
+            submit_registered(session, Submission(spec=spec, criteria=criteria, revision=job.revision or ""), "me")
         session.rollback()
 
 
@@ -181,7 +181,7 @@ def judged_elsewhere(database, own, *policies):
             search = session.get_one(Search, own)
             spec = job_of_policy(search, setup_from(search.setup), policy, 4)
             criteria = criteria_from_mapping(search.base.criteria)
-            submit_registered(session, spec, criteria, "another", Order(), search.base.revision or "", None)
+            submit_registered(session, Submission(spec=spec, criteria=criteria, revision=search.base.revision or ""), "another")
 
 
 def test_a_policy_that_was_judged_before_is_not_confirmed_again_and_the_next_one_is(database):
