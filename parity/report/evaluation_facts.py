@@ -1,11 +1,12 @@
 """A comparison of evaluations in words: the answer in one line, and the rows of its tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import starmap
 
 from parity.judging.evaluations.document_types import EvaluatedArmDocument, EvaluationDocument, IntervalDocument, TargetDocument
-from parity.judging.reasons import BY_CODE
-from parity.report.headline import chance_words
-from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, percent, signed
+from parity.report.facts import NEXT, Detail
+from parity.report.headline import pair_words, what_decided
+from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, signed
 
 AGAINST_MARGIN: Mapping[str | None, str] = {
     "WITHIN_MARGIN": "within the margin",
@@ -20,18 +21,8 @@ Cells = tuple[str, ...]
 
 def answer(document: EvaluationDocument) -> str:
     """The verdict in one line: as of which point, gap with interval, margin, what decided; both intervals where they decide otherwise."""
-    margin = document["margin"]
-    parts = [_gap_words(document)]
-    if margin:
-        share = f" ({percent(margin['rel'])})" if margin["rel"] and "nats" not in margin["source"] else ""
-        parts.append(f"margin {margin['nats']:.{TABLE_DECIMALS}f}{share}")
-    if chance := chance_words(document):
-        parts.append(f"chance of parity {chance}")
-    code = document["codes"][0]
-    entry = BY_CODE.get(code)
-    decided = f"decided by {code}: {entry.means}" if entry else f"decided by {code}"
-    pair = f"{document['candidate']['name']} against {document['baseline']['name']}"
-    return f"{document['verdict'].upper()}: {pair}{point_words(document, ' as of ')}: {', '.join(parts)}; {decided}."
+    decided = what_decided(document, _gap_words(document), TABLE_DECIMALS)
+    return f"{document['verdict'].upper()}: {pair_words(document)}{point_words(document, ' as of ')}: {decided}."
 
 
 def point_words(document: EvaluationDocument, before: str) -> str:
@@ -210,6 +201,7 @@ def steps_words(document: EvaluationDocument, steps: float | None) -> str:
     return f"{steps * each / size:.{2 if letter else 0}f} {letter}".rstrip() + " tokens"
 
 
-def reasons_and_advice(document: EvaluationDocument) -> tuple[Sequence[tuple[str, str]], Sequence[str]]:
-    """(code, sentence) of each reason, and what to do next."""
-    return [(reason["code"], reason["sentence"]) for reason in document["reasons"]], document["advice"]["sentences"]
+def details(document: EvaluationDocument) -> tuple[list[Detail], list[Detail], list[Detail]]:
+    """The reasons, the notes and the advice."""
+    reasons = [Detail(reason["code"], reason["sentence"], is_code=True) for reason in document["reasons"]]
+    return reasons, list(starmap(Detail, notes(document))), [Detail(NEXT, sentence) for sentence in document["advice"]["sentences"]]

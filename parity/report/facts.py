@@ -1,6 +1,8 @@
 """The numbers of a verdict in words: the row of a table, and the facts that the row has no room for."""
 
 from collections.abc import Sequence
+from itertools import starmap
+from typing import NamedTuple
 
 from parity.judging.document_types import (
     REUSED,
@@ -18,6 +20,7 @@ from parity.version import JUDGE_VERSION
 from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, percent, signed
 
 DECIDED_BY_GAP = ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN")  # another margin alone would change these
+NEXT = "next"  # the name of a detail that advises
 SUMMARY = ("candidate", "gap, nats", "interval", "gap", "margin", "verdict")
 
 
@@ -34,8 +37,16 @@ def summary_row(document: VerdictDocument) -> tuple[str, ...]:
     )
 
 
-def reasons_and_advice(documents: Sequence[VerdictDocument]) -> list[tuple[list[tuple[str, str]], list[str]]]:
-    """(code, sentence) of the reasons and the advice of each candidate; a sentence that an earlier candidate has is "as for NAME"."""
+class Detail(NamedTuple):
+    """A line of a report's details: the code of a reason with its sentence, or the name of a fact with its words."""
+
+    name: str
+    words: str
+    is_code: bool = False
+
+
+def details(documents: Sequence[VerdictDocument]) -> list[list[Detail]]:
+    """Reasons, facts and advice of each candidate; a sentence of an earlier candidate's reasons or advice is "as for NAME"."""
     first: dict[str, str] = {}
 
     def once(sentence: str, name: str) -> str:
@@ -45,9 +56,9 @@ def reasons_and_advice(documents: Sequence[VerdictDocument]) -> list[tuple[list[
     listed = []
     for document in documents:
         name = candidate_name(document)
-        reasons = [(str(reason["code"]), once(str(reason["sentence"]), name)) for reason in document["reasons"]]
-        advice = [once(str(sentence), name) for sentence in document["advice"]["sentences"]]
-        listed.append((reasons, list(dict.fromkeys(advice))))
+        reasons = [Detail(reason["code"], once(reason["sentence"], name), is_code=True) for reason in document["reasons"]]
+        advice = dict.fromkeys(once(sentence, name) for sentence in document["advice"]["sentences"])
+        listed.append([*reasons, *starmap(Detail, facts(document)), *(Detail(NEXT, sentence) for sentence in advice)])
     return listed
 
 

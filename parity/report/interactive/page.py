@@ -12,12 +12,12 @@ from html import escape
 from parity.canonical_json import canonical_json
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
-from parity.report.facts import reasons_and_advice, summary_row
+from parity.report.facts import details, summary_row
 from parity.report.forest import axis_of, estimate_of, head_svg, row_svg
 from parity.report.gap_bins import verdict_gap
 from parity.report.gap_svg import NARROW, STYLE, WIDE, gap_svg
 from parity.report.headline import MARKS
-from parity.report.html import answer_html, reasons_html
+from parity.report.html import answer_html, details_html
 from parity.report.interactive.data import gaps_data, last_step, loss_data
 from parity.report.interactive.modules import ENTRY, import_map, library_folder, library_script, style
 from parity.version import VERSION
@@ -58,8 +58,8 @@ def comparison_page(case: Case, documents: Sequence[VerdictDocument]) -> str:
             f'<script type="application/json" id="data">{_json(data)}</script>\n<script>{library_script(folder)}</script>\n'
             f'<script type="importmap">{import_map()}</script>\n<script type="module">{entry}</script>\n'
         )
-    for document, notes in zip(documents, reasons_and_advice(documents), strict=True):
-        parts.append(f"<h2>{escape(document['candidate']['name'])}: reasons and numbers</h2>{reasons_html(document, *notes)}")
+    for name, lines in zip(names, details(documents), strict=True):
+        parts.append(f"<h2>{escape(name)}: reasons and numbers</h2>{details_html(lines)}")
     parts.append(f"<details><summary>Policy</summary><pre>{escape(canonical_json(case.criteria.document()))}</pre></details>")
     parts.append(
         f'<p class="note">parity {VERSION}, judge {escape(documents[0]["engine_version"])}. Aligned series: '
@@ -92,8 +92,7 @@ def _verdict(document: VerdictDocument) -> str:
 
 
 def _drawing(case: Case, document: VerdictDocument) -> str:
-    runs = case.candidates[document["candidate"]["name"]]
-    gap = verdict_gap(document, case.baseline, runs, case.criteria, case.planned_steps)
+    gap = verdict_gap(document, case)
     sizes = (("wide", WIDE), ("narrow", NARROW))
     drawn = "".join(gap_svg(document, gap, width).replace('class="parity-gap"', f'class="parity-gap {word}"', 1) for word, width in sizes)
     return f"<h2>{escape(document['candidate']['name'])}</h2>{drawn}"
