@@ -7,13 +7,14 @@ could also have been the loss in `Columns.others`. Consumed samples and tokens a
 
 import dataclasses
 import difflib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.curve import MAX_STEP, FloatArray
+from parity.judging.curve import MAX_STEP, BoolArray, FloatArray
 from parity.readers.source import ReadError
 
 STEP, LOSS, VALIDATION = "step", "loss", "validation_loss"
@@ -90,9 +91,9 @@ class Columns:
     option: str = OPTION
     planned_steps: int | None = None
 
-    def with_notes(self, notes: Sequence[str]) -> "Columns":
-        """The same columns with other notes."""
-        return dataclasses.replace(self, notes=tuple(notes))
+    def noted(self, *notes: str) -> "Columns":
+        """The same columns with further notes."""
+        return dataclasses.replace(self, notes=(*self.notes, *notes))
 
     def taken(self) -> str:
         """One line: the columns of loss and step, and which others could have been the loss."""
@@ -149,18 +150,26 @@ def from_series(series: Mapping[str, Sequence[tuple[int, float]]], wanted: Mappi
     steps = np.array([step for step, _ in rows], dtype=np.float64)
     values = {STEP: steps, LOSS: np.array([value for _, value in rows], dtype=np.float64)}
     for quantity, tag in tags.items():
-        if quantity not in values:
-            values[quantity] = at_rows(steps, series[tag]) if quantity == VALIDATION else at_steps(steps, series[tag])
+        if quantity == VALIDATION:
+            values[quantity] = at_rows(steps, series[tag])
+        elif quantity not in values:
+            of_step = dict(series[tag])  # of a step that it repeats, the last value
+            values[quantity] = np.array([of_step.get(step, np.nan) for step, _ in rows], dtype=np.float64)
     return Columns(values=values, names=tags | {STEP: step}, others=other_losses(sorted(series), tags[LOSS]))
 
 
-def at_steps(steps: FloatArray, series: Sequence[tuple[float, float]]) -> FloatArray:
-    """A series of (step, value) at (T,) steps; NaN where it has none, the last value of a step that it repeats."""
-    by_step = dict(series)
-    return np.array([by_step.get(step, np.nan) for step in steps.tolist()], dtype=np.float64)
+def rows_with_loss(values: Mapping[str, FloatArray], missing: BoolArray) -> Mapping[str, FloatArray]:
+    """The rows that have a loss; evaluations of the others belong to the training step before them."""
+    if not missing.any():
+        return values
+    kept = {quantity: own[~missing] for quantity, own in values.items()}
+    if VALIDATION in values:
+        there = ~np.isnan(values[VALIDATION])
+        kept[VALIDATION] = at_rows(kept[STEP], zip(values[STEP][there].tolist(), values[VALIDATION][there].tolist(), strict=True))
+    return kept
 
 
-def at_rows(steps: FloatArray, series: Sequence[tuple[float, float]]) -> FloatArray:
+def at_rows(steps: FloatArray, series: Iterable[tuple[float, float]]) -> FloatArray:
     """A sparse series of (step, value), each at the last of (T,) steps that is not after it; NaN elsewhere.
 
     An evaluation belongs to the training step before it, whether or not that step's loss was logged.
@@ -181,6 +190,18 @@ def step_number(value: float, where: str, option: str = OPTION) -> float:
             f"{where}: step {value!r} is not a whole number from 0 to 2^53; name the column that counts steps with {option.format(STEP)}"
         )
     return value
+
+
+def plain_number(value: object) -> float | None:
+    """A cell or a field as a number, None where it is not one; Python would read 1_0 as 10, which nobody who writes a table means."""
+    if isinstance(value, bool) or value is None or (isinstance(value, str) and "_" in value):
+        return None
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError:  # a whole number that no float holds
+        return math.inf if isinstance(value, int) and value > 0 else -math.inf
+    except (TypeError, ValueError):
+        return None
 
 
 def _first_known(names: Sequence[str], aliases: Iterable[str], source: str, option: str) -> str | None:

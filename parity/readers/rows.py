@@ -24,17 +24,13 @@ def rows_of(text: str, name: str, from_mapping: Callable[[Mapping[str, Any]], li
     return _json_rows(text, name, from_mapping) if text.lstrip()[:1] in ("[", "{") else _csv_rows(text, name)
 
 
-def json_of(text: str, name: str) -> Any:
+def json_of(text: str, name: str, remedy: str = "check the file") -> Any:
     """The JSON in a text; raises ReadError where it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ReadError(f"{name}{json_place(error)}: not valid JSON; check the file") from None
-
-
-def json_place(error: Exception) -> str:
-    """Where JSON breaks, as ", line 3", where that is known."""
-    return f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise ReadError(f"{name}{place}: not valid JSON; {remedy}") from None
 
 
 def _csv_rows(text: str, name: str) -> list[tuple[int, Row]]:

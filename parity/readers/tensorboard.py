@@ -7,7 +7,6 @@ still writing) is left out and noted.
 Source: TensorFlow's record format and event.proto, summary.proto, tensor.proto (field numbers below).
 """
 
-import dataclasses
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -102,23 +101,21 @@ def read_tensorboard(path: str, wanted: Mapping[str, str]) -> Columns:
             scalars.setdefault(tag, []).append((step, value))
     if not scalars:
         raise NoLossError(f"{path}: no scalar in the event file; expected a training loss")
-    return dataclasses.replace(from_series(scalars, wanted, path), notes=tuple(notes))
+    return from_series(scalars, wanted, path).noted(*notes)
 
 
 def _records(data: bytes, path: str, notes: list[str]) -> Iterator[bytes]:
     at = 0
     while at < len(data):
-        if len(data) - at < 12:
-            notes.append("the last record is cut short and left out")
-            return
-        (length,) = struct.unpack_from("<Q", data, at)
+        length = struct.unpack_from("<Q", data, at)[0] if at + 12 <= len(data) else 0
         if length > MAX_RECORD:
             raise ReadError(f"{path}: byte {at} starts a record of {length} bytes; expected a TensorBoard event file, or another name")
-        if at + 12 + length + 4 > len(data):
+        end = at + 12 + length + 4
+        if end > len(data):
             notes.append("the last record is cut short and left out")
             return
-        yield data[at + 12 : at + 12 + length]
-        at += 12 + length + 4
+        yield data[at + 12 : end - 4]
+        at = end
 
 
 def _event(record: bytes, path: str) -> tuple[int, list[tuple[str, float]]]:
@@ -127,7 +124,7 @@ def _event(record: bytes, path: str) -> tuple[int, list[tuple[str, float]]]:
     try:
         for field, value in message_fields(record):
             if field == _EVENT_STEP and isinstance(value, int):
-                step = value - (1 << 64) if value >> 63 else value
+                step = signed_64(value)
             elif field == _EVENT_SUMMARY and isinstance(value, bytes):
                 values += [scalar for inner, item in message_fields(value) if inner == _SUMMARY_VALUE and (scalar := _scalar(item))]
     except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
@@ -181,6 +178,11 @@ def message_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             raise IndexError(f"field kind {kind} at byte {at}")
         yield key >> 3, data[at : at + length]
         at += length
+
+
+def signed_64(value: int) -> int:
+    """A varint as the signed number of 64 bits that it stands for."""
+    return value - (1 << 64) if value >> 63 else value
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from parity.report.figure_file import (
     shortened,
     wrapped,
 )
-from parity.report.gap_bins import EARLY_SHARE, gap_limits, spike_steps, verdict_gap
+from parity.report.gap_bins import EARLY_SHARE, gap_limits, reduced, spike_steps, verdict_gap
 from parity.report.headline import MARKS, headline, judged_gap
 from parity.version import VERSION
 from parity.wording import level_percent, margin_words, signed
@@ -125,12 +125,10 @@ def loss_buckets(run: Curve) -> tuple[FloatArray, FloatArray, FloatArray, FloatA
     finite = usable(run.loss)
     steps, loss = run.steps[finite], run.loss[finite]
     if len(steps) == 0:
-        empty = np.empty(0)
-        return empty, empty, empty, empty
+        return (np.empty(0),) * 4
     starts = np.unique(np.linspace(0, len(steps), LOSS_BUCKETS + 1)[:-1].astype(int))
-    ends = np.append(starts[1:], len(steps))
-    mean = np.add.reduceat(loss, starts) / (ends - starts)
-    return (steps[starts] + steps[ends - 1]) / 2, mean, np.minimum.reduceat(loss, starts), np.maximum.reduceat(loss, starts)
+    last = np.append(starts[1:], len(steps)) - 1
+    return (steps[starts] + steps[last]) / 2, *reduced(loss, starts)
 
 
 def _gap(axes: Any, document: VerdictDocument, gap: BinnedGap) -> None:

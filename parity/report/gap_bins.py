@@ -36,6 +36,12 @@ def on_edges(gap: BinnedGap, edges: IntArray) -> tuple[FloatArray, FloatArray, I
     return mean, half_width, n
 
 
+def reduced(values: FloatArray, starts: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean, least and largest (b,) of finite values (n,) from each start (b,) to the next."""
+    mean = np.add.reduceat(values, starts) / np.diff(starts, append=len(values))
+    return mean, np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+
+
 def interval_level(document: VerdictDocument) -> float | None:
     """The level of the verdict's interval, which looks and candidates share; None for a verdict without one."""
     level = document["gap"] or document.get("multiplicity")

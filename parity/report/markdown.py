@@ -22,7 +22,7 @@ def markdown_sections(documents: Sequence[VerdictDocument], accepted: Accepted |
         lines += [marked(document["verdict"], answer(document)), ""]
         if accepted and (sign_off := accepted.get(candidate_name(document))):
             lines += [f"**{NOT_A_PASS}**: {escaped(accepted_words(sign_off))}", ""]
-    lines.append(table([SUMMARY, *map(summary_row, documents)]))
+    lines.append(markdown_table([SUMMARY, *(tuple(map(escaped, summary_row(document))) for document in documents)]))
     return ["\n".join(lines), *map(folded, map(candidate_name, documents), details(documents))]
 
 
@@ -32,9 +32,9 @@ def marked(verdict: str, line: str) -> str:
     return f"{MARKS[verdict]} **{word}**:{escaped(body)}"
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text as a table, the first one as its heading."""
-    head, *body = ("| " + " | ".join(map(escaped, row)) + " |" for row in rows)
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells that are Markdown as a table, the first one as its heading."""
+    head, *body = ("| " + " | ".join(row) + " |" for row in rows)
     return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
 
 

@@ -9,7 +9,7 @@ from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.live.gap_chart import step_edges
-from parity.report.gap_bins import interval_level, on_edges, spike_steps, verdict_gap
+from parity.report.gap_bins import interval_level, on_edges, reduced, spike_steps, verdict_gap
 
 BINS = {"whole": 150, "part": 1500}  # of the gap: for the whole run, and for a part that is zoomed into
 RAW_STEPS, BUCKETS = 5000, 2500  # up to so many steps each is drawn, else so many buckets
@@ -118,8 +118,7 @@ def _line(run: Curve, first: IntArray, *, is_raw: bool) -> dict[str, Any]:
         bucket = np.searchsorted(first, steps, side="right") - 1
         starts = np.unique(bucket, return_index=True)[1]
         there = bucket[starts]
-        mean[there] = np.add.reduceat(loss, starts) / np.diff(np.append(starts, len(loss)))
-        low[there], high[there] = np.minimum.reduceat(loss, starts), np.maximum.reduceat(loss, starts)
+        mean[there], low[there], high[there] = reduced(loss, starts)
     return {
         "mean": _numbers(mean),
         "minimum": None if is_raw else _numbers(low),
