@@ -9,7 +9,7 @@ import dataclasses
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +69,9 @@ _NOT_THE_LOSS = _HELD_OUT | frozenset(
     )
 )
 """Words in the name of a column that has another loss, or its range."""
+
+Series = Sequence[tuple[int, float]]
+"""The (step, value) of one quantity, in the order in which they were logged."""
 
 
 class NoLossError(ReadError):
@@ -143,19 +146,24 @@ def other_losses(names: Iterable[str], taken: str) -> tuple[str, ...]:
     return tuple(name for name, own in words.items() if _plain(name) in known or ("loss" in own and not own & _NOT_THE_LOSS))
 
 
-def from_series(series: Mapping[str, Sequence[tuple[int, float]]], wanted: Mapping[str, str], source: str, step: str = STEP) -> Columns:
-    """Columns of (step, value) series by name; rows are the loss's own, in their order (a restart repeats steps)."""
-    tags = find_columns([STEP, *sorted(series)], {key: value for key, value in wanted.items() if key != STEP}, source)
-    rows = series[tags[LOSS]]
+def from_series(
+    names: Iterable[str], series_of: Callable[[str], Series], wanted: Mapping[str, str], source: str, step: str = STEP
+) -> Columns:
+    """Columns of series by name, of which only those that are read are fetched; rows are the loss's own, in their order (a restart repeats
+    steps).
+    """
+    known = sorted(names)
+    tags = find_columns([STEP, *known], {key: value for key, value in wanted.items() if key != STEP}, source)
+    rows = series_of(tags[LOSS])
     steps = np.array([step for step, _ in rows], dtype=np.float64)
     values = {STEP: steps, LOSS: np.array([value for _, value in rows], dtype=np.float64)}
     for quantity, tag in tags.items():
         if quantity == VALIDATION:
-            values[quantity] = at_rows(steps, series[tag])
+            values[quantity] = at_rows(steps, series_of(tag))
         elif quantity not in values:
-            of_step = dict(series[tag])  # of a step that it repeats, the last value
+            of_step = dict(series_of(tag))  # of a step that it repeats, the last value
             values[quantity] = np.array([of_step.get(step, np.nan) for step, _ in rows], dtype=np.float64)
-    return Columns(values=values, names=tags | {STEP: step}, others=other_losses(sorted(series), tags[LOSS]))
+    return Columns(values=values, names=tags | {STEP: step}, others=other_losses(known, tags[LOSS]))
 
 
 def rows_with_loss(values: Mapping[str, FloatArray], missing: BoolArray) -> Mapping[str, FloatArray]:

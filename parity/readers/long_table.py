@@ -90,7 +90,7 @@ def read_long(rows: Iterable[Row], layout: Layout, wanted: Mapping[str, str], so
             raise ReadError(f"{where}: no name in the column {layout.metric!r}; expected the name of a metric")
         step = step_number(_number(row.get(layout.step), layout.step, where), where)
         series.setdefault(metric, []).append((int(step), _number(row.get(layout.value), layout.value, where)))
-    return from_series(series, wanted, source, layout.step)
+    return from_series(series, series.__getitem__, wanted, source, layout.step)
 
 
 def _one_of(names: Sequence[str], known: Sequence[str]) -> str | None:

@@ -73,10 +73,8 @@ def join_parts(parts: Sequence[Columns], notes: tuple[str, ...]) -> Columns:
         limit = min(limit, float(steps[0]))
 
     def joined(quantity: str) -> FloatArray:
-        nothing = [np.full(len(part.values[STEP]), np.nan) for part in parts]
-        return np.concatenate(
-            [part.values.get(quantity, nan)[keep] for part, nan, keep in zip(parts, nothing, kept, strict=True)], dtype=np.float64
-        )
+        full = [part.values.get(quantity, np.full(len(part.values[STEP]), np.nan)) for part in parts]
+        return np.concatenate([values[keep] for values, keep in zip(full, kept, strict=True)], dtype=np.float64)
 
     return Columns(
         values={quantity: joined(quantity) for quantity in sorted({name for part in parts for name in part.values})},
@@ -101,7 +99,7 @@ def read_tensorboard(path: str, wanted: Mapping[str, str]) -> Columns:
             scalars.setdefault(tag, []).append((step, value))
     if not scalars:
         raise NoLossError(f"{path}: no scalar in the event file; expected a training loss")
-    return from_series(scalars, wanted, path).noted(*notes)
+    return from_series(scalars, scalars.__getitem__, wanted, path).noted(*notes)
 
 
 def _records(data: bytes, path: str, notes: list[str]) -> Iterator[bytes]:

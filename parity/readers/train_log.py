@@ -158,7 +158,8 @@ def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns
         raise ReadError(f"{source}: the step lines of {formats[0].trainer} have no loss; expected {formats[0].loss} in them")
     series = _agreed(own, source)
     evaluated = next(({VALIDATION: rank[VALIDATION]} for rank in ranks.values() if VALIDATION in rank), {})
-    columns = from_series(series | evaluated, {}, source)
+    series |= evaluated
+    columns = from_series(series, series.__getitem__, {}, source)
     notes = [f"a log of {formats[0].trainer}: losses as printed"]
     if without:
         notes.append(f"{count(without, 'step line')} without a loss left out")

@@ -5,6 +5,7 @@ shape and labels repeat what colour says, so that nothing is lost in grey.
 """
 
 import importlib
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,14 +73,7 @@ def percent_axis(axes: Any, level: float) -> None:
 
 def wrapped(text: str, width: int) -> str:
     """Text in lines of at most `width` characters; a longer word has a line of its own."""
-    lines, line = [], ""
-    for word in text.split():
-        if len(line) + len(word) + 1 > width:
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}".strip()
-    return "\n".join([*lines, line])
+    return textwrap.fill(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)
 
 
 def shortened(name: str, width: int = 12) -> str:

@@ -17,11 +17,9 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from parity.readers.columns import LOSS, STEP, from_series
+from parity.readers.columns import LOSS, STEP, Series, from_series
 from parity.readers.source import ReadError, UnreachableSourceError
 from parity.readers.trackers.run import (
-    FetchedSeries,
-    Series,
     TrackerRun,
     ended_words,
     first_line,
@@ -52,10 +50,9 @@ def read(source: str, run_id: str, wanted: Mapping[str, str]) -> TrackerRun:
         run = client.get_run(run_id)
         _refuse_unusable(source, run)
         latest = dict(run.data.metrics)
-        series = FetchedSeries(sorted(latest), lambda name: _history(source, client, run_id, name, float(latest[name])))
         if not latest:
             raise ReadError(f"{source}: the run has no metric; expected a training loss, logged with its step")
-        columns = from_series(series, {key: name for key, name in wanted.items() if key != STEP}, source)
+        columns = from_series(latest, lambda name: _history(source, client, run_id, name, float(latest[name])), wanted, source)
         if _state(client.get_run(run_id)) != _state(run):
             raise ReadError(f"{source}: the run changed while it was read; read it again once it has ended")
     steps = columns.values[STEP]

@@ -13,7 +13,6 @@ from parity.readers.jsonlines import Record, columns_of_records
 from parity.readers.source import ReadError
 
 NO_ROWS = "the run's history is empty; expected one row per training step"
-Series = Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,27 +86,6 @@ def columns_of_rows(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, str]
     if hidden or wanted.get(STEP):
         return columns
     return columns.noted(f"step is the tracker's own counter {counter!r}: the run logged no step of its own")
-
-
-class FetchedSeries(Mapping[str, Series]):
-    """Series by metric name, each fetched when it is first read: a run has hundreds of metrics, of which a curve needs a few."""
-
-    def __init__(self, names: Sequence[str], fetch: Callable[[str], Series]) -> None:
-        self._names, self._fetch = tuple(names), fetch
-        self._fetched: dict[str, Series] = {}
-
-    def __getitem__(self, name: str) -> Series:
-        if name not in self._names:
-            raise KeyError(name)
-        if name not in self._fetched:
-            self._fetched[name] = self._fetch(name)
-        return self._fetched[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 def same_number(left: float, right: float) -> bool:

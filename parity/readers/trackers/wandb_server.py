@@ -81,13 +81,15 @@ def _prove_complete(source: str, rows: list[dict[str, Any]], lines: object, keys
         )
     if (isinstance(lines, int) and lines == len(rows)) or (expected is not None and expected == own):
         return
-    if not isinstance(lines, int) and expected is None:
+    if isinstance(lines, int):
+        got = f"{len(rows):,} of {lines:,} rows"
+    elif expected is not None:
+        got = f"{own:,} of {expected:,} values of {loss!r}"
+    else:
         raise ReadError(
             f"{source}: W&B does not say how many rows the run has, so a sampled history would not be seen; export the run as CSV"
         )
-    whole = f"{lines:,} rows" if isinstance(lines, int) else f"{expected:,} values of {loss!r}"
-    got = f"{len(rows):,}" if isinstance(lines, int) else f"{own:,}"
-    raise ReadError(f"{source}: W&B returned {got} of {whole}; only a whole run is judged: read it again, or export the run as CSV")
+    raise ReadError(f"{source}: W&B returned {got}; only a whole run is judged: read it again, or export the run as CSV")
 
 
 def _counted(keys: Any, loss: str | None) -> int | None:
