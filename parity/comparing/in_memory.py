@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.comparing.stated import InputError
 from parity.judging.curve import BoolArray, Curve, FloatArray
-from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, find_columns, other_losses, rows_with_loss
+from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, find_columns, rows_with_loss
 from parity.readers.curves import curve_of
 from parity.readers.long_table import long_layout, run_column
 from parity.wording import count
@@ -56,9 +56,7 @@ def curve_in_memory(data: Any, name: str, columns: Mapping[str, str]) -> Curve:
         _refuse_unclear_rows(values, missing, name)
     if missing.any():
         notes.append(f"{count(int(missing.sum()), 'row')} without a loss left out")
-    taken = Columns(
-        values=rows_with_loss(values, missing), names=headers, others=other_losses(names, headers[LOSS]), notes=tuple(notes), option=OPTION
-    )
+    taken = Columns(values=rows_with_loss(values, missing), names=headers, found=names, notes=tuple(notes), option=OPTION)
     return curve_of(taken, name, label=name, stated=LOSS in columns)
 
 

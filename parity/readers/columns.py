@@ -1,8 +1,8 @@
 """Which column is which: names that trainers and exporters give to the step, the training loss and what goes with it.
 
 The first name that is there wins. The language-model loss is read before a total that has z-loss or router losses in it, and `loss`
-before `train_loss`, which the Hugging Face trainer writes once, as the mean of the whole run. What was taken is in `Columns.names`, what
-could also have been the loss in `Columns.others`. Consumed samples and tokens are never steps.
+before `train_loss`, which the Hugging Face trainer writes once, as the mean of the whole run. `Columns.taken` says what was taken, and
+what could also have been the loss. Consumed samples and tokens are never steps.
 """
 
 import dataclasses
@@ -80,7 +80,7 @@ class NoLossError(ReadError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """What a reader took from a file: arrays (T,) by quantity, the columns' own names, which others could be the loss, and notes.
+    """What a reader took from a file: arrays (T,) by quantity, the columns' own names, the names of all columns that it has, and notes.
 
     `overwritten` counts rows that a later file of the same run replaced. `option` names a quantity's column on the command line.
     `planned_steps` is the length of the run that the file states.
@@ -88,7 +88,7 @@ class Columns:
 
     values: Mapping[str, FloatArray]
     names: Mapping[str, str]
-    others: tuple[str, ...] = ()
+    found: Sequence[str] = ()
     notes: tuple[str, ...] = ()
     overwritten: int = 0
     option: str = OPTION
@@ -100,8 +100,9 @@ class Columns:
 
     def taken(self) -> str:
         """One line: the columns of loss and step, and which others could have been the loss."""
-        others = f" ({listed(self.others)} could also be the loss)" if self.others else ""
-        return f"loss read from {self.names[LOSS]!r}{others}, step from {self.names[STEP]!r}"
+        others = other_losses(self.found, self.names[LOSS])
+        also = f" ({listed(others)} could also be the loss)" if others else ""
+        return f"loss read from {self.names[LOSS]!r}{also}, step from {self.names[STEP]!r}"
 
 
 def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str, option: str = OPTION) -> dict[str, str]:
@@ -163,7 +164,7 @@ def from_series(
         elif quantity not in values:
             of_step = dict(series_of(tag))  # of a step that it repeats, the last value
             values[quantity] = np.array([of_step.get(step, np.nan) for step, _ in rows], dtype=np.float64)
-    return Columns(values=values, names=tags | {STEP: step}, others=other_losses(known, tags[LOSS]))
+    return Columns(values=values, names=tags | {STEP: step}, found=known)
 
 
 def rows_with_loss(values: Mapping[str, FloatArray], missing: BoolArray) -> Mapping[str, FloatArray]:

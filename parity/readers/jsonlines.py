@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.judging.curve import FloatArray
-from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, at_rows, find_columns, other_losses, step_number
+from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, at_rows, find_columns, step_number
 from parity.readers.long_table import choose_run, long_layout, read_long, run_column
 from parity.readers.rows import json_of
 from parity.readers.source import ReadError
@@ -58,8 +57,13 @@ def columns_of_records(records: Sequence[Record], names: Sequence[str], wanted: 
     if VALIDATION in columns:
         evaluated = [row for row in records if row[1].get(columns[VALIDATION]) is not None and columns[STEP] in row[1]]
         values[VALIDATION] = at_rows(values[STEP], [(value(row, STEP), value(row, VALIDATION)) for row in evaluated])
-    notes = _notes(len(records) - len(training), values[STEP], loss_name)
-    return Columns(values=values, names=columns, others=other_losses(names, loss_name), notes=notes)
+    notes = []
+    if others := len(records) - len(training):
+        notes.append(f"{others} records without a training loss left out")
+    steps = values[STEP]
+    if len(steps) and np.isfinite(steps).all() and steps.min() > 1 and loss_name.startswith("learning/"):
+        notes.append(f"begins at step {steps.min():.0f}: MaxText truncates its metrics_file at every evaluation pass")
+    return Columns(values=values, names=columns, found=names, notes=tuple(notes))
 
 
 def json_records(text: str, source: str) -> tuple[list[Record], str]:
@@ -118,12 +122,3 @@ def _value(record: Mapping[str, Any], name: str, quantity: str, where: str) -> f
     if isinstance(value, str) and quantity != STEP and value.strip().lower() in _WORDS:
         return _WORDS[value.strip().lower()]
     raise ReadError(f"{where}: {name!r} is {value!r:.60}; expected a number (NaN and Infinity are allowed)")
-
-
-def _notes(others: int, steps: FloatArray, loss_name: str) -> tuple[str, ...]:
-    notes = []
-    if others:
-        notes.append(f"{others} records without a training loss left out")
-    if len(steps) and np.isfinite(steps).all() and steps.min() > 1 and loss_name.startswith("learning/"):
-        notes.append(f"begins at step {steps.min():.0f}: MaxText truncates its metrics_file at every evaluation pass")
-    return tuple(notes)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.judging.curve import FloatArray
-from parity.readers.columns import LOSS, STEP, Columns, find_columns, other_losses, rows_with_loss
+from parity.readers.columns import LOSS, STEP, Columns, find_columns, rows_with_loss
 from parity.readers.long_table import SHOWN, long_layout, run_column
 from parity.readers.source import ReadError
 
@@ -32,8 +32,7 @@ def read_parquet(path: str, wanted: Mapping[str, str]) -> Columns:
                 raise ReadError(f"{path}: column {name!r} is {table[name].type}; expected numbers in the {quantity} column") from None
     missing = np.asarray(table[by_quantity[LOSS]].is_null().to_numpy(), dtype=bool)
     notes = (f"{int(missing.sum())} rows without a loss left out",) if missing.any() else ()
-    values, others = rows_with_loss(columns, missing), other_losses(names, by_quantity[LOSS])
-    return Columns(values=values, names=by_quantity, others=others, notes=notes)
+    return Columns(values=rows_with_loss(columns, missing), names=by_quantity, found=names, notes=notes)
 
 
 def parquet_cells(path: str) -> dict[str, list[object]]:

@@ -13,18 +13,7 @@ from functools import partial
 import numpy as np
 
 from parity.judging.curve import FloatArray, whole_steps
-from parity.readers.columns import (
-    KNOWN_NAMES,
-    LOSS,
-    STEP,
-    VALIDATION,
-    Columns,
-    at_rows,
-    find_columns,
-    other_losses,
-    plain_number,
-    step_number,
-)
+from parity.readers.columns import KNOWN_NAMES, LOSS, STEP, VALIDATION, Columns, at_rows, find_columns, plain_number, step_number
 from parity.readers.long_table import Row, choose_run, long_layout, read_long, run_column
 from parity.readers.source import ReadError
 
@@ -95,7 +84,7 @@ def read_table(text: str, source: str, wanted: Mapping[str, str], run: str | Non
     if not table.body or table.body.isspace():
         raise ReadError(f"{source}: a header but no rows; expected one row per training step")
     values, notes = _values(table, {quantity: table.first.index(name) for quantity, name in by_quantity.items()})
-    return Columns(values=values, names=by_quantity, others=other_losses(shown, by_quantity[LOSS]), notes=notes)
+    return Columns(values=values, names=by_quantity, found=shown, notes=notes)
 
 
 def _rows_of_run(table: Table, wanted: Mapping[str, str], run: str | None) -> tuple[Table, list[str]]:

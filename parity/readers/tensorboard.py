@@ -79,7 +79,7 @@ def join_parts(parts: Sequence[Columns], notes: tuple[str, ...]) -> Columns:
     return Columns(
         values={quantity: joined(quantity) for quantity in sorted({name for part in parts for name in part.values})},
         names=parts[-1].names,
-        others=parts[-1].others,
+        found=parts[-1].found,
         notes=(*dict.fromkeys(note for part in parts for note in part.notes), *notes),
         overwritten=sum(int((~keep).sum()) for keep in kept),
     )
@@ -124,16 +124,16 @@ def _event(record: bytes, path: str) -> tuple[int, list[tuple[str, float]]]:
             if field == _EVENT_STEP and isinstance(value, int):
                 step = signed_64(value)
             elif field == _EVENT_SUMMARY and isinstance(value, bytes):
-                values += [scalar for inner, item in message_fields(value) if inner == _SUMMARY_VALUE and (scalar := _scalar(item))]
+                values += [scalar for item in submessages(value, _SUMMARY_VALUE) if (scalar := _scalar(item))]
     except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
         raise ReadError(f"{path}: a record is no Event message ({type(error).__name__}); expected a TensorBoard event file") from None
     return step, values
 
 
-def _scalar(item: int | bytes) -> tuple[str, float] | None:
+def _scalar(item: bytes) -> tuple[str, float] | None:
     """Tag and value of one Summary.Value, where it is a scalar."""
     tag, number = "", None
-    for field, value in message_fields(item if isinstance(item, bytes) else b""):
+    for field, value in message_fields(item):
         if not isinstance(value, bytes):
             continue
         if field == _VALUE_TAG:
@@ -176,6 +176,11 @@ def message_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             raise IndexError(f"field kind {kind} at byte {at}")
         yield key >> 3, data[at : at + length]
         at += length
+
+
+def submessages(data: bytes, field: int) -> Iterator[bytes]:
+    """The messages (or texts) in a field of a message."""
+    return (value for number, value in message_fields(data) if number == field and isinstance(value, bytes))
 
 
 def signed_64(value: int) -> int:

@@ -172,6 +172,7 @@ def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns
     return dataclasses.replace(
         columns,
         names={**columns.names, LOSS: name},
+        found=(),
         notes=tuple(notes),
         planned_steps=min(planned) if len(planned) == 1 and min(planned) > 0 else None,
     )

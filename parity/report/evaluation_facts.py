@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from itertools import starmap
 
-from parity.judging.evaluations.document_types import EvaluationDocument, IntervalDocument, TargetDocument
+from parity.judging.evaluations.document_types import EvaluationDocument, IntervalDocument
 from parity.report.facts import NEXT, Detail
 from parity.report.headline import pair_words, what_decided
 from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, signed
@@ -63,16 +63,13 @@ def _intervals(document: EvaluationDocument) -> list[tuple[IntervalDocument, str
     """The gap over runs and over clusters, each with what it counts; the judged one last."""
     gap, intervals = document["gap"], []
     if gap["over_runs"]:
-        intervals.append((gap["over_runs"], _runs_words(document)))
+        pairs = gap["pairs"]
+        counted = count(_runs(document), "run") if pairs is None else count(pairs, "pair of runs", "pairs of runs")
+        intervals.append((gap["over_runs"], counted))
     if over := gap["over_clusters"]:
         number = over["baseline"] if over["crossed"] else over["baseline"] + over["candidate"]
         intervals.append((over, count(number, over["key"])))
     return intervals
-
-
-def _runs_words(document: EvaluationDocument) -> str:
-    pairs = document["gap"]["pairs"]
-    return count(_runs(document), "run") if pairs is None else count(pairs, "pair of runs", "pairs of runs")
 
 
 def _runs(document: EvaluationDocument) -> int:
@@ -89,7 +86,11 @@ def comparison_rows(document: EvaluationDocument) -> list[Cells]:
     for interval, unit in _intervals(document):
         rows.append(("gap, nats", signed(interval["mean"], TABLE_DECIMALS), _ends(interval), f"{unit}: {_side(interval)}"))
     if target := document["target"]:
-        rows.append(_tax_row(document, target))
+        name, tax = f"token tax to {target['nats']:g}", target["tax"]
+        if tax is None:
+            rows.append((name, "unknown", "", "each arm needs 2 runs that reach it"))
+        else:
+            rows.append((name, share(tax["estimate"]), f"{share(tax['lo'])} to {share(tax['hi'])}", count(_runs(document), "run")))
     at = f" to {target['nats']:g}" if target else " to the target"
     several = len(document["speed"]) > 1
     for number, speed in enumerate(document["speed"], 1):
@@ -98,13 +99,6 @@ def comparison_rows(document: EvaluationDocument) -> list[Cells]:
             if ratio := speed[key]:
                 rows.append((name, f"{ratio['value']:.3f} x", f"{ratio['lo']:.3f} to {ratio['hi']:.3f}", runs))
     return rows
-
-
-def _tax_row(document: EvaluationDocument, target: TargetDocument) -> Cells:
-    name, tax = f"token tax to {target['nats']:g}", target["tax"]
-    if tax is None:
-        return name, "unknown", "", "each arm needs 2 runs that reach it"
-    return name, share(tax["estimate"]), f"{share(tax['lo'])} to {share(tax['hi'])}", count(_runs(document), "run")
 
 
 def share(value: float) -> str:

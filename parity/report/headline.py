@@ -94,7 +94,7 @@ def _pass(document: VerdictDocument) -> str:
     gap, margin, decimals = judged_gap(document), judged_margin(document), _decimals(document)
     return (
         f"{candidate_name(document)} is within {_margin_words(document)} of {baseline_name(document)}: "
-        f"gap {signed(gap['mean'], decimals)} nats ({_interval(document)}{_step_noise(document)}), "
+        f"gap {signed(gap['mean'], decimals)} nats ({_interval_and_noise(document)}), "
         f"margin {margin['nats']:.{decimals}f}. {_runs(document)}{_layers(document)}."
     )
 
@@ -108,7 +108,7 @@ def _fail(document: VerdictDocument) -> str:
     share = f" ({percent(margin['rel'])} of {document['baseline']['level']:.3f})" if margin["rel"] else ""
     return (
         f"{candidate_name(document)} ends {gap['mean']:.{decimals}f} nats above {baseline_name(document)} "
-        f"({_interval(document)}{_step_noise(document)}), beyond the margin of {margin['nats']:.{decimals}f}{share}. "
+        f"({_interval_and_noise(document)}), beyond the margin of {margin['nats']:.{decimals}f}{share}. "
         f"{_runs(document)}{_layers(document)}."
     )
 
@@ -129,7 +129,7 @@ def _gap_aside(document: VerdictDocument) -> str:
     if not gap:
         return ""
     decimals = _decimals(document)
-    return f" Gap {signed(gap['mean'], decimals)} nats ({_interval(document)}{_step_noise(document)})."
+    return f" Gap {signed(gap['mean'], decimals)} nats ({_interval_and_noise(document)})."
 
 
 def _noise_basis(document: VerdictDocument) -> str:
@@ -165,9 +165,9 @@ def _interval(document: VerdictDocument) -> str:
     return f"{level_percent(gap['confidence'])} CI {interval_words(gap['lo'], gap['hi'], _decimals(document))}"
 
 
-def _step_noise(document: VerdictDocument) -> str:
+def _interval_and_noise(document: VerdictDocument) -> str:
     multiple = document["noise"].get("r_step")
-    return f"; {round(multiple, 2) + 0.0:.2f} x step noise" if isinstance(multiple, float) else ""
+    return _interval(document) + (f"; {round(multiple, 2) + 0.0:.2f} x step noise" if isinstance(multiple, float) else "")
 
 
 def _runs(document: VerdictDocument) -> str:

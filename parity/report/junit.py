@@ -59,7 +59,9 @@ def _suite(document: AnyDocument, facts: Mapping[str, str], sign_off: SignOffDoc
     suite = ElementTree.Element("testsuite", name=_xml(f"{pair_words(document)} ({document['profile']})"))
     _tell(suite, {**_properties(document), **facts, **({"signed_off": accepted_words(sign_off)} if sign_off else {})})
     cases = [(str(check), *_outcome(document, check)) for check in CHECKS]
-    cases += [(f"beside the loss: {check['name']}", *_beside(check)) for check in _checks(document)]
+    if not is_evaluation(document):
+        beside = cast("VerdictDocument", document).get("checks", ())
+        cases += [(f"beside the loss: {check['name']}", *_beside(check)) for check in beside]
     if sign_off is not None:
         words = f"{NOT_A_PASS}: {accepted_words(sign_off)}"
         cases = [(check, "skipped", f"{words}. {text}") if outcome == "error" else (check, outcome, text) for check, outcome, text in cases]
@@ -73,10 +75,6 @@ def _suite(document: AnyDocument, facts: Mapping[str, str], sign_off: SignOffDoc
 def is_evaluation(document: AnyDocument) -> TypeGuard[EvaluationDocument]:
     """Whether a document compares evaluations of several runs, and not two training curves."""
     return document["schema"] == EVALUATION_SCHEMA
-
-
-def _checks(document: AnyDocument) -> Sequence[Mapping[str, Any]]:
-    return () if is_evaluation(document) else cast("VerdictDocument", document).get("checks", ())
 
 
 def _tell(suite: ElementTree.Element, values: Mapping[str, Any]) -> None:

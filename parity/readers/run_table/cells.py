@@ -9,6 +9,7 @@ import numpy as np
 from parity.judging.curve import FloatArray
 from parity.readers.columns import did_you_mean, listed, plain_number
 from parity.readers.jsonlines import is_json, json_records
+from parity.readers.long_table import Row
 from parity.readers.npz import NPZ
 from parity.readers.parquet import SUFFIX as PARQUET
 from parity.readers.parquet import parquet_cells
@@ -99,31 +100,29 @@ def read_cells(source: str) -> Cells:
         rows = len(next(iter(columns.values()), []))
         cells = Cells(source=source, columns=columns, lines=range(1, rows + 1), place="row")
     else:
-        text = read_text(source)
-        cells = _json_cells(text, source) if is_json(text) else _table_cells(text, source)
+        cells = _text_cells(read_text(source), source)
     if not cells.lines:
         raise ReadError(f"{source}: the table has no rows; expected one row per run and evaluation")
     return cells
 
 
-def _json_cells(text: str, source: str) -> Cells:
-    records, place = json_records(text, source)
-    return _cells(records, dict.fromkeys(key for _, record in records for key in record), source, place)
-
-
-def _cells(rows: Sequence[tuple[int, Mapping[str, object]]], names: Iterable[str], source: str, place: str) -> Cells:
+def _text_cells(text: str, source: str) -> Cells:
+    rows: Sequence[Row]
+    names: Iterable[str]
+    if is_json(text):
+        rows, place = json_records(text, source)
+        names = dict.fromkeys(key for _, record in rows for key in record)
+    else:
+        table = as_table(text, source)
+        if not table.has_header:
+            raise ReadError(f"{source}: there is no header line; expected names of columns in line 1")
+        names, place = table.first, "line"
+        for name in names:
+            if table.first.count(name) > 1:
+                raise ReadError(f"{source}: {table.first.count(name)} columns are called {name!r}; expected one; rename the others")
+        rows = table.rows()
     columns = {name: [row.get(name) for _, row in rows] for name in names}
     return Cells(source=source, columns=columns, lines=[number for number, _ in rows], place=place)
-
-
-def _table_cells(text: str, source: str) -> Cells:
-    table = as_table(text, source)
-    if not table.has_header:
-        raise ReadError(f"{source}: there is no header line; expected names of columns in line 1")
-    for name in table.first:
-        if table.first.count(name) > 1:
-            raise ReadError(f"{source}: {table.first.count(name)} columns are called {name!r}; expected one; rename the others")
-    return _cells(table.rows(), table.first, source, "line")
 
 
 def _text(value: object) -> str:

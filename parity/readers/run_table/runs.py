@@ -162,8 +162,8 @@ def _refuse_metrics(cells: Cells, names: Sequence[str], loss: str) -> None:
 
 
 def _curve(cells: Cells, run: _Run, quantities: Mapping[str, str], layout: RunTable) -> Curve:
-    others = other_losses([name for name in cells.names if name not in layout.keep], quantities[LOSS])
-    further = {*quantities.values(), *others} - {quantities[STEP], quantities[LOSS]}
+    found = [name for name in cells.names if name not in layout.keep]
+    further = {*quantities.values(), *other_losses(found, quantities[LOSS])} - {quantities[STEP], quantities[LOSS]}
     kept = [row for row in run.rows if _has_loss(cells, row, quantities[LOSS], further)]
     if not kept:
         raise ReadError(
@@ -183,7 +183,7 @@ def _curve(cells: Cells, run: _Run, quantities: Mapping[str, str], layout: RunTa
         series = zip(_steps(cells, evaluated, quantities[STEP]), cells.numbers(evaluated, quantities[VALIDATION]), strict=True)
         values[VALIDATION] = at_rows(steps, series)
     notes = (f"{count(skipped, 'row')} without a loss left out",) if skipped else ()
-    columns = Columns(values=values, names=quantities, others=others, notes=notes, option=_OPTION)
+    columns = Columns(values=values, names=quantities, found=found, notes=notes, option=_OPTION)
     return curve_of(columns, f"{cells.source}, run {run.label} of {run.arm}", label=run.label, stated=layout.loss is not None)
 
 

@@ -19,14 +19,7 @@ from urllib.parse import unquote, urlparse
 
 from parity.readers.columns import LOSS, STEP, Series, from_series
 from parity.readers.source import ReadError, UnreachableSourceError
-from parity.readers.trackers.run import (
-    TrackerRun,
-    ended_words,
-    first_line,
-    package_errors,
-    same_number,
-    tracker_package,
-)
+from parity.readers.trackers.run import TrackerRun, ended_words, first_line, package_errors, same_number, tracker_package
 from parity.wording import count
 
 _INFINITY = 1.7976931348623157e308

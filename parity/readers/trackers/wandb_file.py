@@ -18,7 +18,7 @@ from typing import Any
 
 from parity.readers.columns import Columns
 from parity.readers.source import ReadError, os_words
-from parity.readers.tensorboard import join_parts, message_fields, signed_64
+from parity.readers.tensorboard import join_parts, message_fields, signed_64, submessages
 from parity.readers.trackers.run import NO_ROWS, TrackerRun, columns_of_rows
 from parity.wording import count
 
@@ -132,22 +132,17 @@ def _take(record: bytes, contents: _Contents) -> None:
         elif number == _CONFIG:
             _update(contents.config, value)
         elif number == _RUN:
-            for key, config in message_fields(value):
-                if key == _RUN_CONFIG and isinstance(config, bytes):
-                    _update(contents.config, config)
+            for config in submessages(value, _RUN_CONFIG):
+                _update(contents.config, config)
         elif number == _EXIT:
             contents.exit_code = _number(value, _EXIT_CODE)
 
 
 def _row(message: bytes) -> dict[str, Any]:
     """One row of the history by key; the parts of a nested key are joined by points."""
-    row: dict[str, Any] = {}
-    for number, value in message_fields(message):
-        if number == _ITEM and isinstance(value, bytes):
-            keys, item = _item(value)
-            row[".".join(keys)] = item
-        elif number == _STEP and isinstance(value, bytes):
-            row[COUNTER] = _number(value, _STEP_NUMBER)
+    row = {".".join(keys): item for keys, item in map(_item, submessages(message, _ITEM))}
+    for step in submessages(message, _STEP):
+        row[COUNTER] = _number(step, _STEP_NUMBER)
     return row
 
 
