@@ -7,7 +7,7 @@ the rounding itself was recorded.
 A name may have switches behind it, as our trainer writes them: "mxfp4+stochastic_rounding+rht". `other:NAME` is any other recipe.
 """
 
-from parity.wording import did_you_mean
+import difflib
 
 NEAREST = ("f32", "bf16", "fp8", "fp8_current", "fp8_delayed", "mxfp8", "fp8_block")
 RECIPES = (*NEAREST, "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr")
@@ -26,7 +26,8 @@ def check_recipe(recipe: str | None, name: str = "recipe") -> None:
     """Raise RecipeError if a stated recipe is neither known nor `other:NAME`; `name` is what the message calls it."""
     if recipe is None or recipe.split("+", 1)[0] in RECIPES or (recipe.startswith(OTHER) and recipe[len(OTHER) :].strip()):
         return
-    hint = did_you_mean(recipe.lower().replace("-", "_").removeprefix("te_"), RECIPES)
+    close = difflib.get_close_matches(recipe.lower().replace("-", "_").removeprefix("te_"), RECIPES, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
     raise RecipeError(f"{name} is {recipe!r}; expected one of {', '.join(RECIPES)}, or {OTHER}NAME for a recipe of your own{hint}")
 
 
