@@ -35,7 +35,6 @@ GAP_HEIGHT, ROW_HEIGHT, MIN_ROWS = 2.5, 0.32, 5  # inches, inches, rows
 NAME_WIDTH = 26  # characters of a row's name
 ROW_SPREAD = 0.30  # of a row, by which dots that lie side by side are moved up or down
 DOT_LEVELS = 5
-STEP = "step"
 COLOURS, MARKERS = (BASELINE_COLOUR, CANDIDATE_COLOUR), ("o", "s")
 
 
@@ -95,9 +94,8 @@ def run_rows(document: EvaluationDocument) -> list[Row]:
 def _gap(axes: Any, document: EvaluationDocument) -> None:
     """The gap at every common point with limits that hold at all points at once, zero, the margins, and the point compared."""
     curve, judged = document["curve"], document["gap"]["judged"]
-    scale, unit = _axis_unit(document)
+    scale, unit = _unit(axes, document)
     axes.set_xlabel(unit)
-    _whole_steps(axes, unit)
     if curve is None:
         axes.set(xticks=[], yticks=[], ylabel=GAP)
         axes.spines["right"].set_visible(False)
@@ -132,31 +130,27 @@ def _compared(axes: Any, document: EvaluationDocument, scale: float) -> None:
         return
     last = as_of["points"][-1] * scale
     axes.axvline(last, color="0.5", linewidth=0.6, linestyle=":")
-    shown: list[tuple[IntervalDocument, str, str]] = [(gap["over_runs"], "over runs (black)", "0.1")] if gap["over_runs"] else []
+    shown: list[tuple[IntervalDocument, str, str]] = []
+    if gap["over_runs"]:
+        shown.append((gap["over_runs"], "over runs (black)", "0.1"))
     if over:
         shown.append((over, f"over {over['key']}s (grey)", "0.45"))
-    for number, (interval, _, colour) in enumerate(shown):
-        x, mean = last * (1.0 + number * 0.022), interval["mean"]
+    for (interval, _, colour), right, mark in zip(shown, (1.0, 1.022), ("D", "_"), strict=False):
+        mean = interval["mean"]
         ends = [[mean - interval["lo"]], [interval["hi"] - mean]]
-        axes.errorbar(
-            [x], [mean], yerr=ends, fmt="D" if number == 0 else "_", color=colour, markersize=4, capsize=3, linewidth=1.4, zorder=5
-        )
+        axes.errorbar([last * right], [mean], yerr=ends, fmt=mark, color=colour, markersize=4, capsize=3, linewidth=1.4, zorder=5)
     words = f"{level_percent(gap['confidence'])} CI{point_words(document, ' at ')} {', '.join(name for _, name, _ in shown)}"
     axes.annotate(words, (1.0, 1.0), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points", fontsize=TINY, ha="right")
 
 
-def _axis_unit(document: EvaluationDocument) -> tuple[float, str]:
-    """What a step is multiplied by on the axis, and the axis's name."""
+def _unit(axes: Any, document: EvaluationDocument) -> tuple[float, str]:
+    """What a step is multiplied by on the axis, and the axis's name; numbers of steps are written in full."""
     each, curve = tokens_per_step(document), document["curve"]
     if each is None or curve is None:
-        return 1.0, STEP
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        return 1.0, "step"
     size, letter = token_unit(curve["steps"][-1] * each)
     return each / size, f"tokens, {letter}" if letter else "tokens"
-
-
-def _whole_steps(axes: Any, unit: str) -> None:
-    if unit == STEP:
-        axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
 def _set_rows(axes: Any, rows: Sequence[Row], *, named: bool) -> None:
@@ -256,7 +250,7 @@ def _reached(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> No
     target = document["target"]
     if target is None:
         return
-    scale, unit = _axis_unit(document)
+    scale, unit = _unit(axes, document)
     means = target["baseline_samples"], target["candidate_samples"]
     has_bounds = False
     for place, row in enumerate(rows):
@@ -268,7 +262,6 @@ def _reached(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> No
             _mean_mark(axes, place, mean * scale, None)
     tax = target["tax"]
     title = f"{'steps' if tokens_per_step(document) is None else 'tokens'} to {target['nats']:g}"
-    _whole_steps(axes, unit)
     _label(axes, f"{title}: {share(tax['estimate'])}" if tax else title, f"{unit}{' (hollow: a bound)' if has_bounds else ''}")
 
 

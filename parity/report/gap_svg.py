@@ -9,6 +9,7 @@ from html import escape
 
 import numpy as np
 
+from parity.judging.curve import FloatArray, IntArray
 from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import BinnedGap
 from parity.report.gap_bins import gap_limits, spike_steps
@@ -106,17 +107,18 @@ def _levels(frame: _Frame, gap: BinnedGap) -> list[str]:
 
 def _curve(frame: _Frame, gap: BinnedGap) -> list[str]:
     """The band and the mean of the bins, cut where the mean is not finite."""
-    middle = ((gap.first_step + gap.last_step) / 2).tolist()
+    middle = (gap.first_step + gap.last_step) / 2
+
+    def points(bins: IntArray, nats: FloatArray) -> str:
+        return " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in zip(middle[bins].tolist(), nats[bins].tolist(), strict=True))
+
     finite = np.isfinite(gap.mean) & np.isfinite(gap.lo) & np.isfinite(gap.hi)
     parts = []
     for run in np.split(np.arange(len(middle)), np.flatnonzero(np.diff(finite.astype(int))) + 1):
         if not len(run) or not finite[run[0]]:
             continue
-        x = [frame.x(middle[index]) for index in run]
-        upper = _points(x, [frame.y(value) for value in gap.hi[run].tolist()])
-        lower = _points(x[::-1], [frame.y(value) for value in gap.lo[run].tolist()[::-1]])
-        parts.append(f'<polygon class="band" points="{upper} {lower}"/>')
-        parts.append(f'<polyline class="mean" points="{_points(x, [frame.y(value) for value in gap.mean[run].tolist()])}"/>')
+        parts.append(f'<polygon class="band" points="{points(run, gap.hi)} {points(run[::-1], gap.lo)}"/>')
+        parts.append(f'<polyline class="mean" points="{points(run, gap.mean)}"/>')
     return parts
 
 
@@ -154,10 +156,6 @@ def _interval(frame: _Frame, document: VerdictDocument, gap: BinnedGap, width: i
         notes.append(margin_words(gap.margin_nats, gap.level and gap.margin_nats / gap.level))
     lines = ["; ".join(notes)] if width >= WIDE else notes
     return parts + [_text(2, _HEIGHT - 22 + 16 * number, line, "start") for number, line in enumerate(lines)]
-
-
-def _points(x: Sequence[float], y: Sequence[float]) -> str:
-    return " ".join(f"{left:.1f},{down:.1f}" for left, down in zip(x, y, strict=True))
 
 
 def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:

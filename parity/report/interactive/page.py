@@ -24,7 +24,7 @@ from parity.version import VERSION
 
 _KEYS = "Arrow keys move the cursor, plus and minus zoom, Shift with an arrow key pans, 0 resets."
 _STYLED = 8  # candidates that have a colour and line of their own (view.js)
-_HEADS = (("Gap, nats", True), ("Interval", True), ("% of L", True), ("Margin", True))
+_HEADS = ("Gap, nats", "Interval", "% of L", "Margin")
 _OWN_STYLE = """
 main { padding-bottom: 48px; }
 .parity-gap.narrow { display: none; }
@@ -121,7 +121,7 @@ def _table(documents: Sequence[VerdictDocument]) -> str:
     """A row per candidate, with its gap on an axis that all share; on a narrow screen a row is a card."""
     estimates = [estimate_of(document) for document in documents]
     axis = axis_of([each for each in estimates if each])
-    heads = "".join(f"<th{' class=number' if number else ''}>{word}</th>" for word, number in _HEADS)
+    heads = "".join(f"<th class=number>{word}</th>" for word in _HEADS)
     figure = f'<th class="axis">Gap, nats{head_svg(axis)}</th>' if axis else ""
     rows = []
     for document, estimate in zip(documents, estimates, strict=True):
@@ -130,7 +130,7 @@ def _table(documents: Sequence[VerdictDocument]) -> str:
         drawn = f'<td class="axis" data-label="Gap">{row_svg(estimate, axis) if estimate else ""}</td>' if axis else ""
         numbers = "".join(
             f'<td class="number" data-label="{label}">{value}</td>'
-            for (label, _), value in zip(_HEADS, (gap, interval, share, margin), strict=True)
+            for label, value in zip(_HEADS, (gap, interval, share, margin), strict=True)
         )
         rows.append(f'<tr><th scope="row">{name}</th><td data-label="Verdict">{word}</td>{drawn}{numbers}</tr>')
     head = f"<tr><th>Candidate</th><th>Verdict</th>{figure}{heads}</tr>"
