@@ -75,8 +75,10 @@ def check_body(gate: dict[str, Any] | None, code: str, text: str) -> dict[str, A
     if gate is None:
         conclusion, title = ("failure" if code else "cancelled"), "no report"
     else:
-        broken = "timed_out" if gate["result"] == "timeout" else "failure"
-        conclusion = broken if gate["exit_code"] else "success" if gate["result"] == "pass" else "neutral"
+        if gate["exit_code"]:
+            conclusion = "timed_out" if gate["result"] == "timeout" else "failure"
+        else:
+            conclusion = "success" if gate["result"] == "pass" else "neutral"
         title = gate["headline"][:250]
     body = {"status": "completed", "conclusion": conclusion, "output": {"title": title, "summary": fitting(text, SUMMARY_CHARACTERS)}}
     return body | ({"details_url": gate["url"]} if gate and gate["url"] else {})
@@ -118,11 +120,9 @@ def author(github: GitHub) -> str | None:
 
 def fitting(text: str, characters: int) -> str:
     """The text, or a sentence in its place where it is too long: `parity gate` keeps it shorter by whole sections."""
-    return (
-        text
-        if len(text) <= characters
-        else text.splitlines()[0] + "\n\nThe report is too long for this place; the summary of the step has it.\n"
-    )
+    if len(text) <= characters:
+        return text
+    return text.splitlines()[0] + "\n\nThe report is too long for this place; the summary of the step has it.\n"
 
 
 def event() -> dict[str, Any]:

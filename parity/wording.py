@@ -25,6 +25,11 @@ def interval_words(lo: float, hi: float, decimals: int = SENTENCE_DECIMALS) -> s
     return f"{signed(lo, decimals)} to {signed(hi, decimals)}"
 
 
+def margin_words(nats: float, share: float | None) -> str:
+    """A margin in a figure, with its share of the loss where that is known: "margin +0.0300 (1.0 %)"."""
+    return f"margin {signed(nats, TABLE_DECIMALS)}" + (f" ({percent(share)})" if share else "")
+
+
 def level_percent(confidence: float) -> str:
     """A confidence with two digits of what is left of it: "95 %", "97.5 %", "99.58 %"."""
     left = 100.0 * (1.0 - confidence)

@@ -15,7 +15,7 @@ from parity.judging.floors.groups import ANY_DECODER
 from parity.judging.floors.lending import Lenders
 from parity.judging.floors.public import public_floors
 from parity.report.evaluation_facts import Cells
-from parity.report.evaluations import markdown_table
+from parity.report.markdown import markdown_table
 from parity.wording import percent
 from tools.public_verdict import run
 from tools.reason_table import rewritten

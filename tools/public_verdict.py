@@ -19,7 +19,7 @@ from scipy.special import fdtri
 
 from parity.cli.main import main as parity
 from parity.report.evaluation_facts import AGAINST_MARGIN, Cells, share, steps_words
-from parity.report.evaluations import markdown_table
+from parity.report.markdown import markdown_table
 from parity.wording import count, interval_words, percent, signed
 from tools.reason_table import rewritten
 

@@ -480,8 +480,8 @@ def _write_reports(files: ReportFiles, case: Case, documents: Sequence[VerdictDo
 def _draw(path: str, documents: Sequence[VerdictDocument], case: Case) -> None:
     """One figure per candidate: `path` for one, the candidate's name before the ending for several."""
     paths = paths_by_name(path, list(case.candidates))
-    for one, document, runs in zip(paths, documents, case.candidates.values(), strict=True):
-        draw_figure(one, document, case.baseline, runs, case.criteria, case.planned_steps)
+    for one, document in zip(paths, documents, strict=True):
+        draw_figure(one, document, case)
 
 
 def _with_worth(documents: Sequence[VerdictDocument], hours: float, price: float | None, devices: int) -> list[VerdictDocument]:

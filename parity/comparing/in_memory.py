@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.comparing.stated import InputError
 from parity.judging.curve import BoolArray, Curve, FloatArray
-from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, at_rows, find_columns, other_losses
+from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, find_columns, rows_with_loss
 from parity.readers.curves import curve_of
 from parity.readers.long_table import long_layout, run_column
 from parity.wording import count
@@ -55,9 +55,8 @@ def curve_in_memory(data: Any, name: str, columns: Mapping[str, str]) -> Curve:
     if hasattr(data, "columns"):
         _refuse_unclear_rows(values, missing, name)
     if missing.any():
-        values = _without(values, missing)
         notes.append(f"{count(int(missing.sum()), 'row')} without a loss left out")
-    taken = Columns(values=values, names=headers, others=other_losses(names, headers[LOSS]), notes=tuple(notes), option=OPTION)
+    taken = Columns(values=rows_with_loss(values, missing), names=headers, found=names, notes=tuple(notes), option=OPTION)
     return curve_of(taken, name, label=name, stated=LOSS in columns)
 
 
@@ -122,16 +121,6 @@ def _numbers(values: Any, name: str) -> tuple[FloatArray | None, BoolArray]:
         return np.array(raw, dtype=np.float64), null
     except (TypeError, ValueError):
         return None, null
-
-
-def _without(values: Mapping[str, FloatArray], missing: BoolArray) -> dict[str, FloatArray]:
-    """The rows that have a loss; evaluations of the others belong to the step before them."""
-    kept = {quantity: own[~missing] for quantity, own in values.items()}
-    if VALIDATION in values:
-        there = ~np.isnan(values[VALIDATION])
-        series = list(zip(values[STEP][there].tolist(), values[VALIDATION][there].tolist(), strict=True))
-        kept[VALIDATION] = at_rows(kept[STEP], series)
-    return kept
 
 
 def _refuse_several_runs(names: list[str], column: Callable[[str], Any], name: str) -> None:

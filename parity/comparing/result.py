@@ -78,8 +78,7 @@ class Comparison:
 
     def figure(self) -> Any:
         """The one-page figure of `parity compare --figure`, as a matplotlib Figure. Raises FigureError without matplotlib."""
-        (runs,) = self.case.candidates.values()
-        return verdict_figure(self.document, self.case.baseline, runs, self.case.criteria, self.case.planned_steps)
+        return verdict_figure(self.document, self.case)
 
     def __repr__(self) -> str:
         """The answer, why, and what to do next: three lines at most."""
@@ -92,9 +91,7 @@ class Comparison:
 
     @cached_property
     def _html(self) -> str:
-        (runs,) = self.case.candidates.values()
-        gap = verdict_gap(self.document, self.case.baseline, runs, self.case.criteria, self.case.planned_steps)
-        return notebook_html(self.document, gap)
+        return notebook_html(self.document, verdict_gap(self.document, self.case))
 
     def __bool__(self) -> bool:
         """Refused: each of three verdicts would count as true."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from parity.judging.curve import Curve
 from parity.readers.columns import LOSS, Columns
 from parity.readers.curves import curve_of
-from parity.readers.jsonlines import is_json_list, read_json_lines
+from parity.readers.jsonlines import is_json, read_json_lines
 from parity.readers.long_table import SeveralRunsError
 from parity.readers.npz import NPZ, read_npz
 from parity.readers.parquet import SUFFIX, read_parquet
@@ -71,7 +71,7 @@ def _read(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
             raise ReadError(f"{path}:{run}: one run of a table is read from CSV or JSON lines only; name the file alone, or export CSV")
         return (read_tensorboard if is_tensorboard_file(path) else read_parquet)(path, wanted)
     text = read_text(path)
-    if text.lstrip()[:1] == "{" or is_json_list(text):
+    if is_json(text):
         return read_json_lines(text, path, wanted, run)
     if run is None and is_train_log(text):
         return read_train_log(text, path, wanted)

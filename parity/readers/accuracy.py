@@ -38,12 +38,11 @@ def read_accuracy(name: str) -> dict[str, TaskResult]:
 def _from_mapping(document: Mapping[str, Any]) -> list[Any]:
     rows: list[Any] = []
     for task, value in document.items():
-        rows += [{"task": task, "correct": item} for item in value] if isinstance(value, list) else [_with_task(task, value)]
+        if isinstance(value, list):
+            rows += [{"task": task, "correct": item} for item in value]
+        else:
+            rows.append({"task": task, **value} if isinstance(value, dict) else value)
     return rows
-
-
-def _with_task(task: str, value: object) -> object:
-    return {"task": task, **value} if isinstance(value, dict) else value
 
 
 def _task(rows: Sequence[tuple[int, Mapping[str, Any]]], where: str) -> TaskResult:

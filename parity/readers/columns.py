@@ -1,19 +1,20 @@
 """Which column is which: names that trainers and exporters give to the step, the training loss and what goes with it.
 
 The first name that is there wins. The language-model loss is read before a total that has z-loss or router losses in it, and `loss`
-before `train_loss`, which the Hugging Face trainer writes once, as the mean of the whole run. What was taken is in `Columns.names`, what
-could also have been the loss in `Columns.others`. Consumed samples and tokens are never steps.
+before `train_loss`, which the Hugging Face trainer writes once, as the mean of the whole run. `Columns.taken` says what was taken, and
+what could also have been the loss. Consumed samples and tokens are never steps.
 """
 
 import dataclasses
 import difflib
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.curve import MAX_STEP, FloatArray
+from parity.judging.curve import MAX_STEP, BoolArray, FloatArray
 from parity.readers.source import ReadError
 
 STEP, LOSS, VALIDATION = "step", "loss", "validation_loss"
@@ -69,6 +70,9 @@ _NOT_THE_LOSS = _HELD_OUT | frozenset(
 )
 """Words in the name of a column that has another loss, or its range."""
 
+Series = Sequence[tuple[int, float]]
+"""The (step, value) of one quantity, in the order in which they were logged."""
+
 
 class NoLossError(ReadError):
     """A file without a training loss, such as one of evaluations only."""
@@ -76,7 +80,7 @@ class NoLossError(ReadError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """What a reader took from a file: arrays (T,) by quantity, the columns' own names, which others could be the loss, and notes.
+    """What a reader took from a file: arrays (T,) by quantity, the columns' own names, the names of all columns that it has, and notes.
 
     `overwritten` counts rows that a later file of the same run replaced. `option` names a quantity's column on the command line.
     `planned_steps` is the length of the run that the file states.
@@ -84,20 +88,21 @@ class Columns:
 
     values: Mapping[str, FloatArray]
     names: Mapping[str, str]
-    others: tuple[str, ...] = ()
+    found: Sequence[str] = ()
     notes: tuple[str, ...] = ()
     overwritten: int = 0
     option: str = OPTION
     planned_steps: int | None = None
 
-    def with_notes(self, notes: Sequence[str]) -> "Columns":
-        """The same columns with other notes."""
-        return dataclasses.replace(self, notes=tuple(notes))
+    def noted(self, *notes: str) -> "Columns":
+        """The same columns with further notes."""
+        return dataclasses.replace(self, notes=(*self.notes, *notes))
 
     def taken(self) -> str:
         """One line: the columns of loss and step, and which others could have been the loss."""
-        others = f" ({listed(self.others)} could also be the loss)" if self.others else ""
-        return f"loss read from {self.names[LOSS]!r}{others}, step from {self.names[STEP]!r}"
+        others = other_losses(self.found, self.names[LOSS])
+        also = f" ({listed(others)} could also be the loss)" if others else ""
+        return f"loss read from {self.names[LOSS]!r}{also}, step from {self.names[STEP]!r}"
 
 
 def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str, option: str = OPTION) -> dict[str, str]:
@@ -142,25 +147,38 @@ def other_losses(names: Iterable[str], taken: str) -> tuple[str, ...]:
     return tuple(name for name, own in words.items() if _plain(name) in known or ("loss" in own and not own & _NOT_THE_LOSS))
 
 
-def from_series(series: Mapping[str, Sequence[tuple[int, float]]], wanted: Mapping[str, str], source: str, step: str = STEP) -> Columns:
-    """Columns of (step, value) series by name; rows are the loss's own, in their order (a restart repeats steps)."""
-    tags = find_columns([STEP, *sorted(series)], {key: value for key, value in wanted.items() if key != STEP}, source)
-    rows = series[tags[LOSS]]
+def from_series(
+    names: Iterable[str], series_of: Callable[[str], Series], wanted: Mapping[str, str], source: str, step: str = STEP
+) -> Columns:
+    """Columns of series by name, of which only those that are read are fetched; rows are the loss's own, in their order (a restart repeats
+    steps).
+    """
+    known = sorted(names)
+    tags = find_columns([STEP, *known], {key: value for key, value in wanted.items() if key != STEP}, source)
+    rows = series_of(tags[LOSS])
     steps = np.array([step for step, _ in rows], dtype=np.float64)
     values = {STEP: steps, LOSS: np.array([value for _, value in rows], dtype=np.float64)}
     for quantity, tag in tags.items():
-        if quantity not in values:
-            values[quantity] = at_rows(steps, series[tag]) if quantity == VALIDATION else at_steps(steps, series[tag])
-    return Columns(values=values, names=tags | {STEP: step}, others=other_losses(sorted(series), tags[LOSS]))
+        if quantity == VALIDATION:
+            values[quantity] = at_rows(steps, series_of(tag))
+        elif quantity not in values:
+            of_step = dict(series_of(tag))  # of a step that it repeats, the last value
+            values[quantity] = np.array([of_step.get(step, np.nan) for step, _ in rows], dtype=np.float64)
+    return Columns(values=values, names=tags | {STEP: step}, found=known)
 
 
-def at_steps(steps: FloatArray, series: Sequence[tuple[float, float]]) -> FloatArray:
-    """A series of (step, value) at (T,) steps; NaN where it has none, the last value of a step that it repeats."""
-    by_step = dict(series)
-    return np.array([by_step.get(step, np.nan) for step in steps.tolist()], dtype=np.float64)
+def rows_with_loss(values: Mapping[str, FloatArray], missing: BoolArray) -> Mapping[str, FloatArray]:
+    """The rows that have a loss; evaluations of the others belong to the training step before them."""
+    if not missing.any():
+        return values
+    kept = {quantity: own[~missing] for quantity, own in values.items()}
+    if VALIDATION in values:
+        there = ~np.isnan(values[VALIDATION])
+        kept[VALIDATION] = at_rows(kept[STEP], zip(values[STEP][there].tolist(), values[VALIDATION][there].tolist(), strict=True))
+    return kept
 
 
-def at_rows(steps: FloatArray, series: Sequence[tuple[float, float]]) -> FloatArray:
+def at_rows(steps: FloatArray, series: Iterable[tuple[float, float]]) -> FloatArray:
     """A sparse series of (step, value), each at the last of (T,) steps that is not after it; NaN elsewhere.
 
     An evaluation belongs to the training step before it, whether or not that step's loss was logged.
@@ -181,6 +199,18 @@ def step_number(value: float, where: str, option: str = OPTION) -> float:
             f"{where}: step {value!r} is not a whole number from 0 to 2^53; name the column that counts steps with {option.format(STEP)}"
         )
     return value
+
+
+def plain_number(value: object) -> float | None:
+    """A cell or a field as a number, None where it is not one; Python would read 1_0 as 10, which nobody who writes a table means."""
+    if isinstance(value, bool) or value is None or (isinstance(value, str) and "_" in value):
+        return None
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError:  # a whole number that no float holds
+        return math.inf if isinstance(value, int) and value > 0 else -math.inf
+    except (TypeError, ValueError):
+        return None
 
 
 def _first_known(names: Sequence[str], aliases: Iterable[str], source: str, option: str) -> str | None:

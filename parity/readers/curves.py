@@ -23,10 +23,9 @@ def curve_of(taken: Columns, name: str, *, label: str, stated: bool) -> Curve:
     if taken.names[LOSS].strip().lower() == _UNNAMED and not stated:
         check_unnamed(loss, taken.names[LOSS], name, taken.option)
     rest = {key: value for key, value in taken.values.items() if key not in (STEP, LOSS)}
+    context = {} if taken.planned_steps is None else {PLANNED_STEPS: str(taken.planned_steps)}
     try:
-        curve = curve_from_arrays(
-            steps, loss, columns=rest, label=label, notes=notes, overwritten=taken.overwritten, context=_context(taken.planned_steps)
-        )
+        curve = curve_from_arrays(steps, loss, columns=rest, label=label, notes=notes, overwritten=taken.overwritten, context=context)
         repeats = check_repeats(steps, loss, name) if curve.completeness.duplicates > taken.overwritten else ()
     except CurveError as error:
         raise ReadError(f"{name}: {error}") from None
@@ -37,7 +36,3 @@ def curve_of(taken: Columns, name: str, *, label: str, stated: bool) -> Curve:
             f"expected one unit; name the column that counts optimizer steps with {taken.option.format(STEP)}"
         )
     return dataclasses.replace(curve, notes=(*notes, *repeats))
-
-
-def _context(planned_steps: int | None) -> dict[str, str]:
-    return {} if planned_steps is None else {PLANNED_STEPS: str(planned_steps)}

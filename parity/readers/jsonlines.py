@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from parity.judging.curve import FloatArray
-from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, at_rows, find_columns, other_losses, step_number
+from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, at_rows, find_columns, step_number
 from parity.readers.long_table import choose_run, long_layout, read_long, run_column
+from parity.readers.rows import json_of
 from parity.readers.source import ReadError
 
 LOG_HISTORY = "log_history"
@@ -45,24 +45,25 @@ def columns_of_records(records: Sequence[Record], names: Sequence[str], wanted: 
     """
     columns = find_columns(names, wanted, source)
     loss_name = columns[LOSS]
-    training = [(number, record) for number, record in records if record.get(loss_name, "") not in (None, "")]
+
+    def value(row: Record, quantity: str) -> float:
+        number, record = row
+        return _value(record, columns[quantity], quantity, f"{source}, {place} {number}")
+
+    training = [row for row in records if row[1].get(loss_name, "") not in (None, "")]
     if not training:
         raise ReadError(f"{source}: no record has a value of {loss_name!r}; expected one record per training step")
-    values = {
-        quantity: np.array([_value(record, name, quantity, f"{source}, {place} {number}") for number, record in training])
-        for quantity, name in columns.items()
-    }
+    values = {quantity: np.array([value(row, quantity) for row in training]) for quantity in columns}
     if VALIDATION in columns:
-        evaluated = [
-            (number, record) for number, record in records if record.get(columns[VALIDATION]) is not None and columns[STEP] in record
-        ]
-        pairs = [
-            tuple(_value(record, columns[quantity], quantity, f"{source}, {place} {number}") for quantity in (STEP, VALIDATION))
-            for number, record in evaluated
-        ]
-        values[VALIDATION] = at_rows(values[STEP], [(step, loss) for step, loss in pairs])
-    notes = _notes(len(records) - len(training), values[STEP], loss_name)
-    return Columns(values=values, names=columns, others=other_losses(names, loss_name), notes=notes)
+        evaluated = [row for row in records if row[1].get(columns[VALIDATION]) is not None and columns[STEP] in row[1]]
+        values[VALIDATION] = at_rows(values[STEP], [(value(row, STEP), value(row, VALIDATION)) for row in evaluated])
+    notes = []
+    if others := len(records) - len(training):
+        notes.append(f"{others} records without a training loss left out")
+    steps = values[STEP]
+    if len(steps) and np.isfinite(steps).all() and steps.min() > 1 and loss_name.startswith("learning/"):
+        notes.append(f"begins at step {steps.min():.0f}: MaxText truncates its metrics_file at every evaluation pass")
+    return Columns(values=values, names=columns, found=names, notes=tuple(notes))
 
 
 def json_records(text: str, source: str) -> tuple[list[Record], str]:
@@ -71,23 +72,24 @@ def json_records(text: str, source: str) -> tuple[list[Record], str]:
     return (_records(text, source), "line") if history is None else (history, "record")
 
 
-def is_json_list(text: str) -> bool:
-    """Whether a text begins like a JSON list of objects."""
+def is_json(text: str) -> bool:
+    """Whether a text begins like a JSON object, or a list of them."""
+    return text.lstrip()[:1] == "{" or _is_list(text)
+
+
+def _is_list(text: str) -> bool:
     return re.match(r"\s*\[\s*\{", text) is not None
 
 
 def _log_history(text: str, source: str) -> list[Record] | None:
     """The records of `trainer_state.json` or of a JSON list, numbered from 1; None for any other text."""
-    if f'"{LOG_HISTORY}"' not in text and not is_json_list(text):
+    if f'"{LOG_HISTORY}"' not in text and not _is_list(text):
         return None
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise ReadError(f"{source}{line}: not valid JSON; expected trainer_state.json as the trainer wrote it") from None
+    expected = "expected trainer_state.json as the trainer wrote it"
+    document = json_of(text, source, expected)
     history = document.get(LOG_HISTORY) if isinstance(document, dict) else document
     if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
-        raise ReadError(f"{source}: {LOG_HISTORY} is not a list of records; expected trainer_state.json as the trainer wrote it")
+        raise ReadError(f"{source}: {LOG_HISTORY} is not a list of records; {expected}")
     return list(enumerate(history, 1))
 
 
@@ -120,12 +122,3 @@ def _value(record: Mapping[str, Any], name: str, quantity: str, where: str) -> f
     if isinstance(value, str) and quantity != STEP and value.strip().lower() in _WORDS:
         return _WORDS[value.strip().lower()]
     raise ReadError(f"{where}: {name!r} is {value!r:.60}; expected a number (NaN and Infinity are allowed)")
-
-
-def _notes(others: int, steps: FloatArray, loss_name: str) -> tuple[str, ...]:
-    notes = []
-    if others:
-        notes.append(f"{others} records without a training loss left out")
-    if len(steps) and np.isfinite(steps).all() and steps.min() > 1 and loss_name.startswith("learning/"):
-        notes.append(f"begins at step {steps.min():.0f}: MaxText truncates its metrics_file at every evaluation pass")
-    return tuple(notes)

@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from parity.readers.rows import read_rows
-from parity.readers.source import ReadError
+from parity.readers.rows import rows_of
+from parity.readers.source import ReadError, read_text
 
 ANY_OPERAND = "all"
 _EXPECTED = "expected the columns layer, operand, snr_db"
@@ -18,7 +18,7 @@ _EXPECTED = "expected the columns layer, operand, snr_db"
 def read_layer_snr(name: str) -> dict[tuple[str, str], float]:
     """SNR in dB by (layer, operand); raises ReadError with the file, the row and what was expected. NaN and infinity are kept."""
     latest: dict[tuple[str, str], tuple[float, float]] = {}
-    for number, row in read_rows(name, _from_mapping):
+    for number, row in rows_of(read_text(name), name, _from_mapping):
         where = f"{name}, row {number}"
         layer = row.get("layer")
         if layer in (None, ""):

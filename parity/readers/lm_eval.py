@@ -36,7 +36,8 @@ def read_lm_eval(document: Mapping[str, Any], name: str) -> dict[str, TaskResult
     """Results by task of a results file; raises ReadError if there is none that counts right answers, or files disagree."""
     leaves: dict[str, tuple[str, TaskResult]] = {}
     for task, metrics in document["results"].items():
-        if not _is_group(document, task) and (leaf := _leaf(document, task, metrics, name)) is not None:
+        is_group = document.get("group_subtasks", {}).get(task) or task in document.get("groups", {})
+        if not is_group and (leaf := _leaf(document, task, metrics, name)) is not None:
             leaves[task] = leaf
     if not leaves:
         raise ReadError(f"{name}: no task with {', '.join(_METRICS)}; expected results of lm-evaluation-harness that count right answers")
@@ -49,33 +50,29 @@ def read_lm_eval(document: Mapping[str, Any], name: str) -> dict[str, TaskResult
     return results
 
 
-def _is_group(document: Mapping[str, Any], task: str) -> bool:
-    return bool(document.get("group_subtasks", {}).get(task)) or task in document.get("groups", {})
-
-
 def _leaf(document: Mapping[str, Any], task: str, metrics: Mapping[str, Any], name: str) -> tuple[str, TaskResult] | None:
     """The metric that counts and its result; None for a task that counts no right answers."""
     metric = next(_preferred(metrics), None)
     if metric is None:
         return None
+    share, where = float(metrics[metric]), f"{name}, task {task}"
     samples = _samples(document, task, name)
-    items = _items(document, task, name) if samples is None else None
-    share = float(metrics[metric])
     if samples is not None:
-        by_item = _by_item(samples, metric, f"{name}, task {task}")
+        by_item = _by_item(samples, metric, where)
         if by_item is None:
             return None
         result = TaskResult(correct=sum(by_item.values()), items=len(by_item), by_item=by_item)
         if abs(result.correct / result.items - share) > _WHOLE:
             raise ReadError(
-                f"{name}, task {task}: {metric} is {share:g}, and its samples have {result.correct} right of {result.items}; "
-                "expected both to agree"
+                f"{where}: {metric} is {share:g}, and its samples have {result.correct} right of {result.items}; expected both to agree"
             )
         return metric, result
-    if items is None:
-        raise ReadError(
-            f"{name}, task {task}: no n-samples and no samples file; log the samples (--log_samples) or use lm_eval 0.4.3 or later"
-        )
+    counts = document.get("n-samples", {}).get(task)
+    if counts is None:
+        raise ReadError(f"{where}: no n-samples and no samples file; log the samples (--log_samples) or use lm_eval 0.4.3 or later")
+    items = counts.get("effective") if isinstance(counts, dict) else None
+    if not isinstance(items, int) or items < 1:
+        raise ReadError(f"{where}: n-samples is {counts!r}; expected the number of items under `effective`")
     correct = round(share * items)
     return (metric, TaskResult(correct=correct, items=items)) if abs(share * items - correct) <= _WHOLE * items else None
 
@@ -91,16 +88,6 @@ def _preferred(metrics: Mapping[str, Any]) -> Iterator[str]:
                 yield key
 
 
-def _items(document: Mapping[str, Any], task: str, name: str) -> int | None:
-    counts = document.get("n-samples", {}).get(task)
-    if counts is None:
-        return None
-    items = counts.get("effective") if isinstance(counts, dict) else None
-    if not isinstance(items, int) or items < 1:
-        raise ReadError(f"{name}, task {task}: n-samples is {counts!r}; expected the number of items under `effective`")
-    return items
-
-
 def _samples(document: Mapping[str, Any], task: str, name: str) -> list[Any] | None:
     """The rows of a task's samples: inside the document, or from the file of the same stamp beside it; None where none were logged."""
     if task in document.get("samples", {}):
@@ -112,9 +99,8 @@ def _samples(document: Mapping[str, Any], task: str, name: str) -> list[Any] | N
     for suffix in (".jsonl", ".jsonl.gz"):
         file = path.with_name(f"samples_{task}_{stamp}{suffix}")
         if file.exists():
-            return [
-                _json(line, f"{file}, line {number}") for number, line in enumerate(read_text(str(file)).splitlines(), 1) if line.strip()
-            ]
+            lines = enumerate(read_text(str(file)).splitlines(), 1)
+            return [_json(line, f"{file}, line {number}") for number, line in lines if line.strip()]
     return None
 
 
@@ -179,8 +165,8 @@ def _pooled(parts: Mapping[str, TaskResult]) -> TaskResult:
     """The items of all parts together; by item only where every part is."""
     if len(parts) == 1:
         return next(iter(parts.values()))
-    whole = all(part.by_item for part in parts.values())
-    by_item = {f"{task}/{item}": right for task, part in parts.items() for item, right in part.by_item.items()} if whole else {}
-    return TaskResult(
-        correct=sum(part.correct for part in parts.values()), items=sum(part.items for part in parts.values()), by_item=by_item
-    )
+    by_item = {}
+    if all(part.by_item for part in parts.values()):
+        by_item = {f"{task}/{item}": right for task, part in parts.items() for item, right in part.by_item.items()}
+    correct, items = sum(part.correct for part in parts.values()), sum(part.items for part in parts.values())
+    return TaskResult(correct=correct, items=items, by_item=by_item)

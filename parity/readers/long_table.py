@@ -6,12 +6,10 @@ columns as it has metrics: it is split by metric and run before a column is chos
 Source: `convertMetricsToCsv` in MLflow's web page (run_id, then the keys of a history entry).
 """
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from parity.readers.columns import KNOWN_NAMES, LOSS, STEP, Columns, from_series, step_number
+from parity.readers.columns import KNOWN_NAMES, LOSS, STEP, Columns, from_series, plain_number, step_number
 from parity.readers.source import ReadError
 
 METRIC_NAMES = ("key", "metric", "metric_name", "tag", "name")
@@ -74,9 +72,7 @@ def choose_run(runs: Iterable[str], run: str | None, source: str) -> str:
     return listed[0] if run is None else run
 
 
-def read_long(
-    rows: Iterable[tuple[int, Mapping[str, object]]], layout: Layout, wanted: Mapping[str, str], source: str, run: str | None
-) -> Columns:
+def read_long(rows: Iterable[Row], layout: Layout, wanted: Mapping[str, str], source: str, run: str | None) -> Columns:
     """Columns of one run of (line, row) pairs, a metric each; raises ReadError with the line of what is wrong."""
     by_run: dict[str, list[Row]] = {}
     for number, row in rows:
@@ -94,23 +90,7 @@ def read_long(
             raise ReadError(f"{where}: no name in the column {layout.metric!r}; expected the name of a metric")
         step = step_number(_number(row.get(layout.step), layout.step, where), where)
         series.setdefault(metric, []).append((int(step), _number(row.get(layout.value), layout.value, where)))
-    return from_series(series, wanted, source, layout.step)
-
-
-def table_rows(body: str, names: Sequence[str], delimiter: str | None, first_line: int, source: str) -> list[Row]:
-    """(line, row) of a table's body; raises ReadError where a row has other cells than the header."""
-    rows: list[Row] = []
-    try:
-        lines = csv.reader(io.StringIO(body), delimiter=delimiter) if delimiter else (line.split() for line in body.splitlines())
-        for number, cells in enumerate(lines, first_line):
-            if not cells:
-                continue
-            if len(cells) != len(names):
-                raise ReadError(f"{source}, line {number}: {len(cells)} cells; expected {len(names)}, as in the header")
-            rows.append((number, dict(zip(names, (cell.strip() for cell in cells), strict=True))))
-    except csv.Error:
-        raise ReadError(f"{source}: not valid CSV; check the quotes in the file") from None
-    return rows
+    return from_series(series, series.__getitem__, wanted, source, layout.step)
 
 
 def _one_of(names: Sequence[str], known: Sequence[str]) -> str | None:
@@ -119,9 +99,7 @@ def _one_of(names: Sequence[str], known: Sequence[str]) -> str | None:
 
 
 def _number(value: object, column: str, where: str) -> float:
-    try:
-        if isinstance(value, bool) or value is None:
-            raise ValueError
-        return float(str(value).replace("_", "?"))
-    except ValueError:
-        raise ReadError(f"{where}: {value!r} in the column {column!r}; expected a number (nan and inf are allowed)") from None
+    number = plain_number(value)
+    if number is None:
+        raise ReadError(f"{where}: {value!r} in the column {column!r}; expected a number (nan and inf are allowed)")
+    return number

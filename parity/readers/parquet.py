@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.judging.curve import FloatArray
-from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, at_rows, find_columns, other_losses
+from parity.readers.columns import LOSS, STEP, Columns, find_columns, rows_with_loss
 from parity.readers.long_table import SHOWN, long_layout, run_column
 from parity.readers.source import ReadError
 
@@ -32,12 +32,7 @@ def read_parquet(path: str, wanted: Mapping[str, str]) -> Columns:
                 raise ReadError(f"{path}: column {name!r} is {table[name].type}; expected numbers in the {quantity} column") from None
     missing = np.asarray(table[by_quantity[LOSS]].is_null().to_numpy(), dtype=bool)
     notes = (f"{int(missing.sum())} rows without a loss left out",) if missing.any() else ()
-    values = {quantity: values[~missing] for quantity, values in columns.items()}
-    if VALIDATION in columns and missing.any():
-        evaluated = ~np.isnan(columns[VALIDATION])
-        series = list(zip(columns[STEP][evaluated].tolist(), columns[VALIDATION][evaluated].tolist(), strict=True))
-        values[VALIDATION] = at_rows(values[STEP], series)
-    return Columns(values=values, names=by_quantity, others=other_losses(names, by_quantity[LOSS]), notes=notes)
+    return Columns(values=rows_with_loss(columns, missing), names=by_quantity, found=names, notes=notes)
 
 
 def parquet_cells(path: str) -> dict[str, list[object]]:

@@ -6,49 +6,34 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parity.readers.source import ReadError, read_text
+from parity.readers.source import ReadError
 
 Row = Mapping[str, Any]
 
 
-def read_rows(name: str, from_mapping: Callable[[Mapping[str, Any]], list[Any]]) -> list[tuple[int, Row]]:
-    """Rows of a CSV file (numbered as lines) or of JSON (from 1): a list of objects, or an object that `from_mapping` turns into one.
-
-    Raises ReadError with the file and what was expected.
-    """
-    return rows_of(read_text(name), name, from_mapping)
-
-
 def rows_of(text: str, name: str, from_mapping: Callable[[Mapping[str, Any]], list[Any]]) -> list[tuple[int, Row]]:
-    """The same of a text that was read already; `name` is what errors call it."""
-    return _json_rows(text, name, from_mapping) if text.lstrip()[:1] in ("[", "{") else _csv_rows(text, name)
+    """Rows of CSV (numbered as lines) or of JSON (from 1): a list of objects, or an object that `from_mapping` turns into one.
+
+    Raises ReadError with the file, which is `name`, and what was expected.
+    """
+    if text.lstrip()[:1] not in ("[", "{"):
+        try:
+            reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+            return [(reader.line_num, row) for row in reader]
+        except csv.Error:
+            raise ReadError(f"{name}: not valid CSV; check the file") from None
+    document = json_of(text, name)
+    rows = list(enumerate(from_mapping(document) if isinstance(document, dict) else document, 1))
+    for number, row in rows:
+        if not isinstance(row, dict):
+            raise ReadError(f"{name}, row {number}: {row!r}; expected one object per row")
+    return rows
 
 
-def json_of(text: str, name: str) -> Any:
+def json_of(text: str, name: str, remedy: str = "check the file") -> Any:
     """The JSON in a text; raises ReadError where it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ReadError(f"{name}{json_place(error)}: not valid JSON; check the file") from None
-
-
-def json_place(error: Exception) -> str:
-    """Where JSON breaks, as ", line 3", where that is known."""
-    return f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-
-
-def _csv_rows(text: str, name: str) -> list[tuple[int, Row]]:
-    try:
-        reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
-        return [(reader.line_num, row) for row in reader]
-    except csv.Error:
-        raise ReadError(f"{name}: not valid CSV; check the file") from None
-
-
-def _json_rows(text: str, name: str, from_mapping: Callable[[Mapping[str, Any]], list[Any]]) -> list[tuple[int, Row]]:
-    document = json_of(text, name)
-    rows = from_mapping(document) if isinstance(document, dict) else document
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise ReadError(f"{name}, row {number}: {row!r}; expected one object per row")
-    return list(enumerate(rows, 1))
+        place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise ReadError(f"{name}{place}: not valid JSON; {remedy}") from None

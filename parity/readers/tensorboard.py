@@ -7,7 +7,6 @@ still writing) is left out and noted.
 Source: TensorFlow's record format and event.proto, summary.proto, tensor.proto (field numbers below).
 """
 
-import dataclasses
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,15 +73,13 @@ def join_parts(parts: Sequence[Columns], notes: tuple[str, ...]) -> Columns:
         limit = min(limit, float(steps[0]))
 
     def joined(quantity: str) -> FloatArray:
-        nothing = [np.full(len(part.values[STEP]), np.nan) for part in parts]
-        return np.concatenate(
-            [part.values.get(quantity, nan)[keep] for part, nan, keep in zip(parts, nothing, kept, strict=True)], dtype=np.float64
-        )
+        full = [part.values.get(quantity, np.full(len(part.values[STEP]), np.nan)) for part in parts]
+        return np.concatenate([values[keep] for values, keep in zip(full, kept, strict=True)], dtype=np.float64)
 
     return Columns(
         values={quantity: joined(quantity) for quantity in sorted({name for part in parts for name in part.values})},
         names=parts[-1].names,
-        others=parts[-1].others,
+        found=parts[-1].found,
         notes=(*dict.fromkeys(note for part in parts for note in part.notes), *notes),
         overwritten=sum(int((~keep).sum()) for keep in kept),
     )
@@ -102,23 +99,21 @@ def read_tensorboard(path: str, wanted: Mapping[str, str]) -> Columns:
             scalars.setdefault(tag, []).append((step, value))
     if not scalars:
         raise NoLossError(f"{path}: no scalar in the event file; expected a training loss")
-    return dataclasses.replace(from_series(scalars, wanted, path), notes=tuple(notes))
+    return from_series(scalars, scalars.__getitem__, wanted, path).noted(*notes)
 
 
 def _records(data: bytes, path: str, notes: list[str]) -> Iterator[bytes]:
     at = 0
     while at < len(data):
-        if len(data) - at < 12:
-            notes.append("the last record is cut short and left out")
-            return
-        (length,) = struct.unpack_from("<Q", data, at)
+        length = struct.unpack_from("<Q", data, at)[0] if at + 12 <= len(data) else 0
         if length > MAX_RECORD:
             raise ReadError(f"{path}: byte {at} starts a record of {length} bytes; expected a TensorBoard event file, or another name")
-        if at + 12 + length + 4 > len(data):
+        end = at + 12 + length + 4
+        if end > len(data):
             notes.append("the last record is cut short and left out")
             return
-        yield data[at + 12 : at + 12 + length]
-        at += 12 + length + 4
+        yield data[at + 12 : end - 4]
+        at = end
 
 
 def _event(record: bytes, path: str) -> tuple[int, list[tuple[str, float]]]:
@@ -127,18 +122,18 @@ def _event(record: bytes, path: str) -> tuple[int, list[tuple[str, float]]]:
     try:
         for field, value in message_fields(record):
             if field == _EVENT_STEP and isinstance(value, int):
-                step = value - (1 << 64) if value >> 63 else value
+                step = signed_64(value)
             elif field == _EVENT_SUMMARY and isinstance(value, bytes):
-                values += [scalar for inner, item in message_fields(value) if inner == _SUMMARY_VALUE and (scalar := _scalar(item))]
+                values += [scalar for item in submessages(value, _SUMMARY_VALUE) if (scalar := _scalar(item))]
     except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
         raise ReadError(f"{path}: a record is no Event message ({type(error).__name__}); expected a TensorBoard event file") from None
     return step, values
 
 
-def _scalar(item: int | bytes) -> tuple[str, float] | None:
+def _scalar(item: bytes) -> tuple[str, float] | None:
     """Tag and value of one Summary.Value, where it is a scalar."""
     tag, number = "", None
-    for field, value in message_fields(item if isinstance(item, bytes) else b""):
+    for field, value in message_fields(item):
         if not isinstance(value, bytes):
             continue
         if field == _VALUE_TAG:
@@ -181,6 +176,16 @@ def message_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             raise IndexError(f"field kind {kind} at byte {at}")
         yield key >> 3, data[at : at + length]
         at += length
+
+
+def submessages(data: bytes, field: int) -> Iterator[bytes]:
+    """The messages (or texts) in a field of a message."""
+    return (value for number, value in message_fields(data) if number == field and isinstance(value, bytes))
+
+
+def signed_64(value: int) -> int:
+    """A varint as the signed number of 64 bits that it stands for."""
+    return value - (1 << 64) if value >> 63 else value
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

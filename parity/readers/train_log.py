@@ -8,10 +8,11 @@ Sources: Megatron-LM training.py (training_log, evaluate_and_print_results; a me
 progress printer and 1.0's progress bar, torchtitan components/metrics.py, MaxText metric_logger.py, DeepSpeed runtime/pipe/engine.py.
 """
 
+import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from parity.readers.columns import LOSS, VALIDATION, Columns, from_series, step_number
 from parity.readers.source import ReadError
@@ -20,98 +21,105 @@ from parity.wording import count
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))")
 _NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?))(?=[\s,|\]]|$)"
-_MEGATRON = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+\s*\|.*\belapsed time per iteration \(ms\):")
 _HEAD = 1 << 14  # characters that decide whether a text is a log; a longer preamble is found after no table could be read
 
-Found = tuple[float | str, Mapping[str, float]]
-"""The step and what was printed of it, by quantity; a step that can't be used is its text."""
+_Series = dict[str, list[tuple[int, float]]]
+"""What one rank printed: (step, value) by quantity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Format:
-    """A trainer's lines: its name, what a step line contains, how it is read, and where the planned number of steps is printed."""
+    """A trainer's lines: its name, how its log is recognized, and where its numbers are.
+
+    `step` finds the number of a step line. `values` are (quantity, what stands before its number, divisor to our unit), of which the first
+    counts that is there. `evaluation` finds the step and the loss of a line of validation, `planned` the planned number of steps.
+    """
 
     trainer: str
     marks: re.Pattern[str]
     loss: str
-    parse: Callable[[str], Found | None]
+    step: re.Pattern[str]
+    values: tuple[tuple[str, str, float], ...]
+    evaluation: re.Pattern[str] | None = None
     planned: re.Pattern[str] | None = None
+    needs_loss: bool = False  # whether a line without a loss is no step line
+    nan_count: str | None = None  # a line without a loss, and a number above 0 behind this, had a loss of NaN
+
+    def parse(self, line: str) -> tuple[str, Mapping[str, float]] | None:
+        """The step as it is printed, and what was printed of it by quantity; None for any other line."""
+        if self.evaluation is not None and (match := self.evaluation.search(line)):
+            return match[1], {VALIDATION: float(match[2])}
+        match = self.step.search(line)
+        if match is None:
+            return None
+        values: dict[str, float] = {}
+        for quantity, before, divisor in self.values:
+            if quantity not in values and (number := _number_behind(before, line)) is not None:
+                values[quantity] = number / divisor
+        if self.nan_count is not None and (_number_behind(self.nan_count, line) or 0.0) > 0.0:
+            values.setdefault(LOSS, math.nan)
+        return None if self.needs_loss and LOSS not in values else (match[1], values)
 
 
-def _value(pattern: str, line: str) -> float | None:
+def _number_behind(pattern: str, line: str) -> float | None:
     match = re.search(pattern + r"\s*" + _NUMBER, line, re.IGNORECASE)
     return float(match[1]) if match else None
 
 
-def _known(**values: float | None) -> dict[str, float]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _megatron(line: str) -> Found | None:
-    if match := re.search(r"validation loss at iteration (\d+)(?! on test)[^|]*\|.*?\blm loss value: " + _NUMBER, line, re.IGNORECASE):
-        return float(match[1]), {VALIDATION: float(match[2])}
-    match = _MEGATRON.search(line)
-    if match is None:
-        return None
-    loss = _value(r"\| lm loss:", line)
-    if loss is None and (_value(r"number of nan iterations:", line) or 0.0) > 0.0:
-        loss = math.nan
-    milliseconds = _value(r"elapsed time per iteration \(ms\):", line)
-    return float(match[1]), _known(
-        **{LOSS: loss},
-        grad_norm=_value(r"\| grad norm:", line),
-        learning_rate=_value(r"\| learning rate:", line),
-        step_seconds=None if milliseconds is None else milliseconds / 1000.0,
-    )
-
-
-def _nemo(line: str) -> Found | None:
-    loss, step = _value(r"\breduced_train_loss[:=]", line), re.search(r"\bglobal_step[:=]\s*([\d.]+(?:e[+-]?\d+)?)", line)
-    if loss is None or step is None:
-        return None
-    values = _known(**{LOSS: loss}, learning_rate=_value(r"\blr[:=]", line), step_seconds=_value(r"train_step_timing in s[:=]", line))
-    return (step[1] if "e" in step[1] else float(step[1])), values
-
-
-def _torchtitan(line: str) -> Found | None:
-    match = re.search(r"(\bvalidate\s+)?\bstep:\s*(\d+)\s+loss:\s*" + _NUMBER, line, re.IGNORECASE)
-    if match is None:
-        return None
-    if match[1]:
-        return float(match[2]), {VALIDATION: float(match[3])}
-    return float(match[2]), _known(**{LOSS: float(match[3])}, grad_norm=_value(r"\bgrad_norm:", line))
-
-
-def _maxtext(line: str) -> Found | None:
-    match = re.search(r"\bcompleted step:\s*(\d+)\b", line)
-    if match is None:
-        return None
-    loss = _value(r"\blm_loss:", line)
-    loss = _value(r"\bloss:", line) if loss is None else loss
-    return float(match[1]), _known(**{LOSS: loss}, step_seconds=_value(r"\bseconds:", line))
-
-
-def _deepspeed(line: str) -> Found | None:
-    match = re.search(r"\bsteps:\s*(\d+)\s+loss:\s*" + _NUMBER, line, re.IGNORECASE)
-    if match is None:
-        return None
-    return float(match[1]), _known(**{LOSS: float(match[2])}, step_seconds=_value(r"\biter time \(s\):", line))
-
-
+_MEGATRON = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+\s*\|.*\belapsed time per iteration \(ms\):")
 _FORMATS = (
     _Format(
-        trainer="Megatron-LM", marks=_MEGATRON, loss="lm loss", parse=_megatron, planned=re.compile(r"\biteration\s+\d+\s*/\s*(\d+)\s*\|")
+        trainer="Megatron-LM",
+        marks=_MEGATRON,
+        loss="lm loss",
+        step=_MEGATRON,
+        values=(
+            (LOSS, r"\| lm loss:", 1.0),
+            ("grad_norm", r"\| grad norm:", 1.0),
+            ("learning_rate", r"\| learning rate:", 1.0),
+            ("step_seconds", r"elapsed time per iteration \(ms\):", 1000.0),
+        ),
+        evaluation=re.compile(r"validation loss at iteration (\d+)(?! on test)[^|]*\|.*?\blm loss value: " + _NUMBER, re.IGNORECASE),
+        planned=re.compile(r"\biteration\s+\d+\s*/\s*(\d+)\s*\|"),
+        nan_count=r"number of nan iterations:",
     ),
-    _Format(trainer="NeMo", marks=re.compile(r"\breduced_train_loss[:=]"), loss="reduced_train_loss", parse=_nemo),
+    _Format(
+        trainer="NeMo",
+        marks=re.compile(r"\breduced_train_loss[:=]"),
+        loss="reduced_train_loss",
+        step=re.compile(r"\bglobal_step[:=]\s*([\d.]+(?:e[+-]?\d+)?)"),
+        needs_loss=True,
+        values=(
+            (LOSS, r"\breduced_train_loss[:=]", 1.0),
+            ("learning_rate", r"\blr[:=]", 1.0),
+            ("step_seconds", r"train_step_timing in s[:=]", 1.0),
+        ),
+    ),
     _Format(
         trainer="torchtitan",
         marks=re.compile(r"\bstep:\s*\d+\s+loss:"),
         loss="loss",
-        parse=_torchtitan,
+        step=re.compile(r"\bstep:\s*(\d+)\s+loss:", re.IGNORECASE),
+        needs_loss=True,
+        values=((LOSS, r"\bstep:\s*\d+\s+loss:", 1.0), ("grad_norm", r"\bgrad_norm:", 1.0)),
+        evaluation=re.compile(r"\bvalidate\s+step:\s*(\d+)\s+loss:\s*" + _NUMBER, re.IGNORECASE),
         planned=re.compile(r"\btotal steps:?\s+(\d+)\b"),
     ),
-    _Format(trainer="MaxText", marks=re.compile(r"\bcompleted step: \d+, "), loss="lm_loss", parse=_maxtext),
-    _Format(trainer="DeepSpeed", marks=re.compile(r"\bsteps: \d+ loss: \S+ .*?iter time"), loss="loss", parse=_deepspeed),
+    _Format(
+        trainer="MaxText",
+        marks=re.compile(r"\bcompleted step: \d+, "),
+        loss="lm_loss",
+        step=re.compile(r"\bcompleted step:\s*(\d+)\b"),
+        values=((LOSS, r"\blm_loss:", 1.0), (LOSS, r"\bloss:", 1.0), ("step_seconds", r"\bseconds:", 1.0)),
+    ),
+    _Format(
+        trainer="DeepSpeed",
+        marks=re.compile(r"\bsteps: \d+ loss: \S+ .*?iter time"),
+        loss="loss",
+        step=re.compile(r"\bsteps:\s*(\d+)\s+loss:", re.IGNORECASE),
+        needs_loss=True,
+        values=((LOSS, r"\bsteps:\s*\d+\s+loss:", 1.0), ("step_seconds", r"\biter time \(s\):", 1.0)),
+    ),
 )
 
 
@@ -119,13 +127,6 @@ def is_train_log(text: str, *, whole: bool = False) -> bool:
     """Whether a text has a trainer's step lines, in its first 16 Ki characters or (`whole`) anywhere."""
     plain = _COLOUR.sub("", text if whole else text[:_HEAD])
     return any(entry.marks.search(plain) for entry in _FORMATS)
-
-
-@dataclass(slots=True)
-class _Rank:
-    """What one rank printed: (step, value) by quantity."""
-
-    series: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
 
 
 def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns:
@@ -137,27 +138,28 @@ def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns
     if len(formats) != 1:
         names = " and ".join(entry.trainer for entry in formats)
         raise ReadError(f"{source}: has step lines of {names}; expected the log of one trainer; keep one trainer's lines")
-    ranks: dict[str, _Rank] = {}
+    ranks: dict[str, _Series] = {}
     without = 0
     for number, line in _lines(plain):
         if parsed := formats[0].parse(line):
             step, values = parsed
-            if isinstance(step, str):
+            if "e" in step:
                 raise ReadError(
                     f"{source}, line {number}: the progress bar prints the step rounded ({step}); expected whole steps; "
                     "read the run's TensorBoard folder instead"
                 )
             match = _RANK.match(line)
             without += not values.keys() & {LOSS, VALIDATION}
-            rank = ranks.setdefault((match[1] or match[2]) if match else "", _Rank())
+            rank = ranks.setdefault((match[1] or match[2]) if match else "", {})
             for quantity, value in values.items():
-                rank.series.setdefault(quantity, []).append((int(step_number(step, f"{source}, line {number}")), value))
-    own = {name: rank for name, rank in ranks.items() if LOSS in rank.series}
+                rank.setdefault(quantity, []).append((int(step_number(float(step), f"{source}, line {number}")), value))
+    own = {name: rank for name, rank in ranks.items() if LOSS in rank}
     if not own:
         raise ReadError(f"{source}: the step lines of {formats[0].trainer} have no loss; expected {formats[0].loss} in them")
     series = _agreed(own, source)
-    evaluated = next((rank.series[VALIDATION] for rank in ranks.values() if VALIDATION in rank.series), None)
-    columns = from_series(series | ({VALIDATION: evaluated} if evaluated else {}), {}, source)
+    evaluated = next(({VALIDATION: rank[VALIDATION]} for rank in ranks.values() if VALIDATION in rank), {})
+    series |= evaluated
+    columns = from_series(series, series.__getitem__, {}, source)
     notes = [f"a log of {formats[0].trainer}: losses as printed"]
     if without:
         notes.append(f"{count(without, 'step line')} without a loss left out")
@@ -167,9 +169,10 @@ def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns
     elif planned:
         notes.append(f"planned length as the log states it: {count(min(planned), 'step')}")
     name = formats[0].loss if f"{formats[0].loss}:" in plain or f"{formats[0].loss}=" in plain else LOSS
-    return Columns(
-        values=columns.values,
+    return dataclasses.replace(
+        columns,
         names={**columns.names, LOSS: name},
+        found=(),
         notes=tuple(notes),
         planned_steps=min(planned) if len(planned) == 1 and min(planned) > 0 else None,
     )
@@ -185,9 +188,9 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         yield len(lines), part
 
 
-def _agreed(ranks: Mapping[str, _Rank], source: str) -> dict[str, list[tuple[int, float]]]:
+def _agreed(ranks: Mapping[str, _Series], source: str) -> _Series:
     """The series of the rank that printed most, where every other rank printed the same losses at the steps that it shares."""
-    ordered = sorted(ranks.items(), key=lambda item: -len(item[1].series[LOSS]))
+    ordered = sorted(ranks.items(), key=lambda item: -len(item[1][LOSS]))
     first, most = ordered[0]
     printed = _printed(most)
     for name, rank in ordered[1:]:
@@ -196,9 +199,9 @@ def _agreed(ranks: Mapping[str, _Rank], source: str) -> dict[str, list[tuple[int
                 f"{source}: ranks {first or 'without a prefix'} and {name or 'without a prefix'} print different losses "
                 f"(step {different[0][0]:,}); expected one rank, or equal losses; keep one rank's lines in the file"
             )
-    return most.series
+    return most
 
 
-def _printed(rank: _Rank) -> set[tuple[int, str]]:
+def _printed(rank: _Series) -> set[tuple[int, str]]:
     """Steps with their losses as text, so that NaN equals NaN."""
-    return {(step, repr(loss)) for step, loss in rank.series[LOSS]}
+    return {(step, repr(loss)) for step, loss in rank[LOSS]}

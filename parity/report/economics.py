@@ -52,14 +52,16 @@ def worth(document: VerdictDocument, full: FullRun) -> Worth | None:
         f"{document['candidate']['name']} {word} {abs(saved):,.0f} of {full.device_hours:,.0f} device hours ({lo:+,.0f} to {hi:+,.0f}); "
         f"this check took {check:,.1f}."
     )
+    saved_money = check_money = None
     if full.price is not None:
-        sentence += f" At {full.price:g} an hour: {saved * full.price:+,.0f}, the check {check * full.price:,.0f}."
+        saved_money, check_money = saved * full.price, check * full.price
+        sentence += f" At {full.price:g} an hour: {saved_money:+,.0f}, the check {check_money:,.0f}."
     return Worth(
         saved_hours=saved,
         lo=lo,
         hi=hi,
         check_hours=check,
-        saved_money=None if full.price is None else saved * full.price,
-        check_money=None if full.price is None else check * full.price,
+        saved_money=saved_money,
+        check_money=check_money,
         sentence=sentence,
     )

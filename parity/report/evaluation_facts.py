@@ -1,11 +1,12 @@
 """A comparison of evaluations in words: the answer in one line, and the rows of its tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import starmap
 
-from parity.judging.evaluations.document_types import EvaluatedArmDocument, EvaluationDocument, IntervalDocument, TargetDocument
-from parity.judging.reasons import BY_CODE
-from parity.report.headline import chance_words
-from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, percent, signed
+from parity.judging.evaluations.document_types import EvaluationDocument, IntervalDocument
+from parity.report.facts import NEXT, Detail
+from parity.report.headline import pair_words, what_decided
+from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, signed
 
 AGAINST_MARGIN: Mapping[str | None, str] = {
     "WITHIN_MARGIN": "within the margin",
@@ -20,18 +21,8 @@ Cells = tuple[str, ...]
 
 def answer(document: EvaluationDocument) -> str:
     """The verdict in one line: as of which point, gap with interval, margin, what decided; both intervals where they decide otherwise."""
-    margin = document["margin"]
-    parts = [_gap_words(document)]
-    if margin:
-        share = f" ({percent(margin['rel'])})" if margin["rel"] and "nats" not in margin["source"] else ""
-        parts.append(f"margin {margin['nats']:.{TABLE_DECIMALS}f}{share}")
-    if chance := chance_words(document):
-        parts.append(f"chance of parity {chance}")
-    code = document["codes"][0]
-    entry = BY_CODE.get(code)
-    decided = f"decided by {code}: {entry.means}" if entry else f"decided by {code}"
-    pair = f"{document['candidate']['name']} against {document['baseline']['name']}"
-    return f"{document['verdict'].upper()}: {pair}{point_words(document, ' as of ')}: {', '.join(parts)}; {decided}."
+    decided = what_decided(document, _gap_words(document), TABLE_DECIMALS)
+    return f"{document['verdict'].upper()}: {pair_words(document)}{point_words(document, ' as of ')}: {decided}."
 
 
 def point_words(document: EvaluationDocument, before: str) -> str:
@@ -72,17 +63,17 @@ def _intervals(document: EvaluationDocument) -> list[tuple[IntervalDocument, str
     """The gap over runs and over clusters, each with what it counts; the judged one last."""
     gap, intervals = document["gap"], []
     if gap["over_runs"]:
-        intervals.append((gap["over_runs"], _runs_words(document)))
+        pairs = gap["pairs"]
+        counted = count(_runs(document), "run") if pairs is None else count(pairs, "pair of runs", "pairs of runs")
+        intervals.append((gap["over_runs"], counted))
     if over := gap["over_clusters"]:
         number = over["baseline"] if over["crossed"] else over["baseline"] + over["candidate"]
         intervals.append((over, count(number, over["key"])))
     return intervals
 
 
-def _runs_words(document: EvaluationDocument) -> str:
-    pairs = document["gap"]["pairs"]
-    runs = len(document["baseline"]["runs"]) + len(document["candidate"]["runs"])
-    return count(runs, "run") if pairs is None else count(pairs, "pair of runs", "pairs of runs")
+def _runs(document: EvaluationDocument) -> int:
+    return len(document["baseline"]["runs"]) + len(document["candidate"]["runs"])
 
 
 def _ends(interval: IntervalDocument) -> str:
@@ -95,7 +86,11 @@ def comparison_rows(document: EvaluationDocument) -> list[Cells]:
     for interval, unit in _intervals(document):
         rows.append(("gap, nats", signed(interval["mean"], TABLE_DECIMALS), _ends(interval), f"{unit}: {_side(interval)}"))
     if target := document["target"]:
-        rows.append(_tax_row(document, target))
+        name, tax = f"token tax to {target['nats']:g}", target["tax"]
+        if tax is None:
+            rows.append((name, "unknown", "", "each arm needs 2 runs that reach it"))
+        else:
+            rows.append((name, share(tax["estimate"]), f"{share(tax['lo'])} to {share(tax['hi'])}", count(_runs(document), "run")))
     at = f" to {target['nats']:g}" if target else " to the target"
     several = len(document["speed"]) > 1
     for number, speed in enumerate(document["speed"], 1):
@@ -106,14 +101,6 @@ def comparison_rows(document: EvaluationDocument) -> list[Cells]:
     return rows
 
 
-def _tax_row(document: EvaluationDocument, target: TargetDocument) -> Cells:
-    name, tax = f"token tax to {target['nats']:g}", target["tax"]
-    runs = count(len(document["baseline"]["runs"]) + len(document["candidate"]["runs"]), "run")
-    if tax is None:
-        return name, "unknown", "", "each arm needs 2 runs that reach it"
-    return name, share(tax["estimate"]), f"{share(tax['lo'])} to {share(tax['hi'])}", runs
-
-
 def share(value: float) -> str:
     """A share with its sign: "+9.2 %"."""
     return f"{signed(100.0 * value, 1)} %"
@@ -121,50 +108,31 @@ def share(value: float) -> str:
 
 def arm_rows(document: EvaluationDocument) -> list[Cells]:
     """A heading and the rows that set the two arms side by side; rows without a value in either arm are left out."""
-    arms = document["baseline"], document["candidate"]
-    target = document["target"]
-    rows: list[Cells] = [("", arms[0]["name"], arms[1]["name"])]
-    rows.append(("recipe", *(arm["recipe"] or "" for arm in arms)))
-    rows.append(("runs", *(_runs_of(document, arm) for arm in arms)))
-    rows.append((f"loss{point_words(document, ' at ')}, nats", *(_decimals(arm["mean"]) for arm in arms)))
-    rows.append(("spread of runs", *(_spread(arm) for arm in arms)))
-    confidence = level_percent(document["gap"]["confidence"])
-    rows.append((f"its {confidence} CI", *(_spread_ends(arm) for arm in arms)))
-    rows.append(("assumed for one run", *(_assumed(arm) for arm in arms)))
+    baseline, candidate = (_arm_cells(document, number) for number in (0, 1))
+    rows = [(name, words, candidate[name]) for name, words in baseline.items() if words or candidate[name]]
+    return [("", document["baseline"]["name"], document["candidate"]["name"]), *rows]
+
+
+def _arm_cells(document: EvaluationDocument, number: int) -> dict[str, str]:
+    """What is known of the baseline (0) or the candidate (1), by name; "" for what is not."""
+    arm = document["candidate" if number else "baseline"]
+    spread, mean, runs, over, target = arm["spread"], arm["mean"], len(arm["runs"]), document["gap"]["over_clusters"], document["target"]
+    clusters = f" in {count(len({run['cluster'] for run in arm['runs']}), over['key'])}" if over else ""
+    cells = {
+        "recipe": arm["recipe"] or "",
+        "runs": f"{runs}{clusters}",
+        f"loss{point_words(document, ' at ')}, nats": f"{mean:.{TABLE_DECIMALS}f}" if isinstance(mean, float) else "",
+        "spread of runs": _nats_and_share(spread["sd"], spread["rel"]) if spread else "",
+        f"its {level_percent(document['gap']['confidence'])} CI": (
+            f"{spread['lo']:.{TABLE_DECIMALS}f} to {spread['hi']:.{TABLE_DECIMALS}f}" if spread else ""
+        ),
+        "assumed for one run": _nats_and_share(spread["assumed_rel"] * mean, spread["assumed_rel"]) if spread and mean else "",
+    }
     if target:
-        at = f"{target['nats']:g}"
-        needed = target["baseline_samples"], target["candidate_samples"]
-        rows.append((f"reaches {at} at", *(steps_words(document, steps) for steps in needed)))
-        rows.append(
-            (f"runs seen to reach {at}", *(f"{seen} of {len(arm['runs'])}" for arm, seen in zip(arms, target["reached"], strict=True)))
-        )
-    return [rows[0], *(row for row in rows[1:] if any(row[1:]))]
-
-
-def _runs_of(document: EvaluationDocument, arm: EvaluatedArmDocument) -> str:
-    over, runs = document["gap"]["over_clusters"], len(arm["runs"])
-    clusters = len({run["cluster"] for run in arm["runs"]})
-    return f"{runs} in {count(clusters, over['key'])}" if over else str(runs)
-
-
-def _decimals(value: object) -> str:
-    """A loss in nats; empty for one that is missing or not finite."""
-    return f"{value:.{TABLE_DECIMALS}f}" if isinstance(value, float) else ""
-
-
-def _spread(arm: EvaluatedArmDocument) -> str:
-    spread = arm["spread"]
-    return _nats_and_share(spread["sd"], spread["rel"]) if spread else ""
-
-
-def _spread_ends(arm: EvaluatedArmDocument) -> str:
-    spread = arm["spread"]
-    return f"{spread['lo']:.{TABLE_DECIMALS}f} to {spread['hi']:.{TABLE_DECIMALS}f}" if spread else ""
-
-
-def _assumed(arm: EvaluatedArmDocument) -> str:
-    spread, mean = arm["spread"], arm["mean"]
-    return _nats_and_share(spread["assumed_rel"] * mean, spread["assumed_rel"]) if spread and mean else ""
+        needed = target["candidate_samples"] if number else target["baseline_samples"]
+        cells[f"reaches {target['nats']:g} at"] = steps_words(document, needed)
+        cells[f"runs seen to reach {target['nats']:g}"] = f"{target['reached'][number]} of {runs}"
+    return cells
 
 
 def _nats_and_share(nats: float, rel: float) -> str:
@@ -173,8 +141,11 @@ def _nats_and_share(nats: float, rel: float) -> str:
 
 def notes(document: EvaluationDocument) -> list[tuple[str, str]]:
     """What the tables have no room for: what was read, the gap at all common points, and which hardware the speeds were taken on."""
-    runs = sum(len(document[arm]["runs"]) for arm in ("baseline", "candidate"))
-    noted = [("input", _of_runs(note["note"], note["runs"], runs)) for note in document["notes"]]
+    runs = _runs(document)
+    noted = []
+    for note in document["notes"]:
+        some = "" if note["runs"] == runs else f"{count(note['runs'], 'run')} of {runs}: "
+        noted.append(("input", f"{some}{note['note']}"))
     if (curve := document["curve"]) and len(curve["steps"]) > 1:
         ends = interval_words(min(curve["gap"]), max(curve["gap"]), TABLE_DECIMALS)
         noted.append((f"gap at all {len(curve['steps'])} common points", f"{ends} nats"))
@@ -182,10 +153,6 @@ def notes(document: EvaluationDocument) -> list[tuple[str, str]]:
     for number, speed in enumerate(document["speed"], 1):
         noted.append((f"hardware {number}" if several else "hardware", str(speed["hardware"])))
     return noted
-
-
-def _of_runs(note: str, number: int, runs: int) -> str:
-    return note if number == runs else f"{count(number, 'run')} of {runs}: {note}"
 
 
 def tokens_per_step(document: EvaluationDocument) -> float | None:
@@ -210,6 +177,7 @@ def steps_words(document: EvaluationDocument, steps: float | None) -> str:
     return f"{steps * each / size:.{2 if letter else 0}f} {letter}".rstrip() + " tokens"
 
 
-def reasons_and_advice(document: EvaluationDocument) -> tuple[Sequence[tuple[str, str]], Sequence[str]]:
-    """(code, sentence) of each reason, and what to do next."""
-    return [(reason["code"], reason["sentence"]) for reason in document["reasons"]], document["advice"]["sentences"]
+def details(document: EvaluationDocument) -> tuple[list[Detail], list[Detail], list[Detail]]:
+    """The reasons, the notes and the advice."""
+    reasons = [Detail(reason["code"], reason["sentence"], is_code=True) for reason in document["reasons"]]
+    return reasons, list(starmap(Detail, notes(document))), [Detail(NEXT, sentence) for sentence in document["advice"]["sentences"]]

@@ -11,28 +11,45 @@ from typing import Any
 from parity.judging.evaluations.document_types import EvaluatedArmDocument, EvaluatedRunDocument, EvaluationDocument, IntervalDocument
 from parity.judging.interval import t_quantile
 from parity.report.evaluation_facts import answer, point_words, share, token_unit, tokens_per_step
-from parity.report.figure_file import BASELINE_COLOUR, CANDIDATE_COLOUR, LABEL_BOX, SMALL, TINY, figure_file, shortened, wrapped
+from parity.report.figure_file import (
+    BASELINE_COLOUR,
+    BETTER,
+    CANDIDATE_COLOUR,
+    GAP,
+    PAD,
+    SMALL,
+    TINY,
+    figure_file,
+    gap_band,
+    margin_line,
+    percent_axis,
+    shortened,
+    wrapped,
+)
 from parity.report.headline import MARKS
 from parity.version import VERSION
-from parity.wording import count, level_percent, percent, signed
+from parity.wording import count, level_percent, margin_words
 
 PAGE_WIDTH = 7.0  # inches
 GAP_HEIGHT, ROW_HEIGHT, MIN_ROWS = 2.5, 0.32, 5  # inches, inches, rows
 NAME_WIDTH = 26  # characters of a row's name
 ROW_SPREAD = 0.30  # of a row, by which dots that lie side by side are moved up or down
 DOT_LEVELS = 5
-STEP = "step"
 COLOURS, MARKERS = (BASELINE_COLOUR, CANDIDATE_COLOUR), ("o", "s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row of dots: its label, its runs, its arm (0 baseline, 1 candidate), and whether it shows the whole arm."""
+    """A row: its label, its runs, its arm (0 baseline, 1 candidate), whether it shows the whole arm, and whether it holds the runs' dots.
+
+    The dots of an arm whose runs have clusters are in the clusters' rows.
+    """
 
     name: str
     runs: Sequence[EvaluatedRunDocument]
     arm: int
     whole: bool
+    has_dots: bool = True
 
 
 def draw_evaluation_figure(path: str, document: EvaluationDocument) -> None:
@@ -50,7 +67,8 @@ def draw_evaluation_figure(path: str, document: EvaluationDocument) -> None:
         runs = len(document["baseline"]["runs"]) + len(document["candidate"]["runs"])
         figure.text(0.03, 0.07 / height, f"parity {VERSION}, judge {document['engine_version']}, {runs} runs", fontsize=TINY, va="bottom")
         _gap(figure.add_axes((0.115, 1.0 - (above + GAP_HEIGHT) / height, 0.77, GAP_HEIGHT / height)), document)
-        panels = [_losses, *([_reached] if document["target"] else []), *([_minutes] if _has_minutes(document) else [])]
+        is_timed = any(_minutes_of(run) is not None for row in rows for run in row.runs)
+        panels = [_losses, *([_reached] if document["target"] else []), *([_minutes] if is_timed else [])]
         left, right, between = 0.245, 0.98, 0.03
         width = (right - left + between) / len(panels) - between
         for number, panel in enumerate(panels):
@@ -65,8 +83,8 @@ def run_rows(document: EvaluationDocument) -> list[Row]:
     arms = document["baseline"], document["candidate"]
     names = _short_names(sorted({run["cluster"] for arm in arms for run in arm["runs"] if run["cluster"]}))
     for number, arm in enumerate(arms):
-        rows.append(Row(name=arm["name"], runs=arm["runs"], arm=number, whole=True))
         clusters = sorted({run["cluster"] for run in arm["runs"] if run["cluster"]})
+        rows.append(Row(name=arm["name"], runs=arm["runs"], arm=number, whole=True, has_dots=not clusters))
         for cluster in clusters:
             own = [run for run in arm["runs"] if run["cluster"] == cluster]
             rows.append(Row(name=names[cluster], runs=own, arm=number, whole=False))
@@ -75,46 +93,34 @@ def run_rows(document: EvaluationDocument) -> list[Row]:
 
 def _gap(axes: Any, document: EvaluationDocument) -> None:
     """The gap at every common point with limits that hold at all points at once, zero, the margins, and the point compared."""
-    axes.set_ylabel("gap, nats (+ = candidate worse)")
     curve, judged = document["curve"], document["gap"]["judged"]
-    scale, unit = _axis_unit(document)
+    scale, unit = _unit(axes, document)
     axes.set_xlabel(unit)
-    _whole_steps(axes, unit)
     if curve is None:
-        axes.set(xticks=[], yticks=[])
+        axes.set(xticks=[], yticks=[], ylabel=GAP)
         axes.spines["right"].set_visible(False)
         axes.text(0.5, 0.5, "no gap measured", transform=axes.transAxes, ha="center")
         return
     at = [step * scale for step in curve["steps"]]
-    axes.fill_between(at, curve["lo"], curve["hi"], color=CANDIDATE_COLOUR, alpha=0.18, linewidth=0)
-    axes.plot(at, curve["gap"], color=CANDIDATE_COLOUR, linewidth=1.0, marker="o", markersize=3)
-    axes.axhline(0.0, color="0.2", linewidth=0.8)
-    margin = document["margin"]["nats"] if document["margin"] else None
-    held = [0.0, *curve["lo"], *curve["hi"], *([margin] if margin else []), *([judged["lo"], judged["hi"]] if judged else [])]
-    low, high = min(held), max(held)
-    pad = 0.12 * (high - low or 1e-6)
-    axes.set_ylim(low - pad, high + pad)
+    gap_band(axes, at, curve["lo"], curve["gap"], curve["hi"], marker="o", markersize=3)
+    margin = document["margin"]
+    held = [0.0, *curve["lo"], *curve["hi"], margin["nats"] if margin else 0.0, *((judged["lo"], judged["hi"]) if judged else ())]
+    pad = PAD * (max(held) - min(held) or 1e-6)
+    low, high = min(held) - pad, max(held) + pad
+    axes.set_ylim(low, high)
     axes.set_xlim(0.0, at[-1] * 1.06)
     confidence = level_percent(document["gap"]["confidence"])
     axes.set_title(f"band: {confidence} at all {len(at)} points at once", fontsize=TINY, loc="left", pad=3)
     if margin:
-        _margins(axes, margin, (low - pad, high + pad), document["margin"]["rel"] if document["margin"] else None)
+        for nats, words in ((margin["nats"], margin_words(margin["nats"], margin["rel"])), (-margin["nats"], BETTER)):
+            if low < nats < high:
+                margin_line(axes, nats, words, zorder=1.5)  # under the curve
     mean = document["baseline"]["mean"]
     if isinstance(mean, float) and mean > 0.0:
-        level = mean / 100.0
-        axes.secondary_yaxis("right", functions=(lambda y: y / level, lambda y: y * level)).set_ylabel("gap, % of the baseline's loss")
+        percent_axis(axes, mean)
     else:
         axes.spines["right"].set_visible(False)
     _compared(axes, document, scale)
-
-
-def _margins(axes: Any, margin: float, limits: tuple[float, float], rel: float | None) -> None:
-    """The margin, and its mirror image where the panel reaches it."""
-    for value, text in ((margin, f"margin {signed(margin, 4)}{f' ({percent(rel)})' if rel else ''}"), (-margin, "better by the margin")):
-        if limits[0] < value < limits[1]:
-            axes.axhline(value, color="0.35", linestyle="-.", linewidth=0.9)
-            where = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
-            axes.annotate(text, (0.01, value), fontsize=TINY, va="bottom", bbox=LABEL_BOX, zorder=1.5, **where)  # under the curve
 
 
 def _compared(axes: Any, document: EvaluationDocument, scale: float) -> None:
@@ -124,31 +130,27 @@ def _compared(axes: Any, document: EvaluationDocument, scale: float) -> None:
         return
     last = as_of["points"][-1] * scale
     axes.axvline(last, color="0.5", linewidth=0.6, linestyle=":")
-    shown: list[tuple[IntervalDocument, str, str]] = [(gap["over_runs"], "over runs (black)", "0.1")] if gap["over_runs"] else []
+    shown: list[tuple[IntervalDocument, str, str]] = []
+    if gap["over_runs"]:
+        shown.append((gap["over_runs"], "over runs (black)", "0.1"))
     if over:
         shown.append((over, f"over {over['key']}s (grey)", "0.45"))
-    for number, (interval, _, colour) in enumerate(shown):
-        x, mean = last * (1.0 + number * 0.022), interval["mean"]
+    for (interval, _, colour), right, mark in zip(shown, (1.0, 1.022), ("D", "_"), strict=False):
+        mean = interval["mean"]
         ends = [[mean - interval["lo"]], [interval["hi"] - mean]]
-        axes.errorbar(
-            [x], [mean], yerr=ends, fmt="D" if number == 0 else "_", color=colour, markersize=4, capsize=3, linewidth=1.4, zorder=5
-        )
+        axes.errorbar([last * right], [mean], yerr=ends, fmt=mark, color=colour, markersize=4, capsize=3, linewidth=1.4, zorder=5)
     words = f"{level_percent(gap['confidence'])} CI{point_words(document, ' at ')} {', '.join(name for _, name, _ in shown)}"
     axes.annotate(words, (1.0, 1.0), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points", fontsize=TINY, ha="right")
 
 
-def _axis_unit(document: EvaluationDocument) -> tuple[float, str]:
-    """What a step is multiplied by on the axis, and the axis's name."""
+def _unit(axes: Any, document: EvaluationDocument) -> tuple[float, str]:
+    """What a step is multiplied by on the axis, and the axis's name; numbers of steps are written in full."""
     each, curve = tokens_per_step(document), document["curve"]
     if each is None or curve is None:
-        return 1.0, STEP
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        return 1.0, "step"
     size, letter = token_unit(curve["steps"][-1] * each)
     return each / size, f"tokens, {letter}" if letter else "tokens"
-
-
-def _whole_steps(axes: Any, unit: str) -> None:
-    if unit == STEP:
-        axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
 def _set_rows(axes: Any, rows: Sequence[Row], *, named: bool) -> None:
@@ -179,19 +181,21 @@ def _short_names(clusters: Sequence[str]) -> dict[str, str]:
     return ends if all(ends.values()) and len(set(ends.values())) == len(ends) else {name: name for name in clusters}
 
 
-def _dots(axes: Any, place: int, row: Row, values: Sequence[float], hollow: Sequence[bool]) -> None:
-    """A dot for each value, moved up and down in turn in order of size, so that near ones stay apart."""
-    order = sorted(range(len(values)), key=lambda index: values[index])
-    heights = dict(zip(order, dot_heights(len(values)), strict=True))
-    for empty in (False, True):
-        kept = [index for index in range(len(values)) if hollow[index] == empty]
+def _dots(axes: Any, place: int, row: Row, dots: Sequence[tuple[float, bool]]) -> None:
+    """A dot for each (value, hollow), moved up and down in turn in order of size, so that near ones stay apart."""
+    if not row.has_dots:
+        return
+    order = sorted(range(len(dots)), key=lambda index: dots[index][0])
+    heights = dict(zip(order, dot_heights(len(dots)), strict=True))
+    for hollow in (False, True):
+        kept = [index for index in range(len(dots)) if dots[index][1] == hollow]
         axes.plot(
-            [values[index] for index in kept],
+            [dots[index][0] for index in kept],
             [place + heights[index] for index in kept],
             MARKERS[row.arm],
             markersize=3,
             color=COLOURS[row.arm],
-            markerfacecolor="white" if empty else COLOURS[row.arm],
+            markerfacecolor="white" if hollow else COLOURS[row.arm],
             markeredgewidth=0.7,
             alpha=0.85,
         )
@@ -214,26 +218,23 @@ def _mean_mark(axes: Any, place: int, value: float, ends: tuple[float, float] | 
         axes.plot([value], [place], "|", color="0.1", markersize=11, markeredgewidth=1.4, zorder=5)
 
 
-def _with_rows_dots(rows: Sequence[Row], row: Row) -> bool:
-    """Whether a row holds dots: a cluster's does, an arm's only where its runs have no clusters."""
-    return not row.whole or not any(other.arm == row.arm and not other.whole for other in rows)
+def _label(axes: Any, title: str, below: str) -> None:
+    axes.set_title(title, fontsize=SMALL, loc="left", pad=4)
+    axes.set_xlabel(below, fontsize=TINY)
+    axes.locator_params(axis="x", nbins=5)
 
 
 def _losses(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> None:
     """Each run's loss at the points compared, and the arms' means with their intervals over runs."""
-    confidence = document["gap"]["confidence"]
     arms = document["baseline"], document["candidate"]
     for place, row in enumerate(rows):
         values = [run["loss"] for run in row.runs if isinstance(run["loss"], float)]
-        if _with_rows_dots(rows, row):
-            _dots(axes, place, row, values, [False] * len(values))
-        if row.whole and (ends := _mean_ends(arms[row.arm], confidence)):
+        _dots(axes, place, row, [(value, False) for value in values])
+        if row.whole and (ends := _mean_ends(arms[row.arm], document["gap"]["confidence"])):
             _mean_mark(axes, place, *ends)
         elif values and not row.whole:
             _mean_mark(axes, place, sum(values) / len(values), None)
-    axes.set_title(f"loss{point_words(document, ' at ')}", fontsize=SMALL, loc="left", pad=4)
-    axes.set_xlabel("nats", fontsize=TINY)
-    axes.locator_params(axis="x", nbins=5)
+    _label(axes, f"loss{point_words(document, ' at ')}", "nats")
 
 
 def _mean_ends(arm: EvaluatedArmDocument, confidence: float) -> tuple[float, tuple[float, float]] | None:
@@ -247,29 +248,21 @@ def _mean_ends(arm: EvaluatedArmDocument, confidence: float) -> tuple[float, tup
 def _reached(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> None:
     """Each run's samples (or tokens) to the target; hollow where they are only a bound."""
     target = document["target"]
-    scale, unit = _axis_unit(document)
     if target is None:
         return
+    scale, unit = _unit(axes, document)
     means = target["baseline_samples"], target["candidate_samples"]
+    has_bounds = False
     for place, row in enumerate(rows):
-        reached = [(run["samples_to_target"], run["beyond"]) for run in row.runs]
-        values = [samples * scale for samples, _ in reached if samples is not None]
-        if _with_rows_dots(rows, row):
-            _dots(axes, place, row, values, [beyond is not None for samples, beyond in reached if samples is not None])
+        has_bounds |= any(run["beyond"] for run in row.runs)
+        reached = [(run["samples_to_target"], run["beyond"] is not None) for run in row.runs]
+        _dots(axes, place, row, [(samples * scale, beyond) for samples, beyond in reached if samples is not None])
         mean = means[row.arm]
         if row.whole and mean is not None:
             _mean_mark(axes, place, mean * scale, None)
     tax = target["tax"]
     title = f"{'steps' if tokens_per_step(document) is None else 'tokens'} to {target['nats']:g}"
-    axes.set_title(f"{title}: {share(tax['estimate'])}" if tax else title, fontsize=SMALL, loc="left", pad=4)
-    bounds = any(run["beyond"] for arm in (document["baseline"], document["candidate"]) for run in arm["runs"])
-    _whole_steps(axes, unit)
-    axes.set_xlabel(f"{unit}{' (hollow: a bound)' if bounds else ''}", fontsize=TINY)
-    axes.locator_params(axis="x", nbins=5)
-
-
-def _has_minutes(document: EvaluationDocument) -> bool:
-    return any(_minutes_of(run) is not None for arm in (document["baseline"], document["candidate"]) for run in arm["runs"])
+    _label(axes, f"{title}: {share(tax['estimate'])}" if tax else title, f"{unit}{' (hollow: a bound)' if has_bounds else ''}")
 
 
 def _minutes_of(run: EvaluatedRunDocument) -> float | None:
@@ -280,17 +273,16 @@ def _minutes_of(run: EvaluatedRunDocument) -> float | None:
 def _minutes(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> None:
     """Each run's minutes to the target; filled where both arms ran on that hardware, the only runs that the net speed compares."""
     shared = {speed["hardware"] for speed in document["speed"]}
-    apart = False
+    has_others = False
     for place, row in enumerate(rows):
-        timed = [(minutes, run["times"]["hardware"] in shared) for run in row.runs if run["times"] and (minutes := _minutes_of(run))]
-        apart |= not all(equal for _, equal in timed)
-        if _with_rows_dots(rows, row):
-            _dots(axes, place, row, [minutes for minutes, _ in timed], [not equal for _, equal in timed])
+        timed = [(minutes, run["times"]["hardware"] not in shared) for run in row.runs if run["times"] and (minutes := _minutes_of(run))]
+        has_others |= any(other for _, other in timed)
+        _dots(axes, place, row, timed)
     target, speed = document["target"], document["speed"][0] if len(document["speed"]) == 1 else None
     title = f"minutes to {target['nats']:g}" if target else "minutes to the target"
-    axes.set_title(f"{title}: net {speed['net']['value']:.2f} x" if speed and speed["net"] else title, fontsize=SMALL, loc="left", pad=4)
-    below = [f"minutes{' (filled: equal hardware)' if apart else ''}"]
+    if speed and speed["net"]:
+        title += f": net {speed['net']['value']:.2f} x"
+    below = f"minutes{' (filled: equal hardware)' if has_others else ''}"
     if speed and speed["step"]:
-        below.append(f"where a step is {speed['step']['value']:.2f} x as fast")
-    axes.set_xlabel("\n".join(below), fontsize=TINY)
-    axes.locator_params(axis="x", nbins=5)
+        below += f"\nwhere a step is {speed['step']['value']:.2f} x as fast"
+    _label(axes, title, below)

@@ -2,16 +2,17 @@
 
 import io
 from collections.abc import Sequence
+from itertools import chain
 
 from rich.console import Console, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.report.evaluation_facts import Cells, answer, arm_rows, comparison_rows, notes, reasons_and_advice
+from parity.report import markdown
+from parity.report.evaluation_facts import Cells, answer, arm_rows, comparison_rows, details
 from parity.report.headline import MARKS
-from parity.report.markdown import escaped
+from parity.report.text import detail_text
 from parity.version import VERSION
 
 WIDTH = 80
@@ -22,11 +23,8 @@ def render_text(document: EvaluationDocument, width: int = WIDTH) -> str:
     parts: list[RenderableType] = [Text(f"{MARKS[document['verdict']]} {answer(document)}"), Text("")]
     for table in _tables(document):
         parts += [_table(table), Text("")]
-    reasons, advice = reasons_and_advice(document)
-    lines = [f"{name}: {value}" for name, value in notes(document)]
-    lines += [f"{code}  {sentence}" for code, sentence in reasons]
-    lines += [f"next: {sentence}" for sentence in advice]
-    parts += [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
+    reasons, notes, advice = details(document)
+    parts += map(detail_text, [*notes, *reasons, *advice])
     page = io.StringIO()
     console = Console(file=page, width=width, color_system=None, highlight=False)
     for part in parts:
@@ -52,22 +50,6 @@ def _table(rows: Sequence[Cells]) -> Table:
 
 def render_markdown(document: EvaluationDocument) -> str:
     """The answer, two tables, then reasons, numbers and advice folded; fit for a pull-request comment."""
-    word, _, body = answer(document).partition(":")
-    reasons, advice = reasons_and_advice(document)
-    lines = [f"- `{code}` {escaped(sentence)}" for code, sentence in reasons]
-    lines += [f"- {name}: {escaped(value)}" for name, value in notes(document)]
-    lines += [f"- next: {escaped(sentence)}" for sentence in advice]
-    parts = [
-        f"{MARKS[document['verdict']]} **{word}**:{escaped(body)}",
-        *(markdown_table([tuple(map(escaped, row)) for row in table]) for table in _tables(document)),
-        "\n".join([f"<details><summary>{escaped(document['candidate']['name'])}: reasons and numbers</summary>", "", *lines]),
-        "</details>",
-        f"parity {VERSION}\n",
-    ]
-    return "\n\n".join(parts)
-
-
-def markdown_table(rows: Sequence[Cells]) -> str:
-    """Rows of cells that are Markdown as a table, the first one as its heading."""
-    head, *body = ("| " + " | ".join(row) + " |" for row in rows)
-    return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
+    tables = [markdown.markdown_table([tuple(map(markdown.escaped, row)) for row in table]) for table in _tables(document)]
+    folded = markdown.folded(document["candidate"]["name"], chain.from_iterable(details(document)))
+    return "\n\n".join([markdown.marked(document["verdict"], answer(document)), *tables, folded, f"parity {VERSION}\n"])

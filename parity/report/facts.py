@@ -1,15 +1,16 @@
 """The numbers of a verdict in words: the row of a table, and the facts that the row has no room for."""
 
 from collections.abc import Sequence
+from itertools import starmap
+from typing import NamedTuple
 
 from parity.judging.document_types import (
     REUSED,
     EstimateDocument,
+    FloorDocument,
     GradNormDocument,
     RunDocument,
     RunSpikesDocument,
-    ThroughputDocument,
-    TokenTaxDocument,
     VerdictDocument,
 )
 from parity.judging.spikes import ONE_SIDED_ALPHA
@@ -18,6 +19,7 @@ from parity.version import JUDGE_VERSION
 from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, percent, signed
 
 DECIDED_BY_GAP = ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN")  # another margin alone would change these
+NEXT = "next"  # the name of a detail that advises
 SUMMARY = ("candidate", "gap, nats", "interval", "gap", "margin", "verdict")
 
 
@@ -34,8 +36,16 @@ def summary_row(document: VerdictDocument) -> tuple[str, ...]:
     )
 
 
-def reasons_and_advice(documents: Sequence[VerdictDocument]) -> list[tuple[list[tuple[str, str]], list[str]]]:
-    """(code, sentence) of the reasons and the advice of each candidate; a sentence that an earlier candidate has is "as for NAME"."""
+class Detail(NamedTuple):
+    """A line of a report's details: the code of a reason with its sentence, or the name of a fact with its words."""
+
+    name: str
+    words: str
+    is_code: bool = False
+
+
+def details(documents: Sequence[VerdictDocument]) -> list[list[Detail]]:
+    """Reasons, facts and advice of each candidate; a sentence of an earlier candidate's reasons or advice is "as for NAME"."""
     first: dict[str, str] = {}
 
     def once(sentence: str, name: str) -> str:
@@ -45,9 +55,9 @@ def reasons_and_advice(documents: Sequence[VerdictDocument]) -> list[tuple[list[
     listed = []
     for document in documents:
         name = candidate_name(document)
-        reasons = [(str(reason["code"]), once(str(reason["sentence"]), name)) for reason in document["reasons"]]
-        advice = [once(str(sentence), name) for sentence in document["advice"]["sentences"]]
-        listed.append((reasons, list(dict.fromkeys(advice))))
+        reasons = [Detail(reason["code"], once(reason["sentence"], name), is_code=True) for reason in document["reasons"]]
+        advice = dict.fromkeys(once(sentence, name) for sentence in document["advice"]["sentences"])
+        listed.append([*reasons, *starmap(Detail, facts(document)), *(Detail(NEXT, sentence) for sentence in advice)])
     return listed
 
 
@@ -55,23 +65,21 @@ def facts(document: VerdictDocument) -> list[tuple[str, str]]:
     """What the table has no room for: window, noises, run floors, convergence."""
     window = document["window"]
     facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
-    facts.append(("series", _both_series(document)))
+    inputs = document["inputs"]
+    series = _series_words(baseline_name(document), inputs["baseline"]), _series_words(candidate_name(document), inputs["candidate"])
+    facts.append(("series", "; ".join(series)))
     facts += [("input", note) for note in read_notes(document)]
     facts += [("reused", note) for note in reused_notes(document)]
     if document["gap"]:
         facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document))]
         facts += _early_stops(document)
         facts.append(("margin", _margin_fact(document)))
-        facts += [("chance of parity", words) for words in (_chance_fact(document),) if words]
-        facts += [("looks", words) for words in (looks_words(document),) if words]
+        if chance := chance_words(document):
+            basis = "if every gap is equally likely beforehand and the run noise is as above"
+            facts.append(("chance of parity", f"{chance} that the true gap is within the margin, {basis}"))
+        if looks := looks_words(document):
+            facts.append(("looks", looks))
     return facts + _advisory_facts(document)
-
-
-def _chance_fact(document: VerdictDocument) -> str:
-    """How probable it is that the gap is within the margin, and on what that rests; "" where the verdict has no chance."""
-    if not (words := chance_words(document)):
-        return ""
-    return f"{words} that the true gap is within the margin, if every gap is equally likely beforehand and the run noise is as above"
 
 
 def looks_words(document: VerdictDocument) -> str:
@@ -87,11 +95,6 @@ def looks_words(document: VerdictDocument) -> str:
         level = f"{among}: each interval has {level_percent(shared['confidence'])}, so that all together keep {nominal}"
     counted = "registered" if shared["registered"] else "not registered: nobody counts further comparisons of this question"
     return f"{number}{level}; {counted}"
-
-
-def _both_series(document: VerdictDocument) -> str:
-    inputs = document["inputs"]
-    return f"{_series_words(baseline_name(document), inputs['baseline'])}; {_series_words(candidate_name(document), inputs['candidate'])}"
 
 
 def read_notes(document: VerdictDocument) -> list[str]:
@@ -118,16 +121,15 @@ def _advisory_facts(document: VerdictDocument) -> list[tuple[str, str]]:
     gates = [check for check in document.get("checks", ()) if check["role"] == "gate"]
     facts = [(f"gate {check['name']}", f"{check['state'] or 'not measured'}: {check['sentence']}") for check in gates]
     if tax := document.get("token_tax"):
-        estimate, lo, hi = (f"{signed(100 * share, 1)} %" if isinstance(share, float) else "unbounded" for share in _estimate(tax))
+        ends = tax["estimate"], tax["lo"], tax["hi"]  # the string "inf" for an unbounded one
+        estimate, lo, hi = (f"{signed(100 * share, 1)} %" if isinstance(share, float) else "unbounded" for share in ends)
         facts.append(("token tax", f"{estimate} ({lo} to {hi}), {tax['caveat']}"))
     facts += _speed(document)
     if (net := document.get("net_speedup")) and "speed_reason" in document:
         facts.append(("net speed-up", f"{_ratio_words(net['value'], net)} in time to the same loss, token tax included"))
     if validation := document.get("validation"):
-        ends = interval_words(validation["lo"], validation["hi"], TABLE_DECIMALS)
-        facts.append(
-            ("validation loss", f"gap {signed(validation['mean'], TABLE_DECIMALS)} nats ({ends}), {count(validation['n'], 'point')}")
-        )
+        words = f"{signed(validation['mean'], TABLE_DECIMALS)} nats ({interval_words(validation['lo'], validation['hi'], TABLE_DECIMALS)})"
+        facts.append(("validation loss", f"gap {words}, {count(validation['n'], 'point')}"))
     if (spikes := document.get("run_spikes")) and spikes["baseline"] + spikes["candidate"]:
         facts.append(("spikes", _spike_words(document, spikes)))
     facts += [("candidates", peer["sentence"]) for peer in document.get("other_candidates", ())]
@@ -142,11 +144,6 @@ def _advisory_facts(document: VerdictDocument) -> list[tuple[str, str]]:
     return facts
 
 
-def _estimate(tax: TokenTaxDocument) -> tuple[float | str, ...]:
-    """Estimate and interval ends; an unbounded one is the string "inf"."""
-    return tax["estimate"], tax["lo"], tax["hi"]
-
-
 def _speed(document: VerdictDocument) -> list[tuple[str, str]]:
     """The speed ratio, or why there is none; the ratio of a judge that did not check the conditions of both arms is not shown."""
     speed, reason = document.get("throughput"), document.get("speed_reason")
@@ -154,10 +151,8 @@ def _speed(document: VerdictDocument) -> list[tuple[str, str]]:
         reason = "this verdict is from before the conditions of both arms were checked"
     if reason is not None:
         return [("speed", f"not compared: {reason}")]
-    return _speed_facts(document, speed) if speed else []
-
-
-def _speed_facts(document: VerdictDocument, speed: ThroughputDocument) -> list[tuple[str, str]]:
+    if not speed:
+        return []
     ratio = _ratio_words(speed["ratio"]["value"], speed["ratio"])
     facts = [("speed", f"step speed {ratio} of the baseline's, {speed['candidate_step_seconds']:.3g} s per step")]
     for (baseline, candidate), unit in ((speed["tokens_per_second"], "tokens/s/device"), (speed["tflops"], "TFLOP/s/device")):
@@ -201,20 +196,20 @@ def _noise_words(document: VerdictDocument) -> str:
 
 
 def _floor_words(document: VerdictDocument) -> str:
+    floors = [f"{name} {tau['value']:.4f} nats ({tau['source']}, df {tau['df']:g})" for name, tau in _floors(document)]
+    return ", ".join(floors) or "not measured"
+
+
+def _floors(document: VerdictDocument) -> list[tuple[str, FloorDocument]]:
     floors = document["tau"]
-    if floors is None:
-        return "not measured"
-    sides = ((baseline_name(document), floors["baseline"]), (candidate_name(document), floors["candidate"]))
-    return ", ".join(f"{name} {tau['value']:.4f} nats ({tau['source']}, df {tau['df']:g})" for name, tau in sides)
+    return [(baseline_name(document), floors["baseline"]), (candidate_name(document), floors["candidate"])] if floors else []
 
 
 def _early_stops(document: VerdictDocument) -> list[tuple[str, str]]:
     """How many early-stopped reruns of which arm measured the run noise; nothing without any."""
-    floors = document["tau"]
-    sides = ((baseline_name(document), floors["baseline"]), (candidate_name(document), floors["candidate"])) if floors else ()
     arms = [
         f"{count(early['runs'], 'rerun')} of {name} stopped at {percent(early['stop'])} (df {early['df']:.3g})"
-        for name, floor in sides
+        for name, floor in _floors(document)
         if (early := floor.get("early_stopped"))
     ]
     return [("run noise", f"from {' and '.join(arms)}")] if arms else []
@@ -225,14 +220,14 @@ def _margin_fact(document: VerdictDocument) -> str:
     detectable, to_pass = advice["minimum_detectable_gap"], advice["margin_to_pass"]
     if margin is None or detectable is None or to_pass is None:
         return "undetermined"
-    reach = (
-        f"; with an interval of this width a gap up to {detectable:.4f} can pass"
-        if detectable > 0.0
-        else "; this interval is too wide to pass"
-    )
-    worth = f", worth {percent(tokens)} more tokens" if (tokens := margin.get("tokens")) is not None else ""
-    would = f"; a margin of {to_pass:.4f} would pass" if document["codes"][0] in DECIDED_BY_GAP else ""
-    return f"{margin['nats']:.4f} nats from {margin['source']}{worth}{would}{reach}"
+    words = f"{margin['nats']:.4f} nats from {margin['source']}"
+    if (tokens := margin.get("tokens")) is not None:
+        words += f", worth {percent(tokens)} more tokens"
+    if document["codes"][0] in DECIDED_BY_GAP:
+        words += f"; a margin of {to_pass:.4f} would pass"
+    if detectable > 0.0:
+        return f"{words}; with an interval of this width a gap up to {detectable:.4f} can pass"
+    return f"{words}; this interval is too wide to pass"
 
 
 def judge_of(documents: Sequence[VerdictDocument]) -> str:

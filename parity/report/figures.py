@@ -5,55 +5,57 @@ from typing import Any
 
 import numpy as np
 
-from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import GapDocument, VerdictDocument
+from parity.judging.evidence import Case
 from parity.judging.live.gap_chart import BinnedGap
-from parity.report.figure_file import BASELINE_COLOUR, CANDIDATE_COLOUR, LABEL_BOX, SMALL, TINY, figure_file, new_figure, shortened, wrapped
-from parity.report.gap_bins import verdict_gap
+from parity.report.figure_file import (
+    BASELINE_COLOUR,
+    BETTER,
+    CANDIDATE_COLOUR,
+    LABEL_BOX,
+    PAD,
+    SMALL,
+    TINY,
+    figure_file,
+    gap_band,
+    margin_line,
+    new_figure,
+    percent_axis,
+    shortened,
+    wrapped,
+)
+from parity.report.gap_bins import EARLY_SHARE, gap_limits, reduced, spike_steps, verdict_gap
 from parity.report.headline import MARKS, headline, judged_gap
 from parity.version import VERSION
-from parity.wording import level_percent, percent, signed
+from parity.wording import level_percent, margin_words, signed
 
 PAGE_INCHES = (7.0, 9.0)
 LOSS_BUCKETS = 120  # so few that the candidate's dashes are seen
-EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all that follows
 LEAST_DISTANCE = 0.06  # of a panel's height, between two labels
 WINDOW_SHADE = {"color": "0.5", "alpha": 0.06, "linewidth": 0}
 MARKER_SHARE = 0.008  # of a panel's width: nearer events become one mark with a bar
 
 
-def draw_figure(
-    path: str,
-    document: VerdictDocument,
-    baseline: Sequence[Curve],
-    candidate: Sequence[Curve],
-    criteria: Criteria,
-    planned_steps: int | None = None,
-) -> None:
+def draw_figure(path: str, document: VerdictDocument, case: Case) -> None:
     """Write the figure of one verdict document and its runs to `path`, whose ending chooses the format. Raises FigureError."""
     with figure_file(path, PAGE_INCHES) as figure:
-        _draw(figure, document, baseline, candidate, verdict_gap(document, baseline, candidate, criteria, planned_steps))
+        _draw(figure, document, case)
 
 
-def verdict_figure(
-    document: VerdictDocument,
-    baseline: Sequence[Curve],
-    candidate: Sequence[Curve],
-    criteria: Criteria,
-    planned_steps: int | None = None,
-) -> Any:
+def verdict_figure(document: VerdictDocument, case: Case) -> Any:
     """The same figure as a matplotlib Figure. Raises FigureError where matplotlib is missing."""
     with new_figure(PAGE_INCHES, "figure()") as figure:
-        _draw(figure, document, baseline, candidate, verdict_gap(document, baseline, candidate, criteria, planned_steps))
+        _draw(figure, document, case)
     return figure
 
 
-def _draw(figure: Any, document: VerdictDocument, baseline: Sequence[Curve], candidate: Sequence[Curve], gap: BinnedGap) -> None:
+def _draw(figure: Any, document: VerdictDocument, case: Case) -> None:
+    gap = verdict_gap(document, case)
     heights = [2.2, 3.0, 1.1] if document["gap"] else [2.2, 3.0]
     figure.subplots_adjust(left=0.18, right=0.86, top=_frame(figure, document), bottom=0.08, hspace=0.30)
     panels = figure.subplots(len(heights), 1, height_ratios=heights)
-    _losses(panels[0], document, baseline, candidate, gap)
+    _losses(panels[0], document, case, gap.window)
     _gap(panels[1], document, gap)
     panels[1].set_xlim(panels[0].get_xlim())
     if document["gap"]:
@@ -71,13 +73,14 @@ def _frame(figure: Any, document: VerdictDocument) -> float:
     return 0.945 - 0.016 * (lines.count("\n") + 1)
 
 
-def _losses(axes: Any, document: VerdictDocument, baseline: Sequence[Curve], candidate: Sequence[Curve], gap: BinnedGap) -> None:
+def _losses(axes: Any, document: VerdictDocument, case: Case, window: tuple[int, int]) -> None:
     """Bucket means of every run with the first run's range; the arms are named at the ends of their curves."""
     ends: list[tuple[str, str, float]] = []
     shown: list[tuple[FloatArray, FloatArray, FloatArray]] = []
+    candidate = document["candidate"]["name"]
     for runs, name, colour, dashes in (
-        (baseline, document["baseline"]["name"], BASELINE_COLOUR, "-"),
-        (candidate, document["candidate"]["name"], CANDIDATE_COLOUR, (0, (5, 2))),
+        (case.baseline, document["baseline"]["name"], BASELINE_COLOUR, "-"),
+        (case.candidates[candidate], candidate, CANDIDATE_COLOUR, (0, (5, 2))),
     ):
         buckets = [bucket for bucket in map(loss_buckets, runs) if len(bucket[0])]
         for number, (steps, mean, low, high) in enumerate(buckets):
@@ -86,7 +89,7 @@ def _losses(axes: Any, document: VerdictDocument, baseline: Sequence[Curve], can
                 ends.append((name, colour, float(mean[-1])))
             axes.plot(steps, mean, linestyle=dashes, color=colour, linewidth=1.2 if number == 0 else 0.6)
             shown.append((steps, low, mean))
-    axes.axvspan(*gap.window, **WINDOW_SHADE)
+    axes.axvspan(*window, **WINDOW_SHADE)
     axes.set_ylabel("loss, nats")
     axes.spines["right"].set_visible(False)
     if not shown:
@@ -122,30 +125,24 @@ def loss_buckets(run: Curve) -> tuple[FloatArray, FloatArray, FloatArray, FloatA
     finite = usable(run.loss)
     steps, loss = run.steps[finite], run.loss[finite]
     if len(steps) == 0:
-        empty = np.empty(0)
-        return empty, empty, empty, empty
+        return (np.empty(0),) * 4
     starts = np.unique(np.linspace(0, len(steps), LOSS_BUCKETS + 1)[:-1].astype(int))
-    ends = np.append(starts[1:], len(steps))
-    mean = np.add.reduceat(loss, starts) / (ends - starts)
-    return (steps[starts] + steps[ends - 1]) / 2, mean, np.minimum.reduceat(loss, starts), np.maximum.reduceat(loss, starts)
+    last = np.append(starts[1:], len(steps)) - 1
+    return (steps[starts] + steps[last]) / 2, *reduced(loss, starts)
 
 
 def _gap(axes: Any, document: VerdictDocument, gap: BinnedGap) -> None:
     """The gap with its interval band, zero, the margins, the window and its interval; % of the loss on the right."""
     middle = (gap.first_step + gap.last_step) / 2
-    axes.fill_between(middle, gap.lo, gap.hi, color=CANDIDATE_COLOUR, alpha=0.18, linewidth=0)
-    axes.plot(middle, gap.mean, color=CANDIDATE_COLOUR, linewidth=1.0)
-    axes.axhline(0.0, color="0.2", linewidth=0.8)
+    gap_band(axes, middle, gap.lo, gap.mean, gap.hi)
     axes.axvspan(*gap.window, **WINDOW_SHADE)
-    axes.set_ylabel("gap, nats (+ = candidate worse)")
     axes.set_xlabel("step")
-    bottom, top = _gap_limits(document, gap, middle)
+    bottom, top = gap_limits(document, gap, PAD)
     axes.set_ylim(bottom, top)
     if gap.margin_nats is not None:
         _margins(axes, gap, bottom, top)
     if gap.level:
-        level = gap.level / 100.0
-        axes.secondary_yaxis("right", functions=(lambda y: y / level, lambda y: y * level)).set_ylabel("gap, % of the baseline's loss")
+        percent_axis(axes, gap.level)
     if document["gap"]:
         _window_interval(axes, document["gap"], gap.window)
     if not len(middle):
@@ -154,34 +151,12 @@ def _gap(axes: Any, document: VerdictDocument, gap: BinnedGap) -> None:
     _events(axes, document, gap)
 
 
-def _gap_limits(document: VerdictDocument, gap: BinnedGap, middle: FloatArray) -> tuple[float, float]:
-    """Limits that hold zero, the margin, the interval and the window's band, and the early gap as far as it does not dwarf them."""
-    held = [0.0, gap.margin_nats or 0.0]
-    if document["gap"]:
-        held += [document["gap"]["lo"], document["gap"]["hi"]]
-    inside = middle >= gap.window[0] if (middle >= gap.window[0]).any() else np.ones(len(middle), dtype=bool)
-    held += [*gap.lo[inside], *gap.hi[inside]]
-    known = np.array([value for value in held if np.isfinite(value)])
-    low, high = float(known.min()), float(known.max())
-    reach = high - low or 1e-6
-    after = middle >= EARLY_SHARE * middle[-1] if len(middle) else np.zeros(0, dtype=bool)
-    early = gap.mean[after & np.isfinite(gap.mean)]
-    if len(early):
-        low, high = max(min(low, float(early.min())), low - reach), min(max(high, float(early.max())), high + reach)
-    pad = 0.12 * (high - low or 1e-6)
-    return low - pad, high + pad
-
-
 def _margins(axes: Any, gap: BinnedGap, bottom: float, top: float) -> None:
     """The margin, and its mirror image where the panel reaches it and can keep the two apart."""
     margin = gap.margin_nats or 0.0
-    share = f" ({percent(margin / gap.level)})" if gap.level else ""
-    for value, text in ((margin, f"margin {signed(margin, 4)}{share}"), (-margin, "better by the margin")):
-        if value < 0.0 and (value < bottom or -2.0 * value < LEAST_DISTANCE * (top - bottom)):
-            continue
-        axes.axhline(value, color="0.35", linestyle="-.", linewidth=0.9)
-        where = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
-        axes.annotate(text, (0.01, value), fontsize=TINY, va="bottom", bbox=LABEL_BOX, **where)
+    margin_line(axes, margin, margin_words(margin, gap.level and margin / gap.level))
+    if -margin >= bottom and 2.0 * margin >= LEAST_DISTANCE * (top - bottom):
+        margin_line(axes, -margin, BETTER)
 
 
 def _window_interval(axes: Any, gap: GapDocument, window: tuple[int, int]) -> None:
@@ -195,8 +170,7 @@ def _window_interval(axes: Any, gap: GapDocument, window: tuple[int, int]) -> No
 
 def _events(axes: Any, document: VerdictDocument, gap: BinnedGap) -> None:
     """Spikes (filled) and NaN (hollow) of the candidate on the upper edge, of the baseline on the lower one."""
-    run_spikes = document.get("run_spikes")
-    spikes = run_spikes["steps"] if run_spikes else [[], []]
+    spikes = spike_steps(document)
     rows = (
         (spikes[0], gap.nonfinite_baseline, BASELINE_COLOUR, "^", 0.015),
         (spikes[1], gap.nonfinite_candidate, CANDIDATE_COLOUR, "v", 0.985),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from parity.judging.document_types import VerdictDocument
-from parity.wording import signed
+from parity.wording import interval_words, signed
 
 WIDTH, _SMALL_WIDTH, HEIGHT, HEAD_HEIGHT = 240, 128, 20, 30
 _PAD = 6.0
@@ -80,8 +80,9 @@ def own_row_svg(estimate: Estimate | None) -> str:
 
 def row_svg(estimate: Estimate, axis: Axis) -> str:
     """The figure of one row."""
-    words = f"gap {signed(estimate.mean, 4)}, interval {signed(estimate.lo, 4)} to {signed(estimate.hi, 4)}"
-    words = f"forecast: {words}" if estimate.state == "forecast" else words
+    words = f"gap {signed(estimate.mean, 4)}, interval {interval_words(estimate.lo, estimate.hi, 4)}"
+    if estimate.state == "forecast":
+        words = f"forecast: {words}"
     left, middle, right, y = axis.place(estimate.lo), axis.place(estimate.mean), axis.place(estimate.hi), HEIGHT / 2
     end = axis.width - _PAD
     arrows = ""

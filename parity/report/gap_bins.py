@@ -1,33 +1,27 @@
-"""The binned gap of a verdict, as its charts show it."""
+"""The binned gap of a verdict, as its charts show it: its bins, its limits, its spikes."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from parity.judging.criteria import Criteria
-from parity.judging.curve import Curve, FloatArray, IntArray
+from parity.judging.curve import FloatArray, IntArray
 from parity.judging.document_types import VerdictDocument
+from parity.judging.evidence import Case
 from parity.judging.live.gap_chart import BinnedGap, binned_gap
 from parity.judging.run_floor import Prior
 
+EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all that follows
 
-def verdict_gap(
-    document: VerdictDocument,
-    baseline: Sequence[Curve],
-    candidate: Sequence[Curve],
-    criteria: Criteria,
-    planned_steps: int | None = None,
-    *,
-    bins: int = 200,
-    edges: IntArray | None = None,
-) -> BinnedGap:
+
+def verdict_gap(document: VerdictDocument, case: Case, *, bins: int = 200, edges: IntArray | None = None) -> BinnedGap:
     """The gap of the runs that were judged, in up to `bins` ranges of steps (or from `edges`), with bands of the verdict's level."""
     return binned_gap(
-        baseline,
-        candidate,
-        criteria,
+        case.baseline,
+        case.candidates[document["candidate"]["name"]],
+        case.criteria,
         bins=bins,
-        planned_steps=planned_steps,
+        planned_steps=case.planned_steps,
         priors=verdict_priors(document),
         confidence=interval_level(document),
         edges=edges,
@@ -42,10 +36,42 @@ def on_edges(gap: BinnedGap, edges: IntArray) -> tuple[FloatArray, FloatArray, I
     return mean, half_width, n
 
 
+def reduced(values: FloatArray, starts: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean, least and largest (b,) of finite values (n,) from each start (b,) to the next."""
+    mean = np.add.reduceat(values, starts) / np.diff(starts, append=len(values))
+    return mean, np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+
+
 def interval_level(document: VerdictDocument) -> float | None:
     """The level of the verdict's interval, which looks and candidates share; None for a verdict without one."""
-    shared, gap = document.get("multiplicity"), document["gap"]
-    return gap["confidence"] if gap else shared["confidence"] if shared else None
+    level = document["gap"] or document.get("multiplicity")
+    return level["confidence"] if level else None
+
+
+def gap_limits(document: VerdictDocument, gap: BinnedGap, pad: float) -> tuple[float, float]:
+    """Limits that hold zero, the margin, the interval and the window's band, and the early gap as far as it does not dwarf them.
+
+    `pad` is the room left at both ends, as a share of the height.
+    """
+    middle = (gap.first_step + gap.last_step) / 2
+    inside = middle >= gap.window[0] if (middle >= gap.window[0]).any() else np.ones(len(middle), dtype=bool)
+    held = [0.0, gap.margin_nats or 0.0, *gap.lo[inside].tolist(), *gap.hi[inside].tolist()]
+    if document["gap"]:
+        held += [document["gap"]["lo"], document["gap"]["hi"]]
+    known = [value for value in held if math.isfinite(value)]
+    low, high = min(known), max(known)
+    reach = high - low or 1e-6
+    early = gap.mean[(middle >= EARLY_SHARE * middle[-1:]) & np.isfinite(gap.mean)]
+    if len(early):
+        low, high = max(min(low, float(early.min())), low - reach), min(max(high, float(early.max())), high + reach)
+    room = pad * (high - low or 1e-6)
+    return low - room, high + room
+
+
+def spike_steps(document: VerdictDocument) -> Sequence[Sequence[int]]:
+    """The steps of the baseline's and of the candidate's spikes."""
+    spikes = document.get("run_spikes")
+    return spikes["steps"] if spikes else ((), ())
 
 
 def verdict_priors(document: VerdictDocument) -> tuple[Prior, Prior] | None:

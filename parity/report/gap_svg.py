@@ -9,16 +9,17 @@ from html import escape
 
 import numpy as np
 
-from parity.judging.curve import FloatArray
+from parity.judging.curve import FloatArray, IntArray
 from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import BinnedGap
+from parity.report.gap_bins import gap_limits, spike_steps
 from parity.report.headline import answer, baseline_name, candidate_name
-from parity.wording import interval_words, level_percent, percent, signed
+from parity.wording import interval_words, level_percent, margin_words, signed
 
 WIDE, NARROW = 720, 360  # CSS pixels
 _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 290, 62, 50, 22, 76
 _PIXELS_A_TICK = 80
-_EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all that follows
+_PAD = 0.1  # of the height, above and below what is drawn
 
 STYLE = """
 .parity-gap { display: block; width: 100%; height: auto; font: 12px system-ui, sans-serif; font-variant-numeric: tabular-nums; }
@@ -65,7 +66,7 @@ class _Frame:
         self.bottom = _HEIGHT - _BOTTOM
         ends = [gap.window[1], *(gap.last_step[-1:].tolist())]
         self.first, self.last = 0.0, float(max(1, *ends))
-        self.low, self.high = _limits(document, gap)
+        self.low, self.high = gap_limits(document, gap, _PAD)
 
     def x(self, step: float) -> float:
         share = (step - self.first) / (self.last - self.first)
@@ -74,23 +75,6 @@ class _Frame:
     def y(self, nats: float) -> float:
         share = (nats - self.low) / (self.high - self.low)
         return self.bottom - min(max(share, 0.0), 1.0) * (self.bottom - _TOP)
-
-
-def _limits(document: VerdictDocument, gap: BinnedGap) -> tuple[float, float]:
-    """Limits that hold zero, the margin, the interval and the window's band, and the early gap as far as it does not dwarf them."""
-    middle = (gap.first_step + gap.last_step) / 2
-    inside = middle >= gap.window[0] if (middle >= gap.window[0]).any() else np.ones(len(middle), dtype=bool)
-    held = [0.0, gap.margin_nats or 0.0, *gap.lo[inside].tolist(), *gap.hi[inside].tolist()]
-    if document["gap"]:
-        held += [document["gap"]["lo"], document["gap"]["hi"]]
-    known = [value for value in held if math.isfinite(value)]
-    low, high = min(known), max(known)
-    reach = high - low or 1e-6
-    early: FloatArray = gap.mean[(middle >= _EARLY_SHARE * middle[-1]) & np.isfinite(gap.mean)] if len(middle) else gap.mean
-    if len(early):
-        low, high = max(min(low, float(early.min())), low - reach), min(max(high, float(early.max())), high + reach)
-    pad = 0.1 * (high - low or 1e-6)
-    return low - pad, high + pad
 
 
 def _ticks(low: float, high: float, number: float) -> list[float]:
@@ -123,26 +107,27 @@ def _levels(frame: _Frame, gap: BinnedGap) -> list[str]:
 
 def _curve(frame: _Frame, gap: BinnedGap) -> list[str]:
     """The band and the mean of the bins, cut where the mean is not finite."""
-    middle = ((gap.first_step + gap.last_step) / 2).tolist()
+    middle = (gap.first_step + gap.last_step) / 2
+
+    def points(bins: IntArray, nats: FloatArray) -> str:
+        return " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in zip(middle[bins].tolist(), nats[bins].tolist(), strict=True))
+
     finite = np.isfinite(gap.mean) & np.isfinite(gap.lo) & np.isfinite(gap.hi)
     parts = []
     for run in np.split(np.arange(len(middle)), np.flatnonzero(np.diff(finite.astype(int))) + 1):
         if not len(run) or not finite[run[0]]:
             continue
-        x = [frame.x(middle[index]) for index in run]
-        upper = _points(x, [frame.y(value) for value in gap.hi[run].tolist()])
-        lower = _points(x[::-1], [frame.y(value) for value in gap.lo[run].tolist()[::-1]])
-        parts.append(f'<polygon class="band" points="{upper} {lower}"/>')
-        parts.append(f'<polyline class="mean" points="{_points(x, [frame.y(value) for value in gap.mean[run].tolist()])}"/>')
+        parts.append(f'<polygon class="band" points="{points(run, gap.hi)} {points(run[::-1], gap.lo)}"/>')
+        parts.append(f'<polyline class="mean" points="{points(run, gap.mean)}"/>')
     return parts
 
 
 def _marks(frame: _Frame, document: VerdictDocument, gap: BinnedGap) -> list[str]:
     """Triangles at the edges: the candidate's above, the baseline's below; one per pixel at most."""
-    spikes = document["run_spikes"]["steps"] if document.get("run_spikes") and document["run_spikes"] else [[], []]
+    baseline, candidate = spike_steps(document)
     rows: Sequence[tuple[str, Sequence[int], bool]] = (
-        ("spike base", spikes[0], False),
-        ("spike", spikes[1], True),
+        ("spike base", baseline, False),
+        ("spike", candidate, True),
         ("bad base", gap.nonfinite_baseline.tolist(), False),
         ("bad", gap.nonfinite_candidate.tolist(), True),
     )
@@ -168,13 +153,9 @@ def _interval(frame: _Frame, document: VerdictDocument, gap: BinnedGap, width: i
         shown = f" ({words if width >= WIDE else interval_words(judged['lo'], judged['hi'], 4)})"
         notes.append(f"window judged (shaded): {signed(judged['mean'], 4)}{shown}")
     if gap.margin_nats is not None:
-        notes.append(f"margin {signed(gap.margin_nats, 4)}{f' ({percent(gap.margin_nats / gap.level)})' if gap.level else ''}")
+        notes.append(margin_words(gap.margin_nats, gap.level and gap.margin_nats / gap.level))
     lines = ["; ".join(notes)] if width >= WIDE else notes
     return parts + [_text(2, _HEIGHT - 22 + 16 * number, line, "start") for number, line in enumerate(lines)]
-
-
-def _points(x: Sequence[float], y: Sequence[float]) -> str:
-    return " ".join(f"{left:.1f},{down:.1f}" for left, down in zip(x, y, strict=True))
 
 
 def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:

@@ -1,5 +1,7 @@
 """The verdict in one line: `answer` for reports, which go on with reasons and advice; `headline` where nothing follows (JUnit, gate)."""
 
+from collections.abc import Sequence
+
 from parity.judging.decision import GATE
 from parity.judging.document_types import GapDocument, MarginDocument, VerdictDocument
 from parity.judging.evaluations.document_types import EvaluationDocument
@@ -20,21 +22,31 @@ def headline(document: VerdictDocument) -> str:
 
 def answer(document: VerdictDocument) -> str:
     """The verdict in one line: gap with interval, margin, runs, what the run noise rests on, and what decided; no advice."""
-    gap, margin, decimals = document["gap"], document["margin"], _decimals(document)
-    parts = [f"gap {signed(gap['mean'], decimals)} nats ({_interval(document)})" if gap else "no gap measured"]
-    if margin:
+    gap = document["gap"]
+    gap_words = f"gap {signed(gap['mean'], _decimals(document))} nats ({_interval(document)})" if gap else "no gap measured"
+    runs = [f"{_runs(document)}{_layers(document)}"]
+    if (basis := _noise_basis(document)) and document["codes"][0] != "RUN_NOISE_ASSUMED":
+        runs.append(f"run noise {basis}")
+    return f"{verdict_word(document)}: {pair_words(document)}: {what_decided(document, gap_words, _decimals(document), runs)}."
+
+
+def what_decided(document: VerdictDocument | EvaluationDocument, gap: str, decimals: int, runs: Sequence[str] = ()) -> str:
+    """The gap in words, the margin with so many decimals, the runs, the chance of parity, and the code that decided with its meaning."""
+    parts = [gap]
+    if margin := document["margin"]:
         share = f" ({percent(margin['rel'])})" if margin["rel"] and "nats" not in margin["source"] else ""
         parts.append(f"margin {margin['nats']:.{decimals}f}{share}")
-    parts.append(f"{_runs(document)}{_layers(document)}")
-    if (basis := _noise_basis(document)) and document["codes"][0] != "RUN_NOISE_ASSUMED":
-        parts.append(f"run noise {basis}")
+    parts += runs
     if chance := chance_words(document):
         parts.append(f"chance of parity {chance}")
     code = document["codes"][0]
     entry = BY_CODE.get(code)
-    decided = f"decided by {code}: {entry.means}" if entry else f"decided by {code}"
-    pair = f"{candidate_name(document)} against {baseline_name(document)}"
-    return f"{verdict_word(document)}: {pair}: {', '.join(parts)}; {decided}."
+    return f"{', '.join(parts)}; decided by {code}" + (f": {entry.means}" if entry else "")
+
+
+def pair_words(document: VerdictDocument | EvaluationDocument) -> str:
+    """Which arm was judged against which."""
+    return f"{document['candidate']['name']} against {document['baseline']['name']}"
 
 
 def verdict_word(document: VerdictDocument) -> str:
@@ -54,7 +66,9 @@ def chance_words(document: VerdictDocument | EvaluationDocument) -> str:
     chance = document.get("chance_of_parity")
     if chance is None:
         return ""
-    return "<3 %" if chance < LEAST_CHANCE else ">97 %" if chance > 1.0 - LEAST_CHANCE else f"{100.0 * chance:.0f} %"
+    if chance < LEAST_CHANCE:
+        return "<3 %"
+    return ">97 %" if chance > 1.0 - LEAST_CHANCE else f"{100.0 * chance:.0f} %"
 
 
 def decided_by(document: VerdictDocument) -> str:
@@ -66,17 +80,9 @@ def decided_by(document: VerdictDocument) -> str:
 def next_step(document: VerdictDocument) -> str:
     """The next step in a few words for a table; "" where none is needed. The advice has the whole of it."""
     advice = document["advice"]
-    runs = [
-        (added, name)
-        for added, name in (
-            (advice["add_baseline_runs"], baseline_name(document)),
-            (advice["add_candidate_runs"], candidate_name(document)),
-        )
-        if added
-    ]
+    arms = (advice["add_baseline_runs"], baseline_name(document)), (advice["add_candidate_runs"], candidate_name(document))
     shared = document.get("multiplicity")
-    if runs:
-        more = " and ".join(f"{count(added, 'more run', 'more runs')} of {name}" for added, name in runs)
+    if more := " and ".join(f"{count(added, 'more run', 'more runs')} of {name}" for added, name in arms if added):
         return f"add {more}" if shared is None or shared["look"] < shared["looks"] else f"ask a new question with {more}"
     sentences = advice["sentences"]
     if not sentences:
@@ -88,35 +94,30 @@ def _pass(document: VerdictDocument) -> str:
     gap, margin, decimals = judged_gap(document), judged_margin(document), _decimals(document)
     return (
         f"{candidate_name(document)} is within {_margin_words(document)} of {baseline_name(document)}: "
-        f"gap {signed(gap['mean'], decimals)} nats ({_interval(document)}{_step_noise(document)}), "
+        f"gap {signed(gap['mean'], decimals)} nats ({_interval_and_noise(document)}), "
         f"margin {margin['nats']:.{decimals}f}. {_runs(document)}{_layers(document)}."
     )
 
 
 def _fail(document: VerdictDocument) -> str:
     if document["codes"][0] != "GAP_EXCEEDS_MARGIN":
-        gate = f"{candidate_name(document)} against {baseline_name(document)}: " if _decided_by_a_gate(document) else ""
-        return f"{gate}{_reason(document)}{_gap_aside(document)}{_layers(document, sentence=True)}"
+        entry = BY_CODE.get(document["codes"][0])
+        pair = f"{pair_words(document)}: " if entry and entry.check == GATE else ""
+        return f"{pair}{_reason(document)}{_gap_aside(document)}{_layers(document, sentence=True)}"
     gap, margin, decimals = judged_gap(document), judged_margin(document), _decimals(document)
     share = f" ({percent(margin['rel'])} of {document['baseline']['level']:.3f})" if margin["rel"] else ""
     return (
         f"{candidate_name(document)} ends {gap['mean']:.{decimals}f} nats above {baseline_name(document)} "
-        f"({_interval(document)}{_step_noise(document)}), beyond the margin of {margin['nats']:.{decimals}f}{share}. "
+        f"({_interval_and_noise(document)}), beyond the margin of {margin['nats']:.{decimals}f}{share}. "
         f"{_runs(document)}{_layers(document)}."
     )
-
-
-def _decided_by_a_gate(document: VerdictDocument) -> bool:
-    entry = BY_CODE.get(document["codes"][0])
-    return entry is not None and entry.check == GATE
 
 
 def _inconclusive(document: VerdictDocument) -> str:
     advice = document["advice"]["sentences"]
     next_step = f" {advice[0]}" if advice else ""
-    pair = f"{candidate_name(document)} against {baseline_name(document)}: "
     chance = f" Chance of parity {words}." if (words := chance_words(document)) else ""
-    return f"{pair}{_reason(document)}{_gap_aside(document)}{chance}{_layers(document, sentence=True)}{next_step}"
+    return f"{pair_words(document)}: {_reason(document)}{_gap_aside(document)}{chance}{_layers(document, sentence=True)}{next_step}"
 
 
 def _reason(document: VerdictDocument) -> str:
@@ -128,7 +129,7 @@ def _gap_aside(document: VerdictDocument) -> str:
     if not gap:
         return ""
     decimals = _decimals(document)
-    return f" Gap {signed(gap['mean'], decimals)} nats ({_interval(document)}{_step_noise(document)})."
+    return f" Gap {signed(gap['mean'], decimals)} nats ({_interval_and_noise(document)})."
 
 
 def _noise_basis(document: VerdictDocument) -> str:
@@ -164,9 +165,9 @@ def _interval(document: VerdictDocument) -> str:
     return f"{level_percent(gap['confidence'])} CI {interval_words(gap['lo'], gap['hi'], _decimals(document))}"
 
 
-def _step_noise(document: VerdictDocument) -> str:
+def _interval_and_noise(document: VerdictDocument) -> str:
     multiple = document["noise"].get("r_step")
-    return f"; {round(multiple, 2) + 0.0:.2f} x step noise" if isinstance(multiple, float) else ""
+    return _interval(document) + (f"; {round(multiple, 2) + 0.0:.2f} x step noise" if isinstance(multiple, float) else "")
 
 
 def _runs(document: VerdictDocument) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NotRequired, TypedDict
 
 from parity.canonical_json import canonical_json
 from parity.judging.document_types import VerdictDocument
 from parity.judging.sign_offs import SignOffDocument, accepted
-from parity.report.facts import SUMMARY, facts, reasons_and_advice, summary_row
-from parity.report.headline import MARKS, answer
+from parity.report.facts import SUMMARY, Detail, details, summary_row
+from parity.report.headline import MARKS, answer, pair_words
 from parity.report.sign_offs import NOT_A_PASS, accepted_words
 from parity.version import VERSION
 
@@ -49,13 +49,8 @@ def render_page(job: ConcludedJob, figures: Mapping[str, str], url: str) -> str:
     parts = [f"<h1>{escape(job['name'])}</h1>", *(f"<p>{answer_html(document)}</p>" for document in job["verdicts"])]
     parts += [f"<p><strong>{NOT_A_PASS}</strong>: {escape(accepted_words(each))}</p>" for each in holding.values()]
     parts.append(table_html([SUMMARY, *map(summary_row, job["verdicts"])]))
-    for document, notes in zip(job["verdicts"], reasons_and_advice(job["verdicts"]), strict=True):
-        name = document["candidate"]["name"]
-        parts += [
-            f"<h2>{escape(name)} against {escape(document['baseline']['name'])}</h2>",
-            _inline(figures[name]),
-            reasons_html(document, *notes),
-        ]
+    for document, lines in zip(job["verdicts"], details(job["verdicts"]), strict=True):
+        parts += [f"<h2>{escape(pair_words(document))}</h2>", _inline(figures[document["candidate"]["name"]]), details_html(lines)]
     for title, value in (("Policy", job["criteria"]), ("Specification", job["spec"])):
         parts.append(f"<details><summary>{title}</summary><pre>{escape(canonical_json(value))}</pre></details>")
     parts.append(f'<p>parity {VERSION}, job {job["id"]}, concluded {job["finished_at"]}: <a href="{escape(url)}">{escape(url)}</a></p>')
@@ -81,12 +76,10 @@ def table_html(rows: list[tuple[str, ...]]) -> str:
     return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
 
 
-def reasons_html(document: VerdictDocument, reasons: Sequence[tuple[str, str]], advice: Sequence[str]) -> str:
-    """Reasons, numbers and advice as a list."""
-    lines = [f"<code>{escape(code)}</code> {escape(sentence)}" for code, sentence in reasons]
-    lines += [f"{escape(name)}: {escape(value)}" for name, value in facts(document)]
-    lines += [f"next: {escape(sentence)}" for sentence in advice]
-    return "<ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>"
+def details_html(lines: Iterable[Detail]) -> str:
+    """Reasons, facts and advice as a list."""
+    heads = ((f"<code>{escape(name)}</code>" if is_code else f"{escape(name)}:", words) for name, words, is_code in lines)
+    return "<ul>" + "".join(f"<li>{head} {escape(words)}</li>" for head, words in heads) + "</ul>"
 
 
 def _inline(svg: str) -> str:

@@ -18,7 +18,7 @@ from parity.judging.sign_offs import SignOffDocument
 from parity.judging.warnings import WARNING_CODES
 from parity.report.evaluation_facts import answer
 from parity.report.facts import reused_notes
-from parity.report.headline import headline
+from parity.report.headline import headline, pair_words
 from parity.report.sign_offs import NOT_A_PASS, Accepted, accepted_words
 
 AnyDocument = VerdictDocument | EvaluationDocument
@@ -56,28 +56,25 @@ def render_junit(
 
 
 def _suite(document: AnyDocument, facts: Mapping[str, str], sign_off: SignOffDocument | None) -> ElementTree.Element:
-    name = f"{document['candidate']['name']} against {document['baseline']['name']} ({document['profile']})"
-    suite = ElementTree.Element("testsuite", name=_xml(name))
+    suite = ElementTree.Element("testsuite", name=_xml(f"{pair_words(document)} ({document['profile']})"))
     _tell(suite, {**_properties(document), **facts, **({"signed_off": accepted_words(sign_off)} if sign_off else {})})
     cases = [(str(check), *_outcome(document, check)) for check in CHECKS]
-    cases += [(f"beside the loss: {check['name']}", *_beside(check)) for check in _checks(document)]
+    if not is_evaluation(document):
+        beside = cast("VerdictDocument", document).get("checks", ())
+        cases += [(f"beside the loss: {check['name']}", *_beside(check)) for check in beside]
     if sign_off is not None:
         words = f"{NOT_A_PASS}: {accepted_words(sign_off)}"
         cases = [(check, "skipped", f"{words}. {text}") if outcome == "error" else (check, outcome, text) for check, outcome, text in cases]
     outcomes = [_case(suite, document, *each) for each in cases]
     suite.set("tests", str(len(outcomes)))
-    for kind in ("failure", "error", "skipped"):
-        suite.set({"failure": "failures", "error": "errors", "skipped": "skipped"}[kind], str(outcomes.count(kind)))
+    for counter, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(counter, str(outcomes.count(kind)))
     return suite
 
 
 def is_evaluation(document: AnyDocument) -> TypeGuard[EvaluationDocument]:
     """Whether a document compares evaluations of several runs, and not two training curves."""
     return document["schema"] == EVALUATION_SCHEMA
-
-
-def _checks(document: AnyDocument) -> Sequence[Mapping[str, Any]]:
-    return () if is_evaluation(document) else cast("VerdictDocument", document).get("checks", ())
 
 
 def _tell(suite: ElementTree.Element, values: Mapping[str, Any]) -> None:
@@ -126,40 +123,27 @@ def _outcome(document: AnyDocument, check: CheckName) -> tuple[str, str]:
 
 
 def _properties(document: AnyDocument) -> dict[str, Any]:
-    return _evaluation_properties(document) if is_evaluation(document) else _verdict_properties(cast("VerdictDocument", document))
-
-
-def _evaluation_properties(document: EvaluationDocument) -> dict[str, Any]:
-    gap, margin, target = document["gap"]["judged"], document["margin"], document["target"]
+    margin = document["margin"]
+    gap: Mapping[str, Any] | None
+    if is_evaluation(document):
+        line, gap, target = answer(document), document["gap"]["judged"], document["target"]
+        own = {"token_tax": target and target["tax"] and target["tax"]["estimate"], "profile": document["profile"]}
+        downstream: Sequence[Mapping[str, Any]] = ()
+    else:
+        verdict = cast("VerdictDocument", document)
+        line, gap, downstream = headline(verdict), verdict["gap"], verdict.get("downstream", ())
+        own = {"n_eff": verdict["noise"].get("n_eff"), "profile": verdict["profile"], "sha256_aligned": verdict["inputs"]["sha256_aligned"]}
     return {
         "verdict": document["verdict"],
-        "headline": answer(document),
+        "headline": line,
         "codes": " ".join(document["codes"]),
         "gap_nats": gap and gap["mean"],
         "ci_low": gap and gap["lo"],
         "ci_high": gap and gap["hi"],
         "margin_nats": margin and margin["nats"],
-        "token_tax": target and target["tax"] and target["tax"]["estimate"],
-        "profile": document["profile"],
+        **own,
         "engine_version": document["engine_version"],
-    }
-
-
-def _verdict_properties(document: VerdictDocument) -> dict[str, Any]:
-    gap, margin = document["gap"], document["margin"]
-    return {
-        "verdict": document["verdict"],
-        "headline": headline(document),
-        "codes": " ".join(document["codes"]),
-        "gap_nats": gap and gap["mean"],
-        "ci_low": gap and gap["lo"],
-        "ci_high": gap and gap["hi"],
-        "margin_nats": margin and margin["nats"],
-        "n_eff": document["noise"].get("n_eff"),
-        "profile": document["profile"],
-        "sha256_aligned": document["inputs"]["sha256_aligned"],
-        "engine_version": document["engine_version"],
-        **{f"downstream.{task['task']}": task["sentence"] for task in document.get("downstream", ())},
+        **{f"downstream.{task['task']}": task["sentence"] for task in downstream},
     }
 
 

@@ -1,10 +1,10 @@
 """Verdict documents as Markdown for a pull request."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from parity.judging.document_types import VerdictDocument
-from parity.report.facts import SUMMARY, facts, reasons_and_advice, summary_row
+from parity.report.facts import SUMMARY, Detail, details, summary_row
 from parity.report.headline import MARKS, answer, candidate_name
 from parity.report.sign_offs import NOT_A_PASS, Accepted, accepted_words
 from parity.version import VERSION
@@ -19,24 +19,30 @@ def markdown_sections(documents: Sequence[VerdictDocument], accepted: Accepted |
     """The parts of `render_markdown`: answers with their table, then the details of each candidate."""
     lines = []
     for document in documents:
-        word, _, body = answer(document).partition(":")
-        lines += [f"{MARKS[document['verdict']]} **{word}**:{escaped(body)}", ""]
+        lines += [marked(document["verdict"], answer(document)), ""]
         if accepted and (sign_off := accepted.get(candidate_name(document))):
             lines += [f"**{NOT_A_PASS}**: {escaped(accepted_words(sign_off))}", ""]
-    lines += ["| " + " | ".join(SUMMARY) + " |", "|" + "---|" * len(SUMMARY)]
-    lines += ["| " + " | ".join(escaped(cell) for cell in summary_row(document)) + " |" for document in documents]
-    return [
-        "\n".join(lines),
-        *(_markdown_details(document, *notes) for document, notes in zip(documents, reasons_and_advice(documents), strict=True)),
-    ]
+    lines.append(markdown_table([SUMMARY, *(tuple(map(escaped, summary_row(document))) for document in documents)]))
+    return ["\n".join(lines), *map(folded, map(candidate_name, documents), details(documents))]
 
 
-def _markdown_details(document: VerdictDocument, reasons: Sequence[tuple[str, str]], advice: Sequence[str]) -> str:
-    lines = [f"<details><summary>{escaped(candidate_name(document))}: reasons and numbers</summary>", ""]
-    lines += [f"- `{code}` {escaped(sentence)}" for code, sentence in reasons]
-    lines += [f"- {name}: {escaped(value)}" for name, value in facts(document)]
-    lines += [f"- next: {escaped(sentence)}" for sentence in advice]
-    return "\n".join([*lines, "", "</details>"])
+def marked(verdict: str, line: str) -> str:
+    """A verdict in one line with its mark, the word in bold."""
+    word, _, body = line.partition(":")
+    return f"{MARKS[verdict]} **{word}**:{escaped(body)}"
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells that are Markdown as a table, the first one as its heading."""
+    head, *body = ("| " + " | ".join(row) + " |" for row in rows)
+    return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
+
+
+def folded(candidate: str, lines: Iterable[Detail]) -> str:
+    """Reasons, facts and advice of a candidate, folded."""
+    heads = ((f"`{name}`" if is_code else f"{name}:", words) for name, words, is_code in lines)
+    listed = (f"- {head} {escaped(words)}" for head, words in heads)
+    return "\n".join([f"<details><summary>{escaped(candidate)}: reasons and numbers</summary>", "", *listed, "", "</details>"])
 
 
 # What Markdown, HTML in it, or GitHub would take for its own. As entities, which hold inside HTML too; GitHub looks for mentions,

@@ -4,9 +4,10 @@ from html import escape
 
 from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import BinnedGap
-from parity.report.facts import facts, reasons_and_advice
+from parity.report.facts import NEXT, details
 from parity.report.gap_svg import STYLE, gap_svg
 from parity.report.headline import MARKS, answer
+from parity.report.html import details_html
 
 _OWN_STYLE = """
 .parity-verdict { max-width: 760px; font: 14px/1.5 system-ui, sans-serif; }
@@ -19,13 +20,12 @@ _OWN_STYLE = """
 def notebook_html(document: VerdictDocument, gap: BinnedGap) -> str:
     """The HTML of one verdict. Text has the notebook's own colour, so that it is readable on light and on dark paper."""
     word, _, body = answer(document).partition(":")
-    ((reasons, advice),) = reasons_and_advice([document])
-    lines = [f"<code>{escape(code)}</code> {escape(sentence)}" for code, sentence in reasons]
-    lines += [f"{escape(name)}: {escape(value)}" for name, value in facts(document)]
-    steps = "".join(f"<p>next: {escape(sentence)}</p>" for sentence in advice[:1])
-    lines += [f"next: {escape(sentence)}" for sentence in advice[1:]]
+    (lines,) = details([document])
+    first = [line for line in lines if line.name == NEXT][:1]
+    step = "".join(f"<p>next: {escape(line.words)}</p>" for line in first)
+    folded = details_html(line for line in lines if line not in first)
     return (
         f'<div class="parity-verdict"><style>{_OWN_STYLE}{STYLE}</style>'
-        f"<p><strong>{MARKS[document['verdict']]} {escape(word)}</strong>:{escape(body)}</p>{gap_svg(document, gap)}{steps}"
-        f"<details><summary>Reasons and numbers</summary><ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul></details></div>"
+        f"<p><strong>{MARKS[document['verdict']]} {escape(word)}</strong>:{escape(body)}</p>{gap_svg(document, gap)}{step}"
+        f"<details><summary>Reasons and numbers</summary>{folded}</details></div>"
     )

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from parity.canonical_json import canonical_json
 from parity.judging.document_types import VerdictDocument
-from parity.report.facts import SUMMARY, facts, judge_of, reasons_and_advice, summary_row
-from parity.report.headline import MARKS, answer, baseline_name, candidate_name
+from parity.report.facts import SUMMARY, Detail, details, judge_of, summary_row
+from parity.report.headline import MARKS, answer, candidate_name, pair_words
 from parity.report.sign_offs import NOT_A_PASS, Accepted, accepted_words
 
 REPORT_SCHEMA = "parity.report/1"
@@ -33,8 +33,8 @@ def render_text(documents: Sequence[VerdictDocument], console_width: int = 80, a
         if accepted and (sign_off := accepted.get(candidate_name(document))):
             parts.append(Text.assemble((NOT_A_PASS, "bold"), f": {accepted_words(sign_off)}"))
     parts += [Text(""), _summary_table(documents, console_width), Text("")]
-    for document, notes in zip(documents, reasons_and_advice(documents), strict=True):
-        parts += _details(document, *notes)
+    for document, lines in zip(documents, details(documents), strict=True):
+        parts += [Text(pair_words(document), style="bold"), *map(detail_text, lines), Text("")]
     return Group(*parts)
 
 
@@ -50,12 +50,10 @@ def _summary_table(documents: Sequence[VerdictDocument], width: int) -> Table:
     return table
 
 
-def _details(document: VerdictDocument, reasons: Sequence[tuple[str, str]], advice: Sequence[str]) -> list[RenderableType]:
-    lines: list[RenderableType] = [Text(f"{candidate_name(document)} against {baseline_name(document)}", style="bold")]
-    rows = [Text.assemble((code, "bold"), f"  {sentence}") for code, sentence in reasons]
-    rows += [Text.assemble((f"{name}: ", "dim"), value) for name, value in facts(document)]
-    rows += [Text.assemble(("next: ", "dim"), sentence) for sentence in advice]
-    return [*lines, *(Padding(text, (0, 0, 0, 2)) for text in rows), Text("")]
+def detail_text(line: Detail) -> Padding:
+    """A reason, a fact or an advice, indented."""
+    head = ((line.name, "bold"), "  ") if line.is_code else ((f"{line.name}: ", "dim"),)
+    return Padding(Text.assemble(*head, line.words), (0, 0, 0, 2))
 
 
 def render_json(documents: Sequence[VerdictDocument], accepted: Accepted | None = None) -> str:

@@ -71,10 +71,10 @@ def drawn(database: Database, wanted: Figure) -> bytes:
 def _draw(database: Database, wanted: Figure) -> None:
     with database.read() as session:
         case = case_of(session, find_job(session, wanted.job_id))
-    runs, path = case.candidates[wanted.document["candidate"]["name"]], wanted.path
+    path = wanted.path
     path.parent.mkdir(parents=True, exist_ok=True)
     half_done = path.with_name(f"{os.getpid()}-{threading.get_ident()}-{path.name}")
-    draw_figure(str(half_done), wanted.document, case.baseline, runs, case.criteria, case.planned_steps)
+    draw_figure(str(half_done), wanted.document, case)
     half_done.replace(path)
 
 

@@ -1,20 +1,20 @@
 """The cells of a table as they stand in the file, with the line of each: CSV and its relatives, JSON lines, a JSON list or Parquet."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from parity.judging.curve import FloatArray
-from parity.readers.columns import did_you_mean, listed
-from parity.readers.jsonlines import is_json_list, json_records
-from parity.readers.long_table import table_rows
+from parity.readers.columns import did_you_mean, listed, plain_number
+from parity.readers.jsonlines import is_json, json_records
+from parity.readers.long_table import Row
 from parity.readers.npz import NPZ
 from parity.readers.parquet import SUFFIX as PARQUET
 from parity.readers.parquet import parquet_cells
 from parity.readers.source import ReadError, read_text
-from parity.readers.table import is_number, read_header
+from parity.readers.table import as_table
 from parity.readers.tensorboard import is_tensorboard_file
 
 _EMPTY = ("", "none", "null", "na", "n/a")
@@ -79,7 +79,7 @@ class Cells:
     def number(self, row: int, column: str) -> float:
         """A cell as a number; raises ReadError with its line where it is not one."""
         value = self.columns[column][row]
-        number = _number(value)
+        number = plain_number(value)
         if number is None:
             shown = "nothing" if self.is_empty(row, column) else repr(value)
             raise ReadError(f"{self.where(row)}: {shown:.60} in the column {column!r}; expected a number (nan and inf are allowed)")
@@ -100,31 +100,29 @@ def read_cells(source: str) -> Cells:
         rows = len(next(iter(columns.values()), []))
         cells = Cells(source=source, columns=columns, lines=range(1, rows + 1), place="row")
     else:
-        text = read_text(source)
-        cells = _json_cells(text, source) if text.lstrip()[:1] == "{" or is_json_list(text) else _table_cells(text, source)
+        cells = _text_cells(read_text(source), source)
     if not cells.lines:
         raise ReadError(f"{source}: the table has no rows; expected one row per run and evaluation")
     return cells
 
 
-def _json_cells(text: str, source: str) -> Cells:
-    records, place = json_records(text, source)
-    names = dict.fromkeys(key for _, record in records for key in record)
-    columns = {name: [record.get(name) for _, record in records] for name in names}
-    return Cells(source=source, columns=columns, lines=[number for number, _ in records], place=place)
-
-
-def _table_cells(text: str, source: str) -> Cells:
-    header = read_header(text)
-    if all(is_number(name) for name in header.names):
-        raise ReadError(f"{source}: there is no header line; expected names of columns in line 1")
-    for name in header.names:
-        if header.names.count(name) > 1:
-            raise ReadError(f"{source}: {header.names.count(name)} columns are called {name!r}; expected one; rename the others")
-    body, line = header.body()
-    rows = table_rows(body, header.names, header.delimiter, line, source)
-    columns = {name: [row[name] for _, row in rows] for name in header.names}
-    return Cells(source=source, columns=columns, lines=[number for number, _ in rows], place="line")
+def _text_cells(text: str, source: str) -> Cells:
+    rows: Sequence[Row]
+    names: Iterable[str]
+    if is_json(text):
+        rows, place = json_records(text, source)
+        names = dict.fromkeys(key for _, record in rows for key in record)
+    else:
+        table = as_table(text, source)
+        if not table.has_header:
+            raise ReadError(f"{source}: there is no header line; expected names of columns in line 1")
+        names, place = table.first, "line"
+        for name in names:
+            if table.first.count(name) > 1:
+                raise ReadError(f"{source}: {table.first.count(name)} columns are called {name!r}; expected one; rename the others")
+        rows = table.rows()
+    columns = {name: [row.get(name) for _, row in rows] for name in names}
+    return Cells(source=source, columns=columns, lines=[number for number, _ in rows], place=place)
 
 
 def _text(value: object) -> str:
@@ -133,15 +131,3 @@ def _text(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).strip()
-
-
-def _number(value: object) -> float | None:
-    """A value as a number, None where it is not one; Python would read 1_0 as 10, which nobody who writes a table means."""
-    if isinstance(value, bool) or value is None or (isinstance(value, str) and "_" in value):
-        return None
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except OverflowError:
-        return float("inf")
-    except (TypeError, ValueError):
-        return None

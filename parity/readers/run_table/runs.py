@@ -99,14 +99,11 @@ def _check_columns(cells: Cells, layout: RunTable) -> None:
             if name == layout.arm and what in ("the seed", "the cluster"):
                 raise ReadError(f"{cells.source}: the column {name!r} names the arm, so it cannot name {what}; name another column")
     for what, column in (("the step", layout.step), ("the loss", layout.loss)):
-        if column is None:
-            continue
-        cells.require(column, what)
-        other = next((role for role, names in parts.items() if column in names), None)
-        if other or (column == layout.step and column == layout.loss):
-            raise ReadError(
-                f"{cells.source}: the column {column!r} was given for {what} and for {other or 'the loss'}; expected one column for each"
-            )
+        if column is not None:
+            cells.require(column, what)
+            other = next((role for role, names in parts.items() if column in names), "the loss")
+            if other != "the loss" or layout.step == layout.loss:
+                raise ReadError(f"{cells.source}: the column {column!r} was given for {what} and for {other}; expected one column for each")
 
 
 def _arms(cells: Cells, layout: RunTable) -> list[str]:
@@ -147,9 +144,8 @@ def _quantities(cells: Cells, layout: RunTable) -> dict[str, str]:
     names = [name for name in cells.names if name not in taken | conditions]
     columns = find_columns(names, wanted, cells.source, _OPTION)
     _refuse_metrics(cells, names, columns[LOSS])
-    return {
-        quantity: column for quantity, column in columns.items() if quantity in (STEP, LOSS) or column not in (columns[STEP], columns[LOSS])
-    }
+    both = columns[STEP], columns[LOSS]
+    return {quantity: column for quantity, column in columns.items() if quantity in (STEP, LOSS) or column not in both}
 
 
 def _refuse_metrics(cells: Cells, names: Sequence[str], loss: str) -> None:
@@ -166,8 +162,8 @@ def _refuse_metrics(cells: Cells, names: Sequence[str], loss: str) -> None:
 
 
 def _curve(cells: Cells, run: _Run, quantities: Mapping[str, str], layout: RunTable) -> Curve:
-    others = other_losses([name for name in cells.names if name not in layout.keep], quantities[LOSS])
-    further = {*quantities.values(), *others} - {quantities[STEP], quantities[LOSS]}
+    found = [name for name in cells.names if name not in layout.keep]
+    further = {*quantities.values(), *other_losses(found, quantities[LOSS])} - {quantities[STEP], quantities[LOSS]}
     kept = [row for row in run.rows if _has_loss(cells, row, quantities[LOSS], further)]
     if not kept:
         raise ReadError(
@@ -179,20 +175,15 @@ def _curve(cells: Cells, run: _Run, quantities: Mapping[str, str], layout: RunTa
     for column in cells.names:
         if column.strip().lower() in _NAMES_OF_RUNS and column not in (layout.arm, *quantities.values()):
             _only_value(cells, run, column, may_be_empty=True)
-    values: dict[str, FloatArray] = {
-        STEP: steps,
-        LOSS: np.array([cells.number(row, quantities[LOSS]) for row in kept], np.float64),
-    }
-    for quantity, column in quantities.items():
-        if quantity not in values:
-            values[quantity] = cells.numbers(kept, column)
+    values: dict[str, FloatArray] = {STEP: steps, LOSS: np.array([cells.number(row, quantities[LOSS]) for row in kept], np.float64)}
+    values |= {quantity: cells.numbers(kept, column) for quantity, column in quantities.items() if quantity not in values}
     skipped = len(run.rows) - len(kept)
     if skipped and VALIDATION in quantities:
         evaluated = [row for row in run.rows if not cells.is_empty(row, quantities[VALIDATION])]
         series = zip(_steps(cells, evaluated, quantities[STEP]), cells.numbers(evaluated, quantities[VALIDATION]), strict=True)
-        values[VALIDATION] = at_rows(values[STEP], list(series))
+        values[VALIDATION] = at_rows(steps, series)
     notes = (f"{count(skipped, 'row')} without a loss left out",) if skipped else ()
-    columns = Columns(values=values, names=quantities, others=others, notes=notes, option=_OPTION)
+    columns = Columns(values=values, names=quantities, found=found, notes=notes, option=_OPTION)
     return curve_of(columns, f"{cells.source}, run {run.label} of {run.arm}", label=run.label, stated=layout.loss is not None)
 
 
@@ -216,14 +207,10 @@ def _refuse_repeats(cells: Cells, run: _Run, rows: Sequence[int], steps: FloatAr
         first = seen.setdefault(step, row)
         if first == row:
             continue
-        differ = [
-            name for name in cells.names if name not in quantities.values() and cells.columns[name][first] != cells.columns[name][row]
-        ]
-        remedy = (
-            f"the rows also differ in {listed(differ[:_SHOWN])}: name what tells runs apart with --run-by"
-            if differ
-            else "they differ in no column that could name another run: remove one of them"
-        )
+        others = {name: column for name, column in cells.columns.items() if name not in quantities.values()}
+        remedy = "they differ in no column that could name another run: remove one of them"
+        if differ := [name for name, column in others.items() if column[first] != column[row]]:
+            remedy = f"the rows also differ in {listed(differ[:_SHOWN])}: name what tells runs apart with --run-by"
         raise ReadError(
             f"{cells.source}: run {run.label} of {run.arm} has step {step:,.0f} twice ({cells.place}s {cells.lines[first]} and "
             f"{cells.lines[row]}); expected one row per run and step; {remedy}"

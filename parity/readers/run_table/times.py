@@ -43,16 +43,16 @@ def read_run_times(source: str, arm: str, run: Sequence[str]) -> list[RunTimes]:
     labels = ["/".join(parts) for parts in zip(*(cells.full_texts(column, "the name of a run") for column in run), strict=True)]
     rows: dict[tuple[str, str], int] = {}
     times = []
-    for row, named in enumerate(zip(arms, labels, strict=True)):
-        if (first := rows.setdefault(named, row)) != row:
+    for row, (of, label) in enumerate(zip(arms, labels, strict=True)):
+        if (first := rows.setdefault((of, label), row)) != row:
             raise ReadError(
-                f"{source}: run {named[1]} of {named[0]} has two rows ({cells.place}s {cells.lines[first]} and {cells.lines[row]}); "
+                f"{source}: run {label} of {of} has two rows ({cells.place}s {cells.lines[first]} and {cells.lines[row]}); "
                 "expected one row per run"
             )
         times.append(
             RunTimes(
-                arm=named[0],
-                run=named[1],
+                arm=of,
+                run=label,
                 hardware=(cells.text(row, hardware) or None) if hardware else None,
                 step_seconds=_seconds(cells, row, per_step, PER_STEP),
                 seconds_to_target=_seconds(cells, row, to_target, TO_TARGET),

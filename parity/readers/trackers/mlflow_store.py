@@ -8,6 +8,7 @@ Source: MLflow 3.17 (store/tracking/sqlalchemy_store.py, file_store.py, rest_sto
 """
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,9 +17,9 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from parity.readers.columns import LOSS, STEP, from_series
+from parity.readers.columns import LOSS, STEP, Series, from_series
 from parity.readers.source import ReadError, UnreachableSourceError
-from parity.readers.trackers.run import FetchedSeries, Series, TrackerRun, first_line, same_number, tracker_package
+from parity.readers.trackers.run import TrackerRun, ended_words, first_line, package_errors, same_number, tracker_package
 from parity.wording import count
 
 _INFINITY = 1.7976931348623157e308
@@ -37,31 +38,24 @@ def read(source: str, run_id: str, wanted: Mapping[str, str]) -> TrackerRun:
         raise ReadError(f"{source}: {run_id!r} is not a run id; expected the id of the run's page, such as mlflow:0f3c5e0f9a7b4d8c")
     mlflow = tracker_package("mlflow", "mlflow", source)
     _refuse_missing_store(source, mlflow)
-    with _defaults():
-        try:
-            client = mlflow.MlflowClient()
-            run = client.get_run(run_id)
-            _refuse_unusable(source, run)
-            latest = dict(run.data.metrics)
-            series = FetchedSeries(sorted(latest), lambda name: _history(source, client, run_id, name, float(latest[name])))
-            if not latest:
-                raise ReadError(f"{source}: the run has no metric; expected a training loss, logged with its step")
-            columns = from_series(series, {key: name for key, name in wanted.items() if key != STEP}, source)
-            if _state(client.get_run(run_id)) != _state(run):
-                raise ReadError(f"{source}: the run changed while it was read; read it again once it has ended")
-        except ReadError:
-            raise
-        except Exception as error:  # noqa: BLE001 (its stores raise errors of their drivers, too)
-            raise _refusal(source, _shown(mlflow.get_tracking_uri()), error) from None
+    with _defaults(), package_errors(lambda error: _refusal(source, _shown(mlflow.get_tracking_uri()), error)):
+        client = mlflow.MlflowClient()
+        run = client.get_run(run_id)
+        _refuse_unusable(source, run)
+        latest = dict(run.data.metrics)
+        if not latest:
+            raise ReadError(f"{source}: the run has no metric; expected a training loss, logged with its step")
+        columns = from_series(latest, lambda name: _history(source, client, run_id, name, float(latest[name])), wanted, source)
+        if _state(client.get_run(run_id)) != _state(run):
+            raise ReadError(f"{source}: the run changed while it was read; read it again once it has ended")
     steps = columns.values[STEP]
     if len(steps) > 1 and not steps.any():
         raise ReadError(
             f"{source}: all {count(len(steps), 'value')} of {columns.names[LOSS]!r} have step 0; expected the training step: "
             "log it with log_metric(..., step=STEP)"
         )
-    status = str(run.info.status)
-    ended = "the run is finished" if status == "FINISHED" else f"the run ended as {status}"
-    return TrackerRun(columns=columns.with_notes((*columns.notes, f"MLflow's whole history, {ended}")), config=dict(run.data.params))
+    noted = columns.noted(f"MLflow's whole history, {ended_words(str(run.info.status))}")
+    return TrackerRun(columns=noted, config=dict(run.data.params))
 
 
 def _refuse_missing_store(source: str, mlflow: ModuleType) -> None:
@@ -70,8 +64,10 @@ def _refuse_missing_store(source: str, mlflow: ModuleType) -> None:
     parsed = urlparse(uri)
     if parsed.scheme not in ("", "file", "sqlite"):
         return
-    path = unquote(parsed.path.removeprefix("/") if parsed.scheme == "sqlite" else parsed.path if parsed.scheme else uri)
-    if not Path(path).exists():
+    path = parsed.path if parsed.scheme else uri
+    if parsed.scheme == "sqlite":
+        path = path.removeprefix("/")
+    if not Path(unquote(path)).exists():
         raise ReadError(
             f"{source}: MLflow's tracking store {_shown(uri)} does not exist; set MLFLOW_TRACKING_URI, such as "
             "http://127.0.0.1:5000, ./mlruns or sqlite:///mlflow.db"
@@ -123,7 +119,7 @@ def _shown(uri: str) -> str:
 
 
 def _value(value: float) -> float:
-    return float("inf") if value >= _INFINITY else float("-inf") if value <= -_INFINITY else value
+    return math.copysign(math.inf, value) if abs(value) >= _INFINITY else value
 
 
 def _refusal(source: str, uri: str, error: Exception) -> ReadError:

@@ -3,6 +3,7 @@
 import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -11,7 +12,7 @@ from parity.readers.columns import KNOWN_NAMES, LOSS, OPTION, STEP, Columns, fin
 from parity.readers.jsonlines import Record, columns_of_records
 from parity.readers.source import ReadError
 
-Series = Sequence[tuple[int, float]]
+NO_ROWS = "the run's history is empty; expected one row per training step"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,22 @@ def tracker_package(name: str, extra: str, source: str) -> ModuleType:
         raise ReadError(f"{source}: {reason}; install it: pip install 'parity[{extra}]'") from None
 
 
+@contextmanager
+def package_errors(refusal: Callable[[Exception], ReadError]) -> Iterator[None]:
+    """Turn whatever a tracker's package raises, none of which it documents, into our one line."""
+    try:
+        yield
+    except ReadError:
+        raise
+    except Exception as error:  # noqa: BLE001 (errors of HTTP libraries and database drivers, too)
+        raise refusal(error) from None
+
+
+def ended_words(state: str) -> str:
+    """How a run ended, for a note."""
+    return "the run is finished" if state.lower() == "finished" else f"the run ended as {state}"
+
+
 def first_line(error: BaseException, limit: int = 160) -> str:
     """What a package's error says, for the middle of a sentence: the operating system's reason where it has one, else its first line."""
     cause: BaseException | None = error
@@ -51,45 +68,24 @@ def columns_of_rows(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, str]
     The counter counts calls of the logger, not optimizer steps, unless the trainer set it. A step that the trainer logged is therefore
     preferred; it must be in every row that has a loss. Rows without a training loss are left out and counted.
     """
-    names = {name for row in rows for name in row}
-    logged = {name for name in names - {counter} if name.strip().lower() in KNOWN_NAMES[STEP]}
+    logged = {name for row in rows for name in row if name != counter and name.strip().lower() in KNOWN_NAMES[STEP]}
     hidden = {counter} if logged and wanted.get(STEP) != counter else set()
     records: list[Record] = [
         (number, {key: value for key, value in row.items() if key not in hidden and not isinstance(value, (dict, list))})
         for number, row in enumerate(rows, 1)
     ]
-    names = {name for _, record in records for name in record}
-    chosen = find_columns(sorted(names), wanted, source)
+    names = sorted({name for _, record in records for name in record})
+    chosen = find_columns(names, wanted, source)
     without = [number for number, record in records if record.get(chosen[LOSS]) is not None and record.get(chosen[STEP]) is None]
     if without:
         raise ReadError(
             f"{source}: {len(without):,} rows with a loss have no {chosen[STEP]!r} (first row {without[0]:,}); expected the step in each; "
             f"name another one with {OPTION.format(STEP)}, such as {counter}"
         )
-    columns = columns_of_records(records, sorted(names), wanted, source, "row")
-    notes = () if hidden or wanted.get(STEP) else (f"step is the tracker's own counter {counter!r}: the run logged no step of its own",)
-    return Columns(values=columns.values, names=columns.names, others=columns.others, notes=(*columns.notes, *notes))
-
-
-class FetchedSeries(Mapping[str, Series]):
-    """Series by metric name, each fetched when it is first read: a run has hundreds of metrics, of which a curve needs a few."""
-
-    def __init__(self, names: Sequence[str], fetch: Callable[[str], Series]) -> None:
-        self._names, self._fetch = tuple(names), fetch
-        self._fetched: dict[str, Series] = {}
-
-    def __getitem__(self, name: str) -> Series:
-        if name not in self._names:
-            raise KeyError(name)
-        if name not in self._fetched:
-            self._fetched[name] = self._fetch(name)
-        return self._fetched[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+    columns = columns_of_records(records, names, wanted, source, "row")
+    if hidden or wanted.get(STEP):
+        return columns
+    return columns.noted(f"step is the tracker's own counter {counter!r}: the run logged no step of its own")
 
 
 def same_number(left: float, right: float) -> bool:

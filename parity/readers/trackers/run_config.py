@@ -175,25 +175,24 @@ def _text(value: object) -> str:
 
 def _one_value(values: Mapping[str, set[str]], keys: Sequence[str], notes: list[str]) -> str | None:
     """The value of the first of some keys that is there; None, with a note, where that key has several."""
-    for key in keys:
-        several = values.get(key)
-        if several and len(several) == 1:
-            return next(iter(several))
-        if several:
-            notes.append(f"the run's config states {key} more than once ({listed(sorted(several))}), so it is not taken")
-            return None
-    return None
+    key, several = _stated(values, keys)
+    if len(several) > 1:
+        notes.append(f"the run's config states {key} more than once ({listed(several)}), so it is not taken")
+        return None
+    return several[0] if several else None
 
 
 def _all_values(values: Mapping[str, set[str]], keys: Sequence[str], notes: list[str]) -> str | None:
     """The value of the first of some keys that is there, or all of them in one text, with a note, where that key has several."""
-    for key in keys:
-        several = sorted(values.get(key, ()))
-        if len(several) > 1:
-            notes.append(f"the run's config states {key} more than once ({listed(several)}); the other arm must state the same")
-        if several:
-            return " and ".join(several)
-    return None
+    key, several = _stated(values, keys)
+    if len(several) > 1:
+        notes.append(f"the run's config states {key} more than once ({listed(several)}); the other arm must state the same")
+    return " and ".join(several) or None
+
+
+def _stated(values: Mapping[str, set[str]], keys: Sequence[str]) -> tuple[str, list[str]]:
+    """The first of some keys that is there, with its values in order; no values where none is."""
+    return next(((key, sorted(values[key])) for key in keys if key in values), ("", []))
 
 
 def _recipe(word: str | None, notes: list[str]) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from parity.readers.source import ReadError, UnreachableSourceError
-from parity.readers.trackers.run import TrackerRun, columns_of_rows, first_line, tracker_package
+from parity.readers.trackers.run import TrackerRun, columns_of_rows, first_line, package_errors, tracker_package
 from parity.wording import count
 
 COUNTER = "step"
@@ -30,16 +30,16 @@ def read(source: str, path: str, wanted: Mapping[str, str]) -> TrackerRun:
         raise ReadError(f"{source}: {path!r} is not PROJECT/RUN; expected such as trackio:llm/nvfp4-seed1")
     trackio = tracker_package("trackio", "trackio", source)
     where = next((os.environ[variable] for variable in _SERVER_VARIABLES if os.environ.get(variable)), None)
-    try:
+
+    def refusal(error: Exception) -> ReadError:
+        return UnreachableSourceError(f"{source}: trackio{_at(where)} does not answer ({first_line(error)}); nothing was read")
+
+    with package_errors(refusal):
         call = _local(trackio) if where is None else _remote(where)
         run = _one_run(source, name, call("get_runs_for_project", project), where)
         before = call("get_run_summary", project, run["name"], run["id"])
         rows = _rows(call, project, run["id"])
         after = call("get_run_summary", project, run["name"], run["id"])
-    except ReadError:
-        raise
-    except Exception as error:  # noqa: BLE001 (errors of its HTTP library, of SQLite and its own)
-        raise UnreachableSourceError(f"{source}: trackio{_at(where)} does not answer ({first_line(error)}); nothing was read") from None
     if before["num_logs"] != after["num_logs"]:
         raise ReadError(f"{source}: the run grew while it was read, so it is still going; a run is judged once it has ended")
     if len(rows) != before["num_logs"]:
@@ -50,7 +50,7 @@ def read(source: str, path: str, wanted: Mapping[str, str]) -> TrackerRun:
         raise ReadError(f"{source}: the run has no metric; expected one row per training step")
     columns = columns_of_rows(rows, wanted, source, COUNTER)
     note = f"{count(len(rows), 'row')} of trackio's log, which does not record whether the run has ended"
-    return TrackerRun(columns=columns.with_notes((*columns.notes, note)), config=dict(before["config"] or {}))
+    return TrackerRun(columns=columns.noted(note), config=dict(before["config"] or {}))
 
 
 def _local(trackio: Any) -> Call:

@@ -18,8 +18,8 @@ from typing import Any
 
 from parity.readers.columns import Columns
 from parity.readers.source import ReadError, os_words
-from parity.readers.tensorboard import join_parts, message_fields
-from parity.readers.trackers.run import TrackerRun, columns_of_rows
+from parity.readers.tensorboard import join_parts, message_fields, signed_64, submessages
+from parity.readers.trackers.run import NO_ROWS, TrackerRun, columns_of_rows
 from parity.wording import count
 
 SUFFIX = ".wandb"
@@ -30,15 +30,14 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _HISTORY, _CONFIG, _RUN, _EXIT = 2, 5, 17, 18  # of Record
 _ITEM, _STEP, _STEP_NUMBER = 1, 2, 1  # of HistoryRecord, HistoryStep
 _KEY, _NESTED_KEY, _BOOLEAN, _INTEGER, _NUMBER, _TEXT, _JSON, _VALUE_JSON = 1, 2, 4, 5, 6, 7, 8, 16  # of HistoryItem, ConfigItem
-_UPDATE, _REMOVE, _RUN_ID, _RUN_CONFIG = 1, 2, 1, 4  # of ConfigRecord, RunRecord
+_UPDATE, _REMOVE, _RUN_CONFIG = 1, 2, 4  # of ConfigRecord, RunRecord
 _EXIT_CODE = 1  # of RunExitRecord
 
 
 @dataclass(slots=True)
 class _Contents:
-    """What a file has: the run's id, its config, the rows, and how it ended (None: no exit on record)."""
+    """What a file has: the run's config, the rows, and how it ended (None: no exit on record)."""
 
-    run: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     exit_code: int | None = None
@@ -57,17 +56,13 @@ def read(source: str, files: Sequence[Path], wanted: Mapping[str, str]) -> Track
     parts: list[Columns] = []
     for file, each in zip(files, contents, strict=True):
         config |= each.config
-        if not each.rows and len(files) > 1:
-            continue
-        if not each.rows:
-            raise ReadError(f"{source}: the run's history is empty; expected one row per training step")
-        columns = columns_of_rows(each.rows, wanted, str(file), COUNTER)
-        parts.append(columns.with_notes((*columns.notes, *each.notes)))
+        if each.rows:
+            parts.append(columns_of_rows(each.rows, wanted, str(file), COUNTER).noted(*each.notes))
     if not parts:
-        raise ReadError(f"{source}: the run's history is empty; expected one row per training step")
-    notes = [f"{count(sum(len(each.rows) for each in contents), 'row')} of W&B's offline history", _ended(contents[-1])]
+        raise ReadError(f"{source}: {NO_ROWS}")
+    rows = count(sum(len(each.rows) for each in contents), "row")
     joined = parts[0] if len(parts) == 1 else join_parts(parts, (f"{count(len(parts), 'file')} of a resumed run",))
-    return TrackerRun(columns=joined.with_notes((*joined.notes, *notes)), config=config)
+    return TrackerRun(columns=joined.noted(f"{rows} of W&B's offline history", _ended(contents[-1])), config=config)
 
 
 def _ended(last: _Contents) -> str:
@@ -137,25 +132,17 @@ def _take(record: bytes, contents: _Contents) -> None:
         elif number == _CONFIG:
             _update(contents.config, value)
         elif number == _RUN:
-            contents.run = next((text.decode() for key, text in message_fields(value) if key == _RUN_ID and isinstance(text, bytes)), "")
-            for key, config in message_fields(value):
-                if key == _RUN_CONFIG and isinstance(config, bytes):
-                    _update(contents.config, config)
+            for config in submessages(value, _RUN_CONFIG):
+                _update(contents.config, config)
         elif number == _EXIT:
-            contents.exit_code = next(
-                (_signed(code) for key, code in message_fields(value) if key == _EXIT_CODE and isinstance(code, int)), 0
-            )
+            contents.exit_code = _number(value, _EXIT_CODE)
 
 
 def _row(message: bytes) -> dict[str, Any]:
     """One row of the history by key; the parts of a nested key are joined by points."""
-    row: dict[str, Any] = {}
-    for number, value in message_fields(message):
-        if number == _ITEM and isinstance(value, bytes):
-            keys, item = _item(value)
-            row[".".join(keys)] = item
-        elif number == _STEP and isinstance(value, bytes):
-            row[COUNTER] = next((_signed(step) for key, step in message_fields(value) if key == _STEP_NUMBER and isinstance(step, int)), 0)
+    row = {".".join(keys): item for keys, item in map(_item, submessages(message, _ITEM))}
+    for step in submessages(message, _STEP):
+        row[COUNTER] = _number(step, _STEP_NUMBER)
     return row
 
 
@@ -181,7 +168,7 @@ def _item(message: bytes) -> tuple[tuple[str, ...], Any]:
     for number, value in message_fields(message):
         if isinstance(value, int):
             if number in (_BOOLEAN, _INTEGER):
-                item = bool(value) if number == _BOOLEAN else _signed(value)
+                item = bool(value) if number == _BOOLEAN else signed_64(value)
         elif number in (_KEY, _NESTED_KEY):
             keys.append(value.decode())
         elif number == _NUMBER:
@@ -196,5 +183,6 @@ def _item(message: bytes) -> tuple[tuple[str, ...], Any]:
     return tuple(keys), item
 
 
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
+def _number(message: bytes, field: int) -> int:
+    """The whole number in a field of a message; 0 where it is left out."""
+    return next((signed_64(value) for key, value in message_fields(message) if key == field and isinstance(value, int)), 0)

@@ -14,7 +14,7 @@ from typing import Any
 
 from parity.readers.columns import LOSS, NoLossError
 from parity.readers.source import ReadError, UnreachableSourceError
-from parity.readers.trackers.run import TrackerRun, columns_of_rows, first_line, tracker_package
+from parity.readers.trackers.run import NO_ROWS, TrackerRun, columns_of_rows, ended_words, first_line, package_errors, tracker_package
 from parity.wording import count
 
 COUNTER = "_step"
@@ -36,7 +36,7 @@ def read(source: str, path: str, wanted: Mapping[str, str]) -> TrackerRun:
             f"{source}: {path!r} is not ENTITY/PROJECT/RUN; expected the path of the run's page, such as wandb:team/llm/3kz0q1vd"
         )
     wandb = tracker_package("wandb", "wandb", source)
-    try:
+    with package_errors(lambda error: _refusal(source, error)):
         wandb.setup(wandb.Settings(silent=True, **_PATIENCE))  # no prompt for a key, nothing printed
         run = wandb.Api(timeout=_TIMEOUT_SECONDS).run(path)
         state, config, lines = str(run.state), dict(run.config), getattr(run, "historyLineCount", None)
@@ -45,22 +45,17 @@ def read(source: str, path: str, wanted: Mapping[str, str]) -> TrackerRun:
         rows = list(run.scan_history(use_cache=False))
         after = wandb.Api(timeout=_TIMEOUT_SECONDS).run(path)
         _refuse_going(source, str(after.state))
-    except ReadError:
-        raise
-    except Exception as error:  # noqa: BLE001 (the package documents no set of errors)
-        raise _refusal(source, error) from None
     if lines != getattr(after, "historyLineCount", None):
         raise ReadError(f"{source}: the run changed while it was read; read it again once it has ended")
     if not rows:
-        raise ReadError(f"{source}: the run's history is empty; expected one row per training step")
+        raise ReadError(f"{source}: {NO_ROWS}")
     try:
         columns = columns_of_rows(rows, wanted, source, COUNTER)
     except NoLossError:
         _prove_complete(source, rows, lines, keys, None)
         raise
     _prove_complete(source, rows, lines, keys, columns.names[LOSS])
-    notes = (*columns.notes, f"{count(len(rows), 'row')} of W&B's history, {_words(state)}")
-    return TrackerRun(columns=columns.with_notes(notes), config=config)
+    return TrackerRun(columns=columns.noted(f"{count(len(rows), 'row')} of W&B's history, {ended_words(state)}"), config=config)
 
 
 def _refuse_going(source: str, state: str) -> None:
@@ -68,10 +63,6 @@ def _refuse_going(source: str, state: str) -> None:
         raise ReadError(f"{source}: the run is {state}; a run is judged once it has ended: wait, or stop it")
     if state not in _ENDED:
         raise ReadError(f"{source}: the run's state is {state!r}; expected one of {', '.join(_ENDED)}")
-
-
-def _words(state: str) -> str:
-    return "the run is finished" if state == "finished" else f"the run ended as {state}"
 
 
 def _prove_complete(source: str, rows: list[dict[str, Any]], lines: object, keys: Any, loss: str | None) -> None:
@@ -90,13 +81,15 @@ def _prove_complete(source: str, rows: list[dict[str, Any]], lines: object, keys
         )
     if (isinstance(lines, int) and lines == len(rows)) or (expected is not None and expected == own):
         return
-    if not isinstance(lines, int) and expected is None:
+    if isinstance(lines, int):
+        got = f"{len(rows):,} of {lines:,} rows"
+    elif expected is not None:
+        got = f"{own:,} of {expected:,} values of {loss!r}"
+    else:
         raise ReadError(
             f"{source}: W&B does not say how many rows the run has, so a sampled history would not be seen; export the run as CSV"
         )
-    whole = f"{lines:,} rows" if isinstance(lines, int) else f"{expected:,} values of {loss!r}"
-    got = f"{len(rows):,}" if isinstance(lines, int) else f"{own:,}"
-    raise ReadError(f"{source}: W&B returned {got} of {whole}; only a whole run is judged: read it again, or export the run as CSV")
+    raise ReadError(f"{source}: W&B returned {got}; only a whole run is judged: read it again, or export the run as CSV")
 
 
 def _counted(keys: Any, loss: str | None) -> int | None:

@@ -9,7 +9,7 @@ from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.live.gap_chart import step_edges
-from parity.report.gap_bins import interval_level, on_edges, verdict_gap
+from parity.report.gap_bins import interval_level, on_edges, reduced, spike_steps, verdict_gap
 
 BINS = {"whole": 150, "part": 1500}  # of the gap: for the whole run, and for a part that is zoomed into
 RAW_STEPS, BUCKETS = 5000, 2500  # up to so many steps each is drawn, else so many buckets
@@ -46,8 +46,8 @@ def _common_ends(case: Case) -> tuple[int, int] | None:
 
 def _facts(case: Case, document: VerdictDocument) -> dict[str, Any]:
     """What a candidate's gap has that bins do not change."""
-    gap = verdict_gap(document, case.baseline, case.candidates[document["candidate"]["name"]], case.criteria, case.planned_steps, bins=1)
-    spikes = document["run_spikes"]["steps"] if document["run_spikes"] else [[], []]
+    gap = verdict_gap(document, case, bins=1)
+    spikes = spike_steps(document)
     return {
         "candidate": document["candidate"]["name"],
         "nonfinite_baseline": gap.nonfinite_baseline[:_LISTED].tolist(),
@@ -64,15 +64,7 @@ def _facts(case: Case, document: VerdictDocument) -> dict[str, Any]:
 
 def _on_bins(case: Case, documents: Sequence[VerdictDocument], edges: IntArray, last: int) -> dict[str, Any]:
     """The bins that any candidate has: their ends, and mean, half width (nats) and common steps of each candidate."""
-    made = [
-        on_edges(
-            verdict_gap(
-                document, case.baseline, case.candidates[document["candidate"]["name"]], case.criteria, case.planned_steps, edges=edges
-            ),
-            edges,
-        )
-        for document in documents
-    ]
+    made = [on_edges(verdict_gap(document, case, edges=edges), edges) for document in documents]
     held = np.any([n > 0 for _, _, n in made], axis=0)
     return {
         "first_step": edges[held].tolist(),
@@ -126,8 +118,7 @@ def _line(run: Curve, first: IntArray, *, is_raw: bool) -> dict[str, Any]:
         bucket = np.searchsorted(first, steps, side="right") - 1
         starts = np.unique(bucket, return_index=True)[1]
         there = bucket[starts]
-        mean[there] = np.add.reduceat(loss, starts) / np.diff(np.append(starts, len(loss)))
-        low[there], high[there] = np.minimum.reduceat(loss, starts), np.maximum.reduceat(loss, starts)
+        mean[there], low[there], high[there] = reduced(loss, starts)
     return {
         "mean": _numbers(mean),
         "minimum": None if is_raw else _numbers(low),
@@ -137,7 +128,9 @@ def _line(run: Curve, first: IntArray, *, is_raw: bool) -> dict[str, Any]:
 
 
 def _kind(value: float) -> str:
-    return "nan" if np.isnan(value) else "+inf" if value > 0 else "-inf"
+    if np.isnan(value):
+        return "nan"
+    return "+inf" if value > 0 else "-inf"
 
 
 def _numbers(values: FloatArray) -> list[float | None]:

@@ -47,8 +47,5 @@ def import_map() -> str:
         text = (_STATIC / f"{name}.js").read_text(encoding="utf-8")
         waiting += [match[2] for match in _IMPORT.finditer(text)]
         modules[name] = _IMPORT.sub(r'\1 "\2"', text).replace(_LIBRARY_ADDRESS, "uplot")
-    return json.dumps({"imports": {name: _data_url(text) for name, text in sorted(modules.items())}}, sort_keys=True)
-
-
-def _data_url(text: str) -> str:
-    return f"data:text/javascript;base64,{base64.b64encode(text.encode()).decode()}"
+    addresses = {name: f"data:text/javascript;base64,{base64.b64encode(text.encode()).decode()}" for name, text in modules.items()}
+    return json.dumps({"imports": addresses}, sort_keys=True)

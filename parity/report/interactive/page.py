@@ -12,19 +12,19 @@ from html import escape
 from parity.canonical_json import canonical_json
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
-from parity.report.facts import reasons_and_advice, summary_row
+from parity.report.facts import details, summary_row
 from parity.report.forest import axis_of, estimate_of, head_svg, row_svg
 from parity.report.gap_bins import verdict_gap
 from parity.report.gap_svg import NARROW, STYLE, WIDE, gap_svg
 from parity.report.headline import MARKS
-from parity.report.html import answer_html, reasons_html
+from parity.report.html import answer_html, details_html
 from parity.report.interactive.data import gaps_data, last_step, loss_data
 from parity.report.interactive.modules import ENTRY, import_map, library_folder, library_script, style
 from parity.version import VERSION
 
 _KEYS = "Arrow keys move the cursor, plus and minus zoom, Shift with an arrow key pans, 0 resets."
 _STYLED = 8  # candidates that have a colour and line of their own (view.js)
-_HEADS = (("Gap, nats", True), ("Interval", True), ("% of L", True), ("Margin", True))
+_HEADS = ("Gap, nats", "Interval", "% of L", "Margin")
 _OWN_STYLE = """
 main { padding-bottom: 48px; }
 .parity-gap.narrow { display: none; }
@@ -58,8 +58,8 @@ def comparison_page(case: Case, documents: Sequence[VerdictDocument]) -> str:
             f'<script type="application/json" id="data">{_json(data)}</script>\n<script>{library_script(folder)}</script>\n'
             f'<script type="importmap">{import_map()}</script>\n<script type="module">{entry}</script>\n'
         )
-    for document, notes in zip(documents, reasons_and_advice(documents), strict=True):
-        parts.append(f"<h2>{escape(document['candidate']['name'])}: reasons and numbers</h2>{reasons_html(document, *notes)}")
+    for name, lines in zip(names, details(documents), strict=True):
+        parts.append(f"<h2>{escape(name)}: reasons and numbers</h2>{details_html(lines)}")
     parts.append(f"<details><summary>Policy</summary><pre>{escape(canonical_json(case.criteria.document()))}</pre></details>")
     parts.append(
         f'<p class="note">parity {VERSION}, judge {escape(documents[0]["engine_version"])}. Aligned series: '
@@ -92,8 +92,7 @@ def _verdict(document: VerdictDocument) -> str:
 
 
 def _drawing(case: Case, document: VerdictDocument) -> str:
-    runs = case.candidates[document["candidate"]["name"]]
-    gap = verdict_gap(document, case.baseline, runs, case.criteria, case.planned_steps)
+    gap = verdict_gap(document, case)
     sizes = (("wide", WIDE), ("narrow", NARROW))
     drawn = "".join(gap_svg(document, gap, width).replace('class="parity-gap"', f'class="parity-gap {word}"', 1) for word, width in sizes)
     return f"<h2>{escape(document['candidate']['name'])}</h2>{drawn}"
@@ -122,7 +121,7 @@ def _table(documents: Sequence[VerdictDocument]) -> str:
     """A row per candidate, with its gap on an axis that all share; on a narrow screen a row is a card."""
     estimates = [estimate_of(document) for document in documents]
     axis = axis_of([each for each in estimates if each])
-    heads = "".join(f"<th{' class=number' if number else ''}>{word}</th>" for word, number in _HEADS)
+    heads = "".join(f"<th class=number>{word}</th>" for word in _HEADS)
     figure = f'<th class="axis">Gap, nats{head_svg(axis)}</th>' if axis else ""
     rows = []
     for document, estimate in zip(documents, estimates, strict=True):
@@ -131,7 +130,7 @@ def _table(documents: Sequence[VerdictDocument]) -> str:
         drawn = f'<td class="axis" data-label="Gap">{row_svg(estimate, axis) if estimate else ""}</td>' if axis else ""
         numbers = "".join(
             f'<td class="number" data-label="{label}">{value}</td>'
-            for (label, _), value in zip(_HEADS, (gap, interval, share, margin), strict=True)
+            for label, value in zip(_HEADS, (gap, interval, share, margin), strict=True)
         )
         rows.append(f'<tr><th scope="row">{name}</th><td data-label="Verdict">{word}</td>{drawn}{numbers}</tr>')
     head = f"<tr><th>Candidate</th><th>Verdict</th>{figure}{heads}</tr>"

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 
 from parity import Criteria, Curve, curve_from_arrays, judge
+from parity.judging.evidence import Case
 from parity.judging.live.gap_chart import binned_gap
-from parity.report.figure_file import FigureError
-from parity.report.figures import _apart, _gap_limits, _together, draw_figure, loss_buckets
+from parity.report.figure_file import PAD, FigureError
+from parity.report.figures import _apart, _together, draw_figure, loss_buckets
+from parity.report.gap_bins import gap_limits
 
 MakeRun = Callable[..., Curve]
 
@@ -26,12 +28,13 @@ def test_what_cannot_be_drawn_is_said(make_run: MakeRun, one_percent: Criteria, 
     import sys
 
     runs = [make_run()]
-    document = judge(runs, {"c": runs}, one_percent, planned_steps=2000)[0].document()
+    case = Case(baseline=runs, candidates={"c": runs}, criteria=one_percent, planned_steps=2000)
+    (document,) = case.documents()
     with pytest.raises(FigureError, match=r"expected a name ending in \.png"):
-        draw_figure("out.txt", document, runs, runs, one_percent)
+        draw_figure("out.txt", document, case)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(FigureError, match="figures need matplotlib"):
-        draw_figure("out.png", document, runs, runs, one_percent)
+        draw_figure("out.png", document, case)
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
@@ -45,11 +48,12 @@ def test_figures_of_every_kind_of_verdict(suffix: str, make_run: MakeRun, one_pe
         "empty": curve_from_arrays([], []),
     }.items():
         path = tmp_path / f"{name}.{suffix}"
-        document = judge([make_run()], {name: [cand]}, one_percent, planned_steps=2000)[0].document()
-        draw_figure(str(path), document, [make_run()], [cand], one_percent, 2000)
+        case = Case(baseline=[make_run()], candidates={name: [cand]}, criteria=one_percent, planned_steps=2000)
+        (document,) = case.documents()
+        draw_figure(str(path), document, case)
         first = path.read_bytes()
         assert len(first) > 5000
-        draw_figure(str(path), document, [make_run()], [cand], one_percent, 2000)
+        draw_figure(str(path), document, case)
         assert path.read_bytes() == first
 
 
@@ -58,7 +62,7 @@ def test_the_gap_panel_holds_what_matters_and_little_more(gap: float, make_run: 
     base, cand = [make_run()], [make_run(seed=2, gap=gap)]
     document = judge(base, {"c": cand}, one_percent, planned_steps=2000)[0].document()
     bins = binned_gap(base, cand, one_percent, planned_steps=2000)
-    bottom, top = _gap_limits(document, bins, (bins.first_step + bins.last_step) / 2)
+    bottom, top = gap_limits(document, bins, PAD)
     needed = [0.0, document["margin"]["nats"], document["gap"]["lo"], document["gap"]["hi"]]
     assert bottom < min(needed)
     assert max(needed) < top
@@ -70,7 +74,7 @@ def test_an_early_transient_does_not_dwarf_the_window(make_run: MakeRun, one_per
     early = curve_from_arrays(cand.steps, cand.loss + np.where(cand.steps < 300, 3.0, 0.0))
     document = judge([make_run()], {"c": [early]}, one_percent, planned_steps=2000)[0].document()
     bins = binned_gap([make_run()], [early], one_percent, planned_steps=2000)
-    assert _gap_limits(document, bins, (bins.first_step + bins.last_step) / 2)[1] < 0.2
+    assert gap_limits(document, bins, PAD)[1] < 0.2
 
 
 def test_labels_keep_apart_and_near_events_become_one() -> None:

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from parity.judging.evidence import Case
 from parity.report.gap_bins import verdict_gap
 from parity.report.gap_svg import NARROW, WIDE, gap_svg
 
@@ -16,7 +17,8 @@ def drawn(make_run, judge_pair, one_percent):
     def draw(base, candidate, width=WIDE, **options):
         verdict = judge_pair(base, candidate, **options)
         document = verdict.document()
-        return gap_svg(document, verdict_gap(document, [base], [candidate], one_percent, 2000), width)
+        case = Case(baseline=[base], candidates={document["candidate"]["name"]: [candidate]}, criteria=one_percent, planned_steps=2000)
+        return gap_svg(document, verdict_gap(document, case), width)
 
     return draw
 
