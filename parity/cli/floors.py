@@ -8,11 +8,10 @@ import typer
 
 from parity.canonical_json import json_value
 from parity.cli.inputs import expected_family
+from parity.cli.jobs.options import Asked, Connection
+from parity.cli.options import Json, flag, flat, option
 from parity.cli.terminal.help import Command, Group
-from parity.cli.terminal.options import AsJson, Server, Token
-from parity.cli.terminal.output import UsageError, print_json, print_rows
-from parity.client.address import DEFAULT_URL
-from parity.client.rest import Client
+from parity.cli.terminal.output import UsageError
 from parity.comparing.reruns import read_rerun_table, rerun_table
 from parity.judging.curve import ROUNDINGS, Rounding
 from parity.judging.floors.between import FamilyNoise, evidence_families
@@ -36,66 +35,60 @@ _Family = Annotated[str, typer.Argument(metavar="FAMILY", help="Name of a family
 
 
 @app.command("list", cls=Command, epilog="parity floors list")
-def index(file: _File = None, as_json: AsJson = False) -> int:
+@flat
+def index(file: _File = None, *, out: Json) -> int:
     """List the families of a table with their run noise, then any-decoder."""
     floors = read_rerun_table(file)
-    if as_json:
-        documents = [_family_document(floors, family) for family in floors.families.values()]
-        print_json([*documents, _general_document(floors)])
-        return 0
-    rows = [_family_cells(row) for row in (*family_rows(floors), *any_decoder_rows(floors))]
-    print_rows(("family", "rounding", "groups", "runs", "tau, of the loss", "df", "note"), rows)
-    return 0
+    documents = [*(_family_document(floors, family) for family in floors.families.values()), _general_document(floors)]
+    rows = map(_family_cells, (*family_rows(floors), *any_decoder_rows(floors)))
+    return out.show_rows(documents, ("family", "rounding", "groups", "runs", "tau, of the loss", "df", "note"), rows)
 
 
 @app.command(cls=Command, epilog="parity floors show modded-nanogpt-124M/track3")
-def show(name: _Family, file: _File = None, as_json: AsJson = False) -> int:
+@flat
+def show(name: _Family, file: _File = None, *, out: Json) -> int:
     """Show a family: its pooled run noise, each group's with its 95 % interval, and the outliers."""
     floors = read_rerun_table(file)
     if name == ANY_DECODER:
-        _show_general(floors, as_json=as_json)
-        return 0
+        return _show_general(floors, out)
     family = floors.families.get(name)
     if family is None:
         raise UsageError(f"the table has no family {name!r}; {expected_family(name, floors, file)}")
-    if as_json:
-        print_json(_family_document(floors, family))
-        return 0
-    _print_floors(name, _lenders(floors, family))
-    for line in (*family.problems, *(f"group {group!r}: reruns equal bit for bit, not used" for group in family.bit_equal)):
-        print(line, file=sys.stderr)
+    if not out.as_json:
+        _print_floors(name, _lenders(floors, family))
+        for line in (*family.problems, *(f"group {group!r}: reruns equal bit for bit, not used" for group in family.bit_equal)):
+            print(line, file=sys.stderr)
     outliers = outliers_of(floors, name)
-    print_rows(("group", "runs", "loss", "tau, of the loss", "95 % interval", "note"), [_group_row(g, outliers) for g in family.groups])
-    return 0
+    rows = (_group_row(group, outliers) for group in family.groups)
+    return out.show_rows(_family_document(floors, family), ("group", "runs", "loss", "tau, of the loss", "95 % interval", "note"), rows)
 
 
 @app.command(cls=Command, epilog="parity floors export --anonymous")
+@flat
 def export(
-    anonymous: Annotated[bool, typer.Option("--anonymous", help="Number families and groups, and leave out where they are from.")] = False,
-    imported: Annotated[
-        bool, typer.Option("--imported", help="Print the reruns that were imported, not those of the server's jobs.")
-    ] = False,
-    server: Server = DEFAULT_URL,
-    token: Token = None,
+    anonymous: bool = flag("--anonymous", "Number families and groups, and leave out where they are from."),
+    imported: bool = flag("--imported", "Print the reruns that were imported, not those of the server's jobs."),
+    *,
+    at: Connection,
 ) -> int:
     """Print the reruns that a server has on record as a table (CSV)."""
-    with Client(server, token) as client:
+    with at.client() as client:
         text = client.floors("imported" if imported else "record")
     if len(text.splitlines()) < 2:
         print(f"no reruns {'imported' if imported else 'on record'} yet; {_HOW[imported]}", file=sys.stderr)
         return 0
-    floors = rerun_table(text, f"the table of {server}")
+    floors = rerun_table(text, f"the table of {at.server}")
     print((anonymized(floors) if anonymous else floors).csv(), end="")
     return 0
 
 
 @app.command("import", cls=Command, epilog="parity floors import floors.csv --family my-700M")
+@flat
 def import_table(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Table of reruns (CSV), as `parity floors export` prints it.")],
-    family: Annotated[str | None, typer.Option(metavar="NAME", help="Import only this family. [default: all of the table]")] = None,
-    server: Server = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
+    family: str | None = option(None, "Import only this family. [default: all of the table]", "NAME"),
+    *,
+    at: Asked,
 ) -> int:
     """Import a table of reruns into a server, for jobs that name one of its families (`family:` in the job file).
 
@@ -104,14 +97,10 @@ def import_table(
     table = read_rerun_table(file)
     if family is not None and family not in table.families:
         raise UsageError(f"--family is {family!r}, which the table does not have; {expected_family(family, table, file, general=False)}")
-    with Client(server, token) as client:
+    with at.client() as client:
         done = client.import_floors(table.csv(), family)
-    if as_json:
-        print_json(done)
-        return 0
     known = f", {count(done['known_groups'], 'group')} known before" if done["known_groups"] else ""
-    print(f"{count(done['new_groups'], 'new group')}{known}: {', '.join(done['families'])}")
-    return 0
+    return at.show(done, [f"{count(done['new_groups'], 'new group')}{known}: {', '.join(done['families'])}"])
 
 
 def anonymized(floors: Floors) -> Floors:
@@ -122,16 +111,14 @@ def anonymized(floors: Floors) -> Floors:
     return Floors(tuple(rows))
 
 
-def _show_general(floors: Floors, *, as_json: bool) -> None:
-    if as_json:
-        print_json(_general_document(floors))
-        return
-    _print_floors(ANY_DECODER, [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS])
+def _show_general(floors: Floors, out: Json) -> int:
+    if not out.as_json:
+        _print_floors(ANY_DECODER, [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS])
     rows = [
         (family.name, str(len(family.groups)), f"{sum(group.runs for group in family.groups):,}", *_noise_cells(family))
         for family in evidence_families(floors)
     ]
-    print_rows(("family", "groups", "runs", "tau, of the loss", "95 % interval"), rows)
+    return out.show_rows(_general_document(floors), ("family", "groups", "runs", "tau, of the loss", "95 % interval"), rows)
 
 
 def _lenders(floors: Floors, family: Family) -> list[tuple[Rounding, Lender]]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from parity.cli.options import flag, flat
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.output import UsageError, print_json
 from parity.judging.evidence import Verification, verify
@@ -16,9 +17,10 @@ app = typer.Typer()
 
 
 @app.command("verify", epilog="parity verify evidence.zip")
+@flat
 def verify_bundle(
     bundle: Annotated[str, typer.Argument(metavar="BUNDLE.zip", help="Evidence bundle of `parity compare --bundle`, or of a job's page.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: bool = flag("--json", "Print JSON instead of text."),
 ) -> int:
     """Recompute a verdict from its evidence bundle, offline.
 

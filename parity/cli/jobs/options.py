@@ -1,21 +1,31 @@
-"""Options and errors that several commands about jobs share."""
+"""What commands that ask a server share: its connection, the id of a job, and the error for a job without a verdict."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+from parity.cli.options import Json, Server
+from parity.client.rest import Client
+
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, as printed by `submit` and `status`.")]
-Timeout = Annotated[
-    float | None, typer.Option(min=0, metavar="SECONDS", help="Stop waiting after SECONDS with exit code 5; the job goes on.")
-]
-Reuse = Annotated[
-    bool | None,
-    typer.Option("--reuse/--no-reuse", help="Reuse the curve of an equal, earlier baseline run. [default: yes, or the job file's]"),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
 
 
 class JobEndedError(Exception):
     """The job ended without a verdict; the message gives the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection(Server):
+    """A server, and the client that asks it."""
+
+    def client(self) -> Client:
+        """A client of the server."""
+        return Client(self.server, self.token)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Json, Connection):
+    """A server that is asked, and how its answer is printed."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +13,8 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from parity.cli.jobs.options import JobEndedError
+from parity.cli.terminal.output import print_lines
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
 from parity.wording import TABLE_DECIMALS, signed
@@ -37,15 +40,47 @@ def follow(
     `check` is called about once a second; what it raises ends the watching.
     """
     documents = poll(lambda: client.job(job_id), job_id, timeout_seconds, check or (lambda: None))
-    if not console.is_terminal:
-        return _follow_in_lines(client, documents, console)
-    document: dict[str, Any] = {}
     states: dict[str, str] = {}
+    if not console.is_terminal:
+        return follow_lines(
+            documents, lambda each, is_due: [*forecast_changes(each, states), *([_state(client, each)] if is_due else [])], console
+        )
+    document: dict[str, Any] = {}
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         for document in documents:
-            for line in forecast_changes(document, states):
-                live.console.print(line, soft_wrap=True)
+            print_lines(forecast_changes(document, states), live.console)
             live.update(table(document, _gaps(client, document)))
+    return document
+
+
+def _state(client: Client, document: Mapping[str, Any]) -> str:
+    """The state of a job and of its arms in one line."""
+    gaps = _gaps(client, document)
+    arms = "; ".join(_line(arm, gaps) for arm in document["arms"])
+    waiting = f". {document['waiting']}" if document["waiting"] else ""
+    return f"{document['status']} {document['share_done']:.0%}, {_left(document['eta_seconds'])} left: {arms}{waiting}"
+
+
+@contextmanager
+def goes_on(kind: str, *, watch: str, end: str) -> Iterator[None]:
+    """On Ctrl-C, leave a job, an analysis or a search running, and say which command follows it and which ends it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise JobEndedError(f"stopped watching; the {kind} goes on. Follow it: {watch}. End it: {end}") from None
+
+
+def follow_lines(
+    documents: Iterable[dict[str, Any]], lines: Callable[[dict[str, Any], bool], Iterable[str]], console: Console
+) -> dict[str, Any]:
+    """Print what `lines` gives for each document (and whether it is time for a line) until the last, and return that."""
+    document: dict[str, Any] = {}
+    next_line = 0.0
+    for document in documents:
+        is_due = time.monotonic() >= next_line
+        print_lines(lines(document, is_due), console)
+        if is_due:
+            next_line = time.monotonic() + _LINE_SECONDS
     return document
 
 
@@ -90,22 +125,6 @@ def _too_many_requests(error: Exception) -> bool:
     return isinstance(error, ClientError) and error.status == 429
 
 
-def _follow_in_lines(client: Client, documents: Iterator[dict[str, Any]], console: Console) -> dict[str, Any]:
-    next_line, document = 0.0, {}
-    states: dict[str, str] = {}
-    for document in documents:
-        for line in forecast_changes(document, states):
-            console.print(line, soft_wrap=True)
-        if time.monotonic() >= next_line:
-            gaps = _gaps(client, document)
-            arms = "; ".join(_line(arm, gaps) for arm in document["arms"])
-            waiting = f". {document['waiting']}" if document["waiting"] else ""
-            state = f"{document['status']} {document['share_done']:.0%}, {_left(document['eta_seconds'])} left"
-            console.print(f"{state}: {arms}{waiting}", soft_wrap=True)
-            next_line = time.monotonic() + _LINE_SECONDS
-    return document
-
-
 def forecast_changes(document: Mapping[str, Any], states: dict[str, str]) -> list[str]:
     """A line for each candidate whose forecast changed its state since the last call; `states` (by arm) is updated. No verdict."""
     lines = []
@@ -125,18 +144,14 @@ def _line(arm: Mapping[str, Any], gaps: Mapping[str, float]) -> str:
 def table(document: Mapping[str, Any], gaps: Mapping[str, float]) -> Table:
     """One row per arm: bar, steps, loss, gap (nats, where known) and time left."""
     shown = Table(box=None, pad_edge=False, title_justify="left", title=document["waiting"], title_style="dim")
-    for heading, justify in (
-        ("arm", "left"),
-        ("", "left"),
-        ("steps", "right"),
-        ("loss", "right"),
-        ("gap, nats", "right"),
-        ("left", "right"),
-    ):
-        shown.add_column(heading, justify="left" if justify == "left" else "right", no_wrap=True)
+    for heading in ("arm", ""):
+        shown.add_column(heading, no_wrap=True)
+    for heading in ("steps", "loss", "gap, nats", "left"):
+        shown.add_column(heading, justify="right", no_wrap=True)
     for arm in document["arms"]:
         done, planned = arm["steps_done"], arm["planned_steps"]
-        gap = "baseline" if arm["role"] == "baseline" else signed(gaps[arm["name"]], TABLE_DECIMALS) if arm["name"] in gaps else "–"
+        gap = signed(gaps[arm["name"]], TABLE_DECIMALS) if arm["name"] in gaps else "–"
+        gap = "baseline" if arm["role"] == "baseline" else gap
         shown.add_row(
             arm["name"],
             ProgressBar(total=planned, completed=done, width=20),

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,14 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, sort_keys=True))
 
 
-def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_lines(lines: Iterable[str], console: Console | None = None) -> None:
+    """Print lines as they are, to stdout unless a console is given."""
+    console = console or Console(highlight=False, markup=False, emoji=False)
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table: with headings on a terminal; in a pipe one row per line, tab-separated and never wrapped."""
     if not sys.stdout.isatty():
         for row in rows:
