@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from parity.cli.jobs.options import Asked
+from parity.cli.connection import Asked
 from parity.cli.options import flat, option
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import Command, Group

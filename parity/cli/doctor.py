@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from parity.cli.jobs.options import Asked
+from parity.cli.connection import Asked
 from parity.cli.options import flat
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.output import WIDTH, print_json

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from parity.canonical_json import json_value
+from parity.cli.connection import Asked, Connection
 from parity.cli.inputs import expected_family
-from parity.cli.jobs.options import Asked, Connection
 from parity.cli.options import Json, flag, flat, option
 from parity.cli.terminal.help import Command, Group
 from parity.cli.terminal.output import UsageError

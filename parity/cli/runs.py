@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
+from parity.cli.connection import Asked
 from parity.cli.finished_runs import FinishedRun, refuse_other_run, runs_of_table, why_incomplete
 from parity.cli.inputs import pairs, stated_columns
-from parity.cli.jobs.options import Asked
 from parity.cli.options import Options, flag, flat, option, refuse, repeatable
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, read_table
 from parity.cli.terminal.exits import EXIT_CODES

@@ -10,9 +10,10 @@ import typer
 import yaml
 from rich.console import Console
 
+from parity.cli.connection import Asked
 from parity.cli.jobs import watching
 from parity.cli.jobs.files import job_file
-from parity.cli.jobs.options import Asked, JobEndedError
+from parity.cli.jobs.watching import JobEndedError
 from parity.cli.options import Follow, flag, flat, option
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import OUTPUT

@@ -9,8 +9,9 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from parity.cli.connection import Asked, JobId
 from parity.cli.jobs import watching
-from parity.cli.jobs.options import Asked, JobEndedError, JobId
+from parity.cli.jobs.watching import JobEndedError
 from parity.cli.options import Follow, Options, flag, flat, option, repeatable
 from parity.cli.terminal.help import OUTPUT
 from parity.cli.terminal.output import UsageError

@@ -24,13 +24,13 @@ import typer
 from rich.console import Console
 
 from parity.canonical_json import canonical_json
+from parity.cli.connection import Connection
 from parity.cli.gating import report
 from parity.cli.gating.files import gate_file, judged_files
 from parity.cli.gating.policy import GatePolicy, gate_policy_from_mapping
 from parity.cli.gating.report import Outcome, result_of
 from parity.cli.jobs import watching
 from parity.cli.jobs.files import UNSENDABLE, baseline_of, job_file
-from parity.cli.jobs.options import Connection
 from parity.cli.jobs.outlook import print_outlook
 from parity.cli.options import Follow, Labels, Options, Reuse, flag, flat, option
 from parity.cli.record.labels import labels_of

@@ -8,10 +8,11 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from parity.cli.connection import Asked, JobId
 from parity.cli.jobs import watching
 from parity.cli.jobs.files import UNSENDABLE, baseline_of, job_file, with_noise
-from parity.cli.jobs.options import Asked, JobEndedError, JobId
 from parity.cli.jobs.outlook import print_outlook
+from parity.cli.jobs.watching import JobEndedError
 from parity.cli.options import Follow, Labels, Options, Reuse, flag, flat, option
 from parity.cli.record.labels import labels_of
 from parity.cli.terminal.exits import exit_code

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from parity.cli.connection import Asked
 from parity.cli.jobs import watching
-from parity.cli.jobs.options import Asked
 from parity.cli.options import Options, flat, option, repeatable
 from parity.cli.record.labels import remark_words
 from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_lines, print_rows

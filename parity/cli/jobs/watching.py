@@ -13,7 +13,6 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from parity.cli.jobs.options import JobEndedError
 from parity.cli.terminal.output import print_lines
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
@@ -26,6 +25,10 @@ _LINE_SECONDS = 30.0
 _PATIENCE_SECONDS = 60.0
 PAUSES = Pauses(first_seconds=_PERIOD_SECONDS, longest_seconds=_PERIOD_SECONDS, longest_retry_after_seconds=60.0)
 _GAP_BINS = 20
+
+
+class JobEndedError(Exception):
+    """The job ended without a verdict; the message gives the reason."""
 
 
 class WatchTimeoutError(Exception):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from parity.cli.jobs.options import Asked
+from parity.cli.connection import Asked
 from parity.cli.options import Options, flat, option
 from parity.cli.terminal.output import UsageError
 from parity.wording import interval_words, percent, signed

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from parity.cli.jobs.options import Asked, JobId
+from parity.cli.connection import Asked, JobId
 from parity.cli.options import flat, option
 from parity.cli.record.labels import remark_words
 from parity.cli.terminal.output import UsageError

@@ -1,4 +1,4 @@
-"""What commands that ask a server share: its connection, the id of a job, and the error for a job without a verdict."""
+"""What commands that ask a server share: its connection, how an answer is printed, and the id of a job."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from parity.cli.options import Json, Server
 from parity.client.rest import Client
 
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, as printed by `submit` and `status`.")]
-
-
-class JobEndedError(Exception):
-    """The job ended without a verdict; the message gives the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
