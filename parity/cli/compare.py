@@ -1,7 +1,7 @@
 """The command `compare`: judge candidates against a baseline from files, with no server."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -22,7 +22,7 @@ from parity.cli.inputs import (
     stated_families,
 )
 from parity.cli.numbers import NEEDS_NUMBERS, NEEDS_RUNS, number_arms, typed_numbers
-from parity.cli.options import Options, Server, flat, option, refuse, repeatable
+from parity.cli.options import Options, Server, argument, flat, option, refuse, repeatable
 from parity.cli.publishing import check_push, push_case, write_page
 from parity.cli.run_tables import (
     NEEDS_ARM_BY,
@@ -54,7 +54,6 @@ from parity.report.figures import draw_figure
 app = typer.Typer()
 
 
-@dataclass(frozen=True, kw_only=True)
 class Evidence(Options, panel=EVIDENCE):
     """What else is known of the arms, and of the full run that they stand for."""
 
@@ -83,9 +82,9 @@ class Evidence(Options, panel=EVIDENCE):
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="BASE CAND [CAND...]",
-            help="Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN one run of a table or archive, "
+        argument(
+            "BASE CAND [CAND...]",
+            "Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN one run of a table or archive, "
             "wandb:ENTITY/PROJECT/RUN, mlflow:RUN_ID or trackio:PROJECT/RUN a tracker's run. With --arm-by, one table of many runs. "
             "NAME=LOSS, such as bf16=2.242 fp8=2.276, compares two numbers.",
         ),
@@ -179,9 +178,7 @@ def _case(
         controls=controls,
         shorter=[read_run(file, columns=columns.of_run("", file)) for file in stated.shorter_baseline],
         noise_runs=noise_runs,
-        planned_steps=stated.planned_steps,
-        assume_complete=stated.assume_complete,
-        layer_policy=stated.layer_policy,
+        **{name: getattr(stated, name) for name in ("planned_steps", "assume_complete", "layer_policy")},
         layer_snr_db=read_layer_snrs(evidence.layer_snr, names[1:]),
         evaluations={arm: read_accuracy(file) for arm, file in evaluation_files.items()},
         floors=read_rerun_table(evidence.floors) if families else None,

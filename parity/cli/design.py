@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from parity.canonical_json import canonical_json, json_value
 from parity.cli.inputs import Policy, known_family, load_criteria, refuse_unknown_recipe, stated_columns, stated_lenders
-from parity.cli.options import Options, flag, flat, option, refuse, repeatable
+from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, chosen_arm, read_table
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE
@@ -42,14 +42,12 @@ CALIBRATION_SCHEMA, PLAN_SCHEMA = "parity.calibration/1", "parity.plan/1"
 app = typer.Typer()
 
 
-@dataclass(frozen=True, kw_only=True)
 class Reruns(Table):
     """Reruns of one configuration: files, or an arm of a table."""
 
     arm: str | None = option(None, "Name the arm whose runs are the reruns of one configuration.", "ARM", rich_help_panel=TABLE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Settings(Options):
     """What is stated of reruns, and which margins are tried on them."""
 
@@ -70,9 +68,7 @@ class Settings(Options):
 def calibrate_runs(
     runs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="RUN RUN...", help="Reruns of one configuration: files, tracker runs, one .npz archive, or with --arm-by one table."
-        ),
+        argument("RUN RUN...", "Reruns of one configuration: files, tracker runs, one .npz archive, or with --arm-by one table."),
     ],
     stated: Settings,
     table: Annotated[Reruns, ("arm_by", "run_by", "arm", "step", "loss")],
@@ -101,7 +97,6 @@ def calibrate_runs(
     return EXIT_CODES["pass"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Experiment(Options, panel=EXPERIMENT):
     """The experiment that is planned: how many runs, of how many steps."""
 
@@ -135,7 +130,6 @@ class Experiment(Options, panel=EXPERIMENT):
     log_every: int | None = option(None, "The loss is logged every N steps. [default: every step]", "N", min=1)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Noise(Options, panel=NOISE):
     """What is known of the run noise of both arms."""
 
@@ -152,7 +146,6 @@ class Noise(Options, panel=NOISE):
     autocorrelation: float = option(0.0, "Lag-1 correlation of the paired gap, from 0 to below 1.", "R")
 
 
-@dataclass(frozen=True, kw_only=True)
 class PlannedPolicy(Policy, panel=POLICY):
     """The part of a policy that a plan depends on."""
 

@@ -9,8 +9,8 @@ import typer
 from parity.canonical_json import json_value
 from parity.cli.connection import Asked, Connection
 from parity.cli.inputs import expected_family
-from parity.cli.options import Json, flag, flat, option
-from parity.cli.terminal.help import Command, Group
+from parity.cli.options import Json, argument, flag, flat, option
+from parity.cli.terminal.help import Group
 from parity.cli.terminal.output import UsageError
 from parity.comparing.reruns import read_rerun_table, rerun_table
 from parity.judging.curve import ROUNDINGS, Rounding
@@ -30,11 +30,11 @@ app = typer.Typer(
 )
 
 _HOW = {False: "jobs with `replicates` make them", True: "`parity floors import FILE` imports a table"}
-_File = Annotated[str | None, typer.Argument(metavar="[FILE]", help="Table of reruns (CSV). [default: the public one of this package]")]
-_Family = Annotated[str, typer.Argument(metavar="FAMILY", help="Name of a family, as `parity floors list` prints it.")]
+_File = Annotated[str | None, argument("[FILE]", "Table of reruns (CSV). [default: the public one of this package]")]
+_Family = Annotated[str, argument("FAMILY", "Name of a family, as `parity floors list` prints it.")]
 
 
-@app.command("list", cls=Command, epilog="parity floors list")
+@app.command("list", epilog="parity floors list")
 @flat
 def index(file: _File = None, *, out: Json) -> int:
     """List the families of a table with their run noise, then any-decoder."""
@@ -44,7 +44,7 @@ def index(file: _File = None, *, out: Json) -> int:
     return out.show_rows(documents, ("family", "rounding", "groups", "runs", "tau, of the loss", "df", "note"), rows)
 
 
-@app.command(cls=Command, epilog="parity floors show modded-nanogpt-124M/track3")
+@app.command(epilog="parity floors show modded-nanogpt-124M/track3")
 @flat
 def show(name: _Family, file: _File = None, *, out: Json) -> int:
     """Show a family: its pooled run noise, each group's with its 95 % interval, and the outliers."""
@@ -63,7 +63,7 @@ def show(name: _Family, file: _File = None, *, out: Json) -> int:
     return out.show_rows(_family_document(floors, family), ("group", "runs", "loss", "tau, of the loss", "95 % interval", "note"), rows)
 
 
-@app.command(cls=Command, epilog="parity floors export --anonymous")
+@app.command(epilog="parity floors export --anonymous")
 @flat
 def export(
     anonymous: bool = flag("--anonymous", "Number families and groups, and leave out where they are from."),
@@ -82,10 +82,10 @@ def export(
     return 0
 
 
-@app.command("import", cls=Command, epilog="parity floors import floors.csv --family my-700M")
+@app.command("import", epilog="parity floors import floors.csv --family my-700M")
 @flat
 def import_table(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Table of reruns (CSV), as `parity floors export` prints it.")],
+    file: Annotated[str, argument("FILE", "Table of reruns (CSV), as `parity floors export` prints it.")],
     family: str | None = option(None, "Import only this family. [default: all of the table]", "NAME"),
     *,
     at: Asked,
@@ -113,7 +113,7 @@ def anonymized(floors: Floors) -> Floors:
 
 def _show_general(floors: Floors, out: Json) -> int:
     if not out.as_json:
-        _print_floors(ANY_DECODER, [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS])
+        _print_floors(ANY_DECODER, _general_lenders(floors))
     rows = [
         (family.name, str(len(family.groups)), f"{sum(group.runs for group in family.groups):,}", *_noise_cells(family))
         for family in evidence_families(floors)
@@ -125,6 +125,10 @@ def _lenders(floors: Floors, family: Family) -> list[tuple[Rounding, Lender]]:
     """What the family lends to an arm of each class of rounding that its groups have."""
     have = {group.rounding for group in family.groups}
     return [(rounding, find_lender(floors, family.name, rounding)) for rounding in ROUNDINGS if rounding in have]
+
+
+def _general_lenders(floors: Floors) -> list[tuple[Rounding, Lender]]:
+    return [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
 
 
 def _family_cells(row: FamilyRow) -> tuple[str, ...]:
@@ -159,48 +163,30 @@ def _group_row(group: RerunGroup, outliers: set[str]) -> tuple[str, ...]:
 
 
 def _family_document(floors: Floors, family: Family) -> Any:
-    lent, outliers = _lenders(floors, family), outliers_of(floors, family.name)
-    return json_value(
-        {
-            "family": family.name,
-            "lends": [{"rounding": rounding, "refused": lender.refused or None, "floor": lender.floor} for rounding, lender in lent],
-            "groups": [
-                {
-                    "group": group.group,
-                    "runs": group.runs,
-                    "mean_loss": group.mean_loss,
-                    "sd": group.sd,
-                    "rel": group.share,
-                    "interval": group.interval,
-                    "rounding": group.rounding,
-                    "varies": group.varies,
-                    "source": group.source,
-                    "licence": group.licence,
-                    "outlier": group.group in outliers,
-                }
-                for group in family.groups
-            ],
-            "bit_equal": family.bit_equal,
-            "problems": family.problems,
-        }
-    )
+    outliers = outliers_of(floors, family.name)
+    same = ("group", "runs", "mean_loss", "sd", "interval", "rounding", "varies", "source", "licence")
+    groups = [
+        {**{name: getattr(group, name) for name in same}, "rel": group.share, "outlier": group.group in outliers} for group in family.groups
+    ]
+    document = _lends(family.name, _lenders(floors, family)) | {"groups": groups}
+    return json_value(document | {"bit_equal": family.bit_equal, "problems": family.problems})
 
 
 def _general_document(floors: Floors) -> Any:
-    lent = [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
-    return json_value(
+    families = [
         {
-            "family": ANY_DECODER,
-            "lends": [{"rounding": rounding, "refused": lender.refused or None, "floor": lender.floor} for rounding, lender in lent],
-            "families": [
-                {
-                    "family": family.name,
-                    "groups": len(family.groups),
-                    "runs": sum(group.runs for group in family.groups),
-                    "rel": family.share,
-                    "interval": family.interval,
-                }
-                for family in evidence_families(floors)
-            ],
+            "family": family.name,
+            "groups": len(family.groups),
+            "runs": sum(group.runs for group in family.groups),
+            "rel": family.share,
+            "interval": family.interval,
         }
-    )
+        for family in evidence_families(floors)
+    ]
+    return json_value(_lends(ANY_DECODER, _general_lenders(floors)) | {"families": families})
+
+
+def _lends(name: str, lent: Sequence[tuple[Rounding, Lender]]) -> dict[str, object]:
+    """What a family lends, by class of rounding."""
+    lends = [{"rounding": rounding, "refused": lender.refused or None, "floor": lender.floor} for rounding, lender in lent]
+    return {"family": name, "lends": lends}

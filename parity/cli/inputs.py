@@ -34,7 +34,6 @@ NOISE_RUN = "--noise-run"
 _FEW = 4  # families that a refusal lists by name
 
 
-@dataclass(frozen=True, kw_only=True)
 class Policy(Options, panel=POLICY):
     """The policy: a file with `criteria:`, and options over it. `schedule`, `start` and `loss_unit` are options of the arms."""
 
@@ -57,7 +56,6 @@ class Policy(Options, panel=POLICY):
     loss_unit: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Arms(Options, panel=ARMS):
     """The runs of the arms, in addition to those that are given first, and what is stated of them."""
 

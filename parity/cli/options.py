@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, signature
-from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_type_hints
 
 import typer
 from rich.console import Console
@@ -16,6 +16,11 @@ from parity.cli.terminal.output import UsageError, print_json, print_lines, prin
 from parity.client.address import DEFAULT_URL
 
 Value = TypeVar("Value")
+
+
+def argument(metavar: str, words: str) -> object:
+    """A word of a command without an option's name, for `Annotated`."""
+    return typer.Argument(metavar=metavar, help=words)
 
 
 def option(default: Value, words: str, metavar: str | None = None, *names: str, **more: object) -> Value:
@@ -40,14 +45,16 @@ def _metadata(names: Sequence[str], **more: object) -> Mapping[str, object]:
     return {"names": names, "more": more}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Options:
-    """A group of options that commands share; `panel` is the title under which the help lists them."""
+    """A group of options that commands share: its subclasses are dataclasses; `panel` is the title under which the help lists them."""
 
     panel: ClassVar[str | None] = None
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __init_subclass__(cls, panel: str | None = None) -> None:
         cls.panel = panel or cls.panel
+        dataclass(frozen=True, kw_only=True)(cls)
 
     def given(self, *names: str) -> dict[str, str]:
         """The options that were given, of those named by their fields, or of all: as they are typed, by field."""
@@ -115,7 +122,6 @@ def _parameter(name: str, each: Field[Any], hint: object, panel: str | None) -> 
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, info])
 
 
-@dataclass(frozen=True, kw_only=True)
 class Server(Options, panel=SERVER):
     """Which server is asked, and as whom."""
 
@@ -123,7 +129,6 @@ class Server(Options, panel=SERVER):
     token: str | None = option(None, "Bearer token, if the server requires one.", "TOKEN", envvar="PARITY_TOKEN")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Json(Options, panel=OUTPUT):
     """JSON in place of text."""
 
@@ -146,7 +151,6 @@ class Json(Options, panel=OUTPUT):
         return 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Follow(Options):
     """How a job is followed."""
 
@@ -158,7 +162,6 @@ class Follow(Options):
         return Console(stderr=True, highlight=False, markup=False, quiet=self.quiet)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Reuse(Options):
     """Whether the baseline is trained again."""
 
@@ -167,7 +170,6 @@ class Reuse(Options):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Labels(Options, panel=LABELS):
     """What a new job is found by."""
 

@@ -3,7 +3,6 @@
 import dataclasses
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from parity.canonical_json import canonical_json
 from parity.cli.inputs import Facts
@@ -38,7 +37,6 @@ NEEDS_HELD_OUT = f"needs losses of held-out data; state --loss-is {VALIDATION}, 
 NO_COLUMN = "is not used with --arm-by; name the columns with --step and --loss"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Table(Options, panel=TABLE):
     """A table of many runs: its columns, and how its runs are compared. `arm` is an option of `calibrate` alone."""
 
@@ -95,7 +93,6 @@ class Table(Options, panel=TABLE):
         return columns
 
 
-@dataclass(frozen=True, kw_only=True)
 class Reports(Options, panel=OUTPUT):
     """How a comparison is printed, and what else is written."""
 
@@ -194,10 +191,8 @@ def judge_evaluations(
             criteria=criteria,
             baseline_name=name,
             paired=paired,
-            cluster=options.cluster,
             at=_steps(options.at),
-            target=options.target,
-            tokens_per_step=options.tokens_per_step,
+            **{name: getattr(options, name) for name in ("cluster", "target", "tokens_per_step")},
             planned_steps=planned_steps,
             times=times,
             multiplicity=stated_multiplicity(look, "--look", criteria.looks, len(candidates)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +12,7 @@ import typer
 from parity.cli.connection import Asked
 from parity.cli.finished_runs import FinishedRun, refuse_other_run, runs_of_table, why_incomplete
 from parity.cli.inputs import pairs, stated_columns
-from parity.cli.options import Options, flag, flat, option, refuse, repeatable
+from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, read_table
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import SERVER, TABLE
@@ -34,7 +33,7 @@ app = typer.Typer()
 @app.command(epilog="parity resend parity-spool")
 @flat
 def resend(
-    paths: Annotated[list[str], typer.Argument(metavar="SPOOL...", help="Spool files of parity.Run, or folders with them.")],
+    paths: Annotated[list[str], argument("SPOOL...", "Spool files of parity.Run, or folders with them.")],
     server: str | None = option(
         None, "Address of the server. [default: the one in the spool]", "URL", envvar="PARITY_URL", rich_help_panel=SERVER
     ),
@@ -87,7 +86,6 @@ def resend(
     return EXIT_CODES["usage"] if unnamed else EXIT_CODES["pass"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Import(Options):
     """What is stated of finished runs."""
 
@@ -106,9 +104,7 @@ class Import(Options):
 def import_runs(
     files: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FILE...", help="Finished runs: CSV, JSON lines, logs, Parquet, TensorBoard, or a tracker's (mlflow:RUN_ID)."
-        ),
+        argument("FILE...", "Finished runs: CSV, JSON lines, logs, Parquet, TensorBoard, or a tracker's (mlflow:RUN_ID)."),
     ],
     stated: Import,
     table: Annotated[Table, ("arm_by", "run_by", "step", "loss")],

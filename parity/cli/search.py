@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated
 
 import typer
 import yaml
@@ -14,12 +14,12 @@ from parity.cli.connection import Asked
 from parity.cli.jobs import watching
 from parity.cli.jobs.files import job_file
 from parity.cli.jobs.watching import JobEndedError
-from parity.cli.options import Follow, flag, flat, option
+from parity.cli.options import Follow, argument, flag, flat, option
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import OUTPUT
 from parity.cli.terminal.output import UsageError, write_file
 from parity.cli.terminal.plans import check_agreed, print_plan
-from parity.client.rest import Client, UnreachableError
+from parity.client.rest import Client, Document
 from parity.comparing.policy import read_yaml
 from parity.search.words import answer_lines, plan_lines, step_line
 from parity.wording import did_you_mean
@@ -33,7 +33,7 @@ KEYS = ("base", "candidate", "switches", "step", "fork_steps", "speed", "pairs",
 @app.command("search", epilog="parity search parity.yaml --plan")
 @flat
 def search(
-    what: Annotated[str, typer.Argument(metavar="parity.yaml|SEARCH", help="Job file with `search:`, or the id of a search.")],
+    what: Annotated[str, argument("parity.yaml|SEARCH", "Job file with `search:`, or the id of a search.")],
     plan_only: bool = flag("--plan", "Print the plan with its cost and stop.", rich_help_panel=OUTPUT),
     yes: bool = option(False, "Do not ask before the search begins.", None, "--yes", "-y"),
     cancel: bool = flag("--cancel", "Cancel a search; what it has measured stays."),
@@ -74,7 +74,7 @@ def _is_id(text: str) -> bool:
     return text.startswith("s") and "." not in text and "/" not in text and "-" in text
 
 
-def _wish(path: str) -> dict[str, Any]:
+def _wish(path: str) -> Document:
     """The `search:` of a file; the server checks its values."""
     if _JOB_ID.fullmatch(path):
         raise UsageError(f"{path} is a job, expected a job file or the id of a search; write search: {{base: {path}}} into a job file")
@@ -106,14 +106,14 @@ def _train_base(client: Client, path: str, progress: Console, timeout: float | N
     return str(job)
 
 
-def _follow(client: Client, search_id: str, console: Console, timeout: float | None) -> dict[str, Any]:
-    def fetch() -> dict[str, Any]:
+def _follow(client: Client, search_id: str, console: Console, timeout: float | None) -> Document:
+    def fetch() -> Document:
         document = client.find_search(search_id)
         return document | {"status": "running" if document["state"] == "running" else "concluded"}
 
     shown: set[str] = set()
 
-    def lines(document: Mapping[str, Any], is_due: bool) -> Iterator[str]:
+    def lines(document: Document, is_due: bool) -> Iterator[str]:
         """Each step when it has an outcome; from time to time also those that have none yet, and the first of them at once."""
         is_due = is_due and bool(shown)
         for step in document["steps"]:
@@ -124,15 +124,13 @@ def _follow(client: Client, search_id: str, console: Console, timeout: float | N
 
     again = f"parity search {search_id}"
     try:
-        with watching.goes_on("search", watch=again, end=f"{again} --cancel"):
-            return watching.follow_lines(watching.poll(fetch, search_id, timeout), lines, console)
-    except UnreachableError as error:
-        raise UnreachableError(f"{error}. The search goes on there; follow it: {again}") from None
+        answers = watching.poll(fetch, search_id, timeout)
+        return watching.follow_to_end("search", answers, lines, console, watch=again, end=f"{again} --cancel")
     except watching.WatchTimeoutError:
         raise watching.WatchTimeoutError(f"search {search_id} did not end within {timeout:g} s and goes on; follow it: {again}") from None
 
 
-def _finish(document: Mapping[str, Any], output: str | None, at: Asked) -> int:
+def _finish(document: Document, output: str | None, at: Asked) -> int:
     if document["state"] in {"failed", "cancelled"}:
         remedy = f"go on with `parity search {document['id']} --resume`"
         raise JobEndedError(f"search {document['id']} {document['state']}: {document['message']}; {remedy}")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
 
 import typer
-from rich.console import Console
 
 from parity.cli.connection import Asked, JobId
 from parity.cli.jobs import watching
@@ -16,7 +13,7 @@ from parity.cli.options import Follow, Options, flag, flat, option, repeatable
 from parity.cli.terminal.help import OUTPUT
 from parity.cli.terminal.output import UsageError
 from parity.cli.terminal.plans import check_agreed, print_plan
-from parity.client.rest import Client, ClientError, UnreachableError
+from parity.client.rest import Client, ClientError, Document
 from parity.why.words import ablation_lines, answer_lines, plan_lines
 from parity.wording import did_you_mean
 
@@ -25,7 +22,6 @@ app = typer.Typer()
 _AGAINST, _ORIGINS = ("baseline", "bf16"), ("baseline", "candidate")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Question(Options, panel="What to measure"):
     """What an analysis measures, and for how many steps of training."""
 
@@ -81,14 +77,16 @@ def why(
             check_agreed("queue the analysis, or --plan to see its cost alone", yes=yes)
             analysis = client.why(job, question)["job"]
         progress.print(f"following {client.page(analysis)}", soft_wrap=True)
-        document = _follow(client, analysis, progress, following.timeout)
+        answers = watching.poll(lambda: client.analysis(analysis), analysis, following.timeout)
+        again, end = f"parity why {analysis}", f"parity cancel {analysis}"
+        document = watching.follow_to_end("analysis", answers, _progress, progress, watch=again, end=end)
     if document["status"] != "concluded":
         why = f": {document['message']}" if document["message"] else ""
         raise JobEndedError(f"analysis {document['job']} {document['status']} without an answer{why}")
     return at.show(document, answer_lines(document["plan"], document["answer"]))
 
 
-def _check_no_fork_options(question: Mapping[str, Any], *, plan_only: bool) -> None:
+def _check_no_fork_options(question: Document, *, plan_only: bool) -> None:
     given = [name for name in ("step", "fork_steps", "budget") if question[name] is not None]
     given += [name for name, default in (("against", "baseline"), ("origin", "baseline"), ("anyway", False)) if question[name] != default]
     given += ["plan"] if plan_only else []
@@ -106,20 +104,11 @@ def _is_analysis(client: Client, job: str) -> bool:
         return False
 
 
-def _follow(client: Client, analysis: str, console: Console, timeout: float | None) -> dict[str, Any]:
-    def lines(document: Mapping[str, Any], is_due: bool) -> list[str]:
-        return [_progress(document)] if is_due and document["status"] not in watching.ENDED else []
-
-    again = f"parity why {analysis}"
-    try:
-        with watching.goes_on("analysis", watch=again, end=f"parity cancel {analysis}"):
-            return watching.follow_lines(watching.poll(lambda: client.analysis(analysis), analysis, timeout), lines, console)
-    except UnreachableError as error:
-        raise UnreachableError(f"{error}. The analysis goes on there; follow it: {again}") from None
-
-
-def _progress(document: Mapping[str, Any]) -> str:
+def _progress(document: Document, is_due: bool) -> list[str]:
+    """Where an analysis is, from time to time."""
+    if not is_due or document["status"] in watching.ENDED:
+        return []
     plan, answer = document["plan"], document["answer"]
     spent = f"{answer['steps_spent']:,.0f} of at most {plan['most_steps']:,.0f} steps" if answer else "no result yet"
     tested = f"; {len(answer['tested'])} clusters tested, {len(answer['named'])} named so far" if answer and answer["tested"] else ""
-    return f"{document['status']}: {spent}{tested}"
+    return [f"{document['status']}: {spent}{tested}"]

@@ -19,7 +19,7 @@ _PLAN_SECONDS = 10.0  # of an answer that the caller can do without
 _API = "/api/v1/"
 _LOOPBACK = ("127.", "localhost", "[::1]")
 
-Document: TypeAlias = dict[str, Any]  # what the server answers, as its API describes it
+Document: TypeAlias = dict[str, Any]  # what the server takes and answers, as its API describes it
 
 
 class ClientError(Exception):
@@ -55,7 +55,7 @@ class Client:
         self._http.close()
 
     def submit(
-        self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, order: Mapping[str, Any] | None = None, key: str | None = None
+        self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, order: Document | None = None, key: str | None = None
     ) -> Document:
         """Queue a job; the document of the new job. The job is sent as it stands: the server checks it.
 
@@ -65,7 +65,7 @@ class Client:
         """
         return self._post("jobs", {"job": job, "criteria": criteria, **(order or {})}, headers=_idempotent(key))
 
-    def plan(self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, baseline: Mapping[str, Any] | None = None) -> Document:
+    def plan(self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, baseline: Document | None = None) -> Document:
         """What a job could decide before it trains: `known` of an equal earlier run, and a line and a plan per candidate.
 
         Raises TypeError or ValueError for what JSON can't say.
@@ -73,7 +73,7 @@ class Client:
         body = {"job": job, "criteria": criteria} | ({"baseline": baseline} if baseline else {})
         return self._post("jobs:plan", body, timeout=_PLAN_SECONDS)
 
-    def gate(self, question: Mapping[str, Any], key: str) -> Document:
+    def gate(self, question: Document, key: str) -> Document:
         """The job that answers this question, found or queued: `found`, `reason`, `age_seconds`, `expires_at` and `job`.
 
         A question has `job`, `criteria`, `revision`, `max_age_days` and `fresh`, and may have the `baseline`, `tags` and `branch` of a new
@@ -88,7 +88,7 @@ class Client:
         """A job with its arms, runs, progress and verdicts."""
         return self._get(f"jobs/{job_id}")
 
-    def jobs(self, limit: int = 20, cursor: str | None = None, filters: Mapping[str, Any] | None = None) -> Document:
+    def jobs(self, limit: int = 20, cursor: str | None = None, filters: Document | None = None) -> Document:
         """A page of jobs, newest first unless `filters` has a `sort`: `items` and `next_cursor`. A filter may be a list, as of tags."""
         params = {"limit": limit} | ({"cursor": cursor} if cursor else {}) | dict(filters or {})
         return self._get("jobs", params)
@@ -97,7 +97,7 @@ class Client:
         """Jobs side by side: `columns`, `rows` with `cells`, and what keeps them from being compared."""
         return self._get("jobs:compare", {"job": list(job_ids), "by": by})
 
-    def trend(self, filters: Mapping[str, Any]) -> Document:
+    def trend(self, filters: Document) -> Document:
         """The gap of a candidate over commits or days: `answer`, `points` and `moves`."""
         return self._get("trend", filters)
 
@@ -123,11 +123,11 @@ class Client:
         """Cancel a job; no error when it has ended already."""
         return self._post(f"jobs/{job_id}:cancel")
 
-    def plan_why(self, job_id: str, question: Mapping[str, Any]) -> Document:
+    def plan_why(self, job_id: str, question: Document) -> Document:
         """What an analysis of a job would measure and cost; nothing is queued. `question` as in `why`."""
         return self._post(f"jobs/{job_id}/why:plan", question)
 
-    def why(self, job_id: str, question: Mapping[str, Any]) -> Document:
+    def why(self, job_id: str, question: Document) -> Document:
         """Queue an analysis: `candidate`, `against`, `step`, `fork_steps`, `budget` and `anyway`, each optional."""
         return self._post(f"jobs/{job_id}/why", question)
 
@@ -140,11 +140,11 @@ class Client:
         params = {"ablation": list(names)} | ({"candidate": candidate} if candidate else {})
         return self._get(f"jobs/{job_id}/why/ablations", params)
 
-    def plan_search(self, job_id: str, wish: Mapping[str, Any]) -> Document:
+    def plan_search(self, job_id: str, wish: Document) -> Document:
         """What a search from a job would run and cost; nothing is queued. `wish` as in `search`."""
         return self._post(f"jobs/{job_id}/searches:plan", wish)
 
-    def search(self, job_id: str, wish: Mapping[str, Any]) -> Document:
+    def search(self, job_id: str, wish: Document) -> Document:
         """Begin a search: `candidate`, `switches`, `step`, `fork_steps`, `speed`, `pairs`, `pilots`, `confirmations`, `budget`."""
         return self._post(f"jobs/{job_id}/searches", wish)
 
@@ -268,11 +268,11 @@ class Client:
     def _bad_address(self) -> str:
         return f"server address {self.url!r} is not a URL; expected one such as {DEFAULT_URL}"
 
-    def _get(self, path: str, params: Mapping[str, Any] | None = None) -> Document:
+    def _get(self, path: str, params: Document | None = None) -> Document:
         return self._document("GET", path, params=params)
 
-    def _post(self, path: str, body: Mapping[str, Any] | None = None, **options: Any) -> Document:
-        return self._document("POST", path, **(options if body is None else {"json": dict(body), **options}))
+    def _post(self, path: str, body: Document | None = None, **options: Any) -> Document:
+        return self._document("POST", path, **(options if body is None else {"json": body, **options}))
 
     def _document(self, method: str, path: str, **options: Any) -> Document:
         document: Document = self._call(method, _API + path, **options)

@@ -77,7 +77,7 @@ def why_not_the_loss(args: Any, logging_steps: float, config: Any = None) -> str
     """Why a Trainer with these arguments does not log the loss of each step, with what to set; None where it does."""
     strategy = str(getattr(args.logging_strategy, "value", args.logging_strategy))
     if strategy != "steps" or logging_steps != 1:
-        every = "epoch" if strategy == "epoch" else f"{logging_steps:g} steps" if strategy == "steps" else "training"
+        every = {"epoch": "epoch", "steps": f"{logging_steps:g} steps"}.get(strategy, "training")
         return f"the Trainer logs one mean loss per {every}, and parity needs each step's; set logging_steps=1 and logging_strategy='steps'"
     if args.logging_nan_inf_filter:
         return "the Trainer logs another number in place of a NaN or infinite loss; set logging_nan_inf_filter=False"

@@ -7,9 +7,7 @@ import dataclasses
 import hashlib
 import json
 import os
-import shutil
 import signal
-import subprocess
 import sys
 import time
 import uuid
@@ -32,11 +30,11 @@ from parity.cli.gating.report import Outcome, result_of
 from parity.cli.jobs import watching
 from parity.cli.jobs.files import UNSENDABLE, baseline_of, job_file
 from parity.cli.jobs.outlook import print_outlook
-from parity.cli.options import Follow, Labels, Options, Reuse, flag, flat, option
-from parity.cli.record.labels import labels_of
+from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
+from parity.cli.record.labels import git, labels_of
 from parity.cli.terminal.output import UsageError, print_lines
 from parity.cli.terminal.wrong_calls import wrong_value
-from parity.client.rest import Client, ClientError, UnreachableError
+from parity.client.rest import Client, ClientError, Document, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
 from parity.judging.criteria import CriteriaError
 from parity.judging.multiplicity import FAIL_BY_GAP
@@ -56,12 +54,11 @@ class _Question:
     """What the server is asked: `body` as `Client.gate` takes it, from a job file; the wait ends at `deadline`."""
 
     file: str
-    body: Mapping[str, Any]
+    body: Document
     lookup: bool
     deadline: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Earlier(Options, panel=REUSE):
     """Which earlier verdicts count, and which jobs no longer matter."""
 
@@ -74,7 +71,6 @@ class Earlier(Options, panel=REUSE):
     supersede: str = option("", "Cancel jobs that earlier gates of GROUP, such as owner/model#7, still wait for.", "GROUP")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(Options, panel=CODES):
     """The options that override the file's `gate:`, by its keys."""
 
@@ -100,9 +96,7 @@ class Flags(Options, panel=CODES):
 @app.command(epilog="parity gate parity.yaml --junit parity.xml --markdown comment.md")
 @flat
 def gate(
-    file: Annotated[
-        str | None, typer.Argument(metavar="parity.yaml", help="Job file with `job:`, `criteria:` and optionally `gate:`.")
-    ] = None,
+    file: Annotated[str | None, argument("parity.yaml", "Job file with `job:`, `criteria:` and optionally `gate:`.")] = None,
     *,
     earlier: Earlier,
     labels: Labels,
@@ -124,7 +118,7 @@ def gate(
         raise UsageError("the job file is missing; expected parity.yaml, or --verdicts with the output of `parity compare --json`")
     if earlier.verdicts is not None and (earlier.lookup or excluded):
         raise UsageError("--verdicts asks no server; leave out --lookup, --fresh and --supersede")
-    content: Mapping[str, Any] = {}
+    content: Document = {}
     if file is not None:
         content = job_file(file) if earlier.verdicts is None else gate_file(file)
     try:
@@ -166,7 +160,7 @@ def _leave(outcome: Outcome, policy: GatePolicy, files: report.Files) -> int:
     return code
 
 
-def _check_plain(file: str, content: Mapping[str, Any]) -> None:
+def _check_plain(file: str, content: Document) -> None:
     try:
         json.dumps([content["job"], content["criteria"], content.get("baseline")], allow_nan=False)
     except (TypeError, ValueError):
@@ -209,9 +203,9 @@ def is_narrow(verdict: Mapping[str, Any]) -> bool:
     return bool(gap["lo"] - margin < (gap["hi"] - gap["lo"]) / 2)
 
 
-def with_one_more_replicate(job: Mapping[str, Any], candidates: Sequence[int], *, baseline: bool = True) -> dict[str, Any]:
+def with_one_more_replicate(job: Document, candidates: Sequence[int], *, baseline: bool = True) -> Document:
     """The job with these candidates alone (by position), and another replicate of them and of the baseline."""
-    larger: dict[str, Any] = copy.deepcopy(dict(job))
+    larger: Document = copy.deepcopy(dict(job))
     larger["candidates"] = [larger["candidates"][position] for position in candidates]
     for arm in (*([larger["baseline"]] if baseline else []), *larger["candidates"]):
         arm["replicates"] = arm.get("replicates", 1) + 1
@@ -253,7 +247,7 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
         return dataclasses.replace(outcome, trouble=str(error))
 
 
-def _submit(client: Client, question: _Question, progress: Console) -> dict[str, Any]:
+def _submit(client: Client, question: _Question, progress: Console) -> Document:
     """The server's answer to the question; sent again for a while where none comes, under one key."""
     key = uuid.uuid4().hex
     errors: list[Exception] = []
@@ -282,7 +276,7 @@ def _waiting(client: Client, job_id: str | None) -> str:
     return f". {waiting}" if waiting else ""
 
 
-def _ended(outcome: Outcome, job: Mapping[str, Any]) -> Outcome:
+def _ended(outcome: Outcome, job: Document) -> Outcome:
     if job["status"] != "concluded":
         why = f": {job['message']}" if job["message"] else ""
         return dataclasses.replace(outcome, trouble=f"job {job['id']} {job['status']} without a verdict{why}")
@@ -316,14 +310,6 @@ def revision_of(file: Path) -> str:
     """What CI says is checked out, else git's HEAD where the file is, with a digest of what was changed since; else nothing."""
     if given := os.environ.get("GITHUB_SHA"):
         return given
-    git = shutil.which("git")
-    head = _git(git, file, "rev-parse", "HEAD").strip()
-    changed = _git(git, file, "diff", "HEAD") if head else ""
+    head = git(file, "rev-parse", "HEAD").strip()
+    changed = git(file, "diff", "HEAD") if head else ""
     return head + (f"+{hashlib.sha256(changed.encode()).hexdigest()[:12]}" if changed else "")
-
-
-def _git(git: str | None, file: Path, *words: str) -> str:
-    if git is None:
-        return ""
-    done = subprocess.run([git, *words], cwd=file.resolve().parent, check=False, capture_output=True, text=True, errors="replace")
-    return done.stdout if done.returncode == 0 else ""

@@ -100,7 +100,6 @@ class Outcome:
         return _worst(self.verdicts)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Files(Options, panel=OUTPUT):
     """The reports that are wanted."""
 
@@ -201,25 +200,16 @@ def origin(outcome: Outcome) -> str:
 def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
     """The outcome as JSON-able values, with every verdict whole."""
     code, note = exit_code_under(outcome, policy)
+    same = ("result", "trouble", "age_seconds", "expires_at", "reused", "confirms", "unconfirmed", "job", "url", "config_hash", "revision")
     return {
+        **{name: getattr(outcome, name) for name in same},
         "schema": SCHEMA,
         "engine_version": judge_of(outcome.verdicts),
-        "result": outcome.result,
         "exit_code": code,
         "note": note,
         "headline": outcome.line,
-        "trouble": outcome.trouble,
         "cached": outcome.source == "concluded",
         "origin": origin(outcome),
-        "age_seconds": outcome.age_seconds,
-        "expires_at": outcome.expires_at,
-        "reused": outcome.reused,
-        "confirms": outcome.confirms,
-        "unconfirmed": outcome.unconfirmed,
-        "job": outcome.job,
-        "url": outcome.url,
-        "config_hash": outcome.config_hash,
-        "revision": outcome.revision,
         "accepted": outcome.is_accepted,
         "sign_offs": list(outcome.sign_offs),
         "verdicts": list(outcome.verdicts),

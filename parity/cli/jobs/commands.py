@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any, cast
 
 import typer
@@ -13,7 +13,7 @@ from parity.cli.jobs import watching
 from parity.cli.jobs.files import UNSENDABLE, baseline_of, job_file, with_noise
 from parity.cli.jobs.outlook import print_outlook
 from parity.cli.jobs.watching import JobEndedError
-from parity.cli.options import Follow, Labels, Options, Reuse, flag, flat, option
+from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
 from parity.cli.record.labels import labels_of
 from parity.cli.terminal.exits import exit_code
 from parity.cli.terminal.help import NOISE, OUTPUT, QUEUE
@@ -27,14 +27,12 @@ from parity.wording import count
 app = typer.Typer()
 
 
-@dataclass(frozen=True, kw_only=True)
 class AskedForVerdicts(Asked, panel=OUTPUT):
     """A server that is asked for the verdicts of a job, and how they are printed."""
 
     markdown: bool = flag("--markdown", "Print Markdown instead of text.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Queue(Options, panel=QUEUE):
     """When a job's runs train, and for how long at most."""
 
@@ -42,7 +40,6 @@ class Queue(Options, panel=QUEUE):
     max_run_seconds: float | None = option(None, "Fail a run that trains longer. [default: the server's limit]", "SECONDS", min=1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
 class EarlyStops(Options, panel=NOISE):
     """Reruns that stop early and measure run noise, in place of the job file's."""
 
@@ -58,7 +55,7 @@ class EarlyStops(Options, panel=NOISE):
 @app.command(epilog="parity submit parity.yaml --watch")
 @flat
 def submit(
-    file: Annotated[str, typer.Argument(metavar="parity.yaml", help="Job file with `job:` and `criteria:`.")],
+    file: Annotated[str, argument("parity.yaml", "Job file with `job:` and `criteria:`.")],
     watch: bool = flag("--watch", "Follow the job and print its verdicts."),
     *,
     following: Follow,

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from parity.cli.connection import Asked
 from parity.cli.jobs import watching
-from parity.cli.options import Options, flat, option, repeatable
+from parity.cli.options import Options, argument, flat, option, repeatable
 from parity.cli.record.labels import remark_words
 from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_lines, print_rows
+from parity.client.rest import Document
 from parity.wording import age_in_words, count, did_you_mean, version_words
 
 app = typer.Typer()
@@ -25,7 +26,6 @@ JOB_STATES = ("queued", "running", "concluded", "failed", "cancelled")
 _STATES = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Filters(Options, panel=FILTERS):
     """Which jobs are listed, and in which order."""
 
@@ -46,7 +46,7 @@ class Filters(Options, panel=FILTERS):
 @app.command(epilog="parity status --status concluded --tag nightly --sort gap")
 @flat
 def status(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Id of a job; without it the newest jobs are listed.")] = None,
+    job: Annotated[str | None, argument("[JOB]", "Id of a job; without it the newest jobs are listed.")] = None,
     limit: int = option(20, "List at most this many jobs.", min=1, max=500),
     *,
     wanted: Filters,
@@ -69,7 +69,7 @@ def status(
     return 0
 
 
-def _show_job(document: Mapping[str, Any]) -> None:
+def _show_job(document: Document) -> None:
     """State, progress per arm, overrides, reused runs, and the ids of runs that the user trains."""
     console = Console(width=WIDTH, highlight=False, markup=False)
     reason = document["message"] or document["waiting"] or f"{document['share_done']:.0%} of the steps are done"
@@ -81,7 +81,7 @@ def _show_job(document: Mapping[str, Any]) -> None:
         _list_runs(document)
 
 
-def _list_runs(document: Mapping[str, Any]) -> None:
+def _list_runs(document: Document) -> None:
     """The runs that a user's own scripts train: each with its id (for PARITY_RUN) and its number of steps."""
     rows = [
         (
@@ -98,7 +98,7 @@ def _list_runs(document: Mapping[str, Any]) -> None:
     print_rows(("run", "arm", "replicate", "steps", "state", "why"), rows)
 
 
-def reused_words(document: Mapping[str, Any]) -> list[str]:
+def reused_words(document: Document) -> list[str]:
     """One line for the named baseline of a job, and one per run whose curve was reused."""
     lines = []
     if named := document["baseline"]:
@@ -111,7 +111,7 @@ def reused_words(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _list_jobs(jobs: Sequence[Mapping[str, Any]], *, filtered: bool) -> None:
+def _list_jobs(jobs: Sequence[Document], *, filtered: bool) -> None:
     if not jobs:
         print("no jobs match" if filtered else "no job yet; submit one with `parity submit parity.yaml`", file=sys.stderr)
         return

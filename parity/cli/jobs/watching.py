@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -14,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from parity.cli.terminal.output import print_lines
-from parity.client.rest import Client, ClientError, UnreachableError
+from parity.client.rest import Client, ClientError, Document, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
 from parity.wording import TABLE_DECIMALS, signed
 
@@ -25,6 +24,9 @@ _LINE_SECONDS = 30.0
 _PATIENCE_SECONDS = 60.0
 PAUSES = Pauses(first_seconds=_PERIOD_SECONDS, longest_seconds=_PERIOD_SECONDS, longest_retry_after_seconds=60.0)
 _GAP_BINS = 20
+
+Lines = Callable[[Document, bool], Iterable[str]]
+"""The lines for a document; the flag says whether one is due that only repeats the state."""
 
 
 class JobEndedError(Exception):
@@ -37,7 +39,7 @@ class WatchTimeoutError(Exception):
 
 def follow(
     client: Client, job_id: str, console: Console, timeout_seconds: float | None = None, check: Callable[[], None] | None = None
-) -> dict[str, Any]:
+) -> Document:
     """Show a job's progress until it ends, and return its last document. To stop watching does not stop the job.
 
     `check` is called about once a second; what it raises ends the watching.
@@ -48,7 +50,7 @@ def follow(
         return follow_lines(
             documents, lambda each, is_due: [*forecast_changes(each, states), *([_state(client, each)] if is_due else [])], console
         )
-    document: dict[str, Any] = {}
+    document: Document = {}
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         for document in documents:
             print_lines(forecast_changes(document, states), live.console)
@@ -56,7 +58,7 @@ def follow(
     return document
 
 
-def _state(client: Client, document: Mapping[str, Any]) -> str:
+def _state(client: Client, document: Document) -> str:
     """The state of a job and of its arms in one line."""
     gaps = _gaps(client, document)
     arms = "; ".join(_line(arm, gaps) for arm in document["arms"])
@@ -73,11 +75,9 @@ def goes_on(kind: str, *, watch: str, end: str) -> Iterator[None]:
         raise JobEndedError(f"stopped watching; the {kind} goes on. Follow it: {watch}. End it: {end}") from None
 
 
-def follow_lines(
-    documents: Iterable[dict[str, Any]], lines: Callable[[dict[str, Any], bool], Iterable[str]], console: Console
-) -> dict[str, Any]:
-    """Print what `lines` gives for each document (and whether it is time for a line) until the last, and return that."""
-    document: dict[str, Any] = {}
+def follow_lines(documents: Iterable[Document], lines: Lines, console: Console) -> Document:
+    """Print what `lines` gives for each document until the last, and return that."""
+    document: Document = {}
     next_line = 0.0
     for document in documents:
         is_due = time.monotonic() >= next_line
@@ -87,9 +87,18 @@ def follow_lines(
     return document
 
 
+def follow_to_end(kind: str, documents: Iterable[Document], lines: Lines, console: Console, *, watch: str, end: str) -> Document:
+    """Follow an analysis or a search in lines; if that is broken off, the error says which command follows it again."""
+    try:
+        with goes_on(kind, watch=watch, end=end):
+            return follow_lines(documents, lines, console)
+    except UnreachableError as error:
+        raise UnreachableError(f"{error}. The {kind} goes on there; follow it: {watch}") from None
+
+
 def poll(
-    fetch: Callable[[], dict[str, Any]], job_id: str, timeout_seconds: float | None, check: Callable[[], None] = lambda: None
-) -> Iterator[dict[str, Any]]:
+    fetch: Callable[[], Document], job_id: str, timeout_seconds: float | None, check: Callable[[], None] = lambda: None
+) -> Iterator[Document]:
     """What `fetch` returns about once a second; its `status` is that of the job, and the last one has ended.
 
     Raises WatchTimeoutError where it had not ended in time; where no server answered at that time, the last request's error.
@@ -128,7 +137,7 @@ def _too_many_requests(error: Exception) -> bool:
     return isinstance(error, ClientError) and error.status == 429
 
 
-def forecast_changes(document: Mapping[str, Any], states: dict[str, str]) -> list[str]:
+def forecast_changes(document: Document, states: dict[str, str]) -> list[str]:
     """A line for each candidate whose forecast changed its state since the last call; `states` (by arm) is updated. No verdict."""
     lines = []
     for arm in document["arms"]:
@@ -139,12 +148,12 @@ def forecast_changes(document: Mapping[str, Any], states: dict[str, str]) -> lis
     return lines
 
 
-def _line(arm: Mapping[str, Any], gaps: Mapping[str, float]) -> str:
+def _line(arm: Document, gaps: Mapping[str, float]) -> str:
     gap = f" gap {signed(gaps[arm['name']], TABLE_DECIMALS)}" if arm["name"] in gaps else ""
     return f"{arm['name']} {arm['steps_done']}/{arm['planned_steps']} loss {_loss(arm['loss'])}{gap}"
 
 
-def table(document: Mapping[str, Any], gaps: Mapping[str, float]) -> Table:
+def table(document: Document, gaps: Mapping[str, float]) -> Table:
     """One row per arm: bar, steps, loss, gap (nats, where known) and time left."""
     shown = Table(box=None, pad_edge=False, title_justify="left", title=document["waiting"], title_style="dim")
     for heading in ("arm", ""):
@@ -166,7 +175,7 @@ def table(document: Mapping[str, Any], gaps: Mapping[str, float]) -> Table:
     return shown
 
 
-def _gaps(client: Client, document: Mapping[str, Any]) -> dict[str, float]:
+def _gaps(client: Client, document: Document) -> dict[str, float]:
     """Candidate -> gap over the last twentieth of the steps that it shares with the baseline, where there are any."""
     gaps = {}
     for arm in document["arms"]:

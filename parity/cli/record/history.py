@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
 from parity.cli.connection import Asked
-from parity.cli.options import Options, flat, option
+from parity.cli.options import Options, argument, flat, option
 from parity.cli.terminal.output import UsageError
+from parity.client.rest import Document
 from parity.wording import interval_words, percent, signed
 
 app = typer.Typer()
@@ -19,7 +20,7 @@ app = typer.Typer()
 @app.command("matrix", epilog="parity matrix j0000000000001 j0000000000002")
 @flat
 def matrix(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Ids of jobs; the first is what the others are compared with.")],
+    jobs: Annotated[list[str], argument("JOB...", "Ids of jobs; the first is what the others are compared with.")],
     by: str = option("recipe", "One column per recipe, or per name, of a candidate.", "recipe|name"),
     *,
     at: Asked,
@@ -33,7 +34,6 @@ def matrix(
     return at.show_rows(table, ("job", "name", "differs in", *table["columns"]), rows)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Series(Options):
     """Which jobs make a trend."""
 
@@ -47,7 +47,7 @@ class Series(Options):
 @app.command("trend", epilog="parity trend nightly --branch main --by day")
 @flat
 def trend(
-    gate: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the jobs, as in the job file.")] = None,
+    gate: Annotated[str | None, argument("[NAME]", "Name of the jobs, as in the job file.")] = None,
     *,
     wanted: Series,
     at: Asked,
@@ -65,13 +65,13 @@ def trend(
     return at.show_rows(history, (wanted.by, "job", "verdict", "gap, nats (interval)", "gap", "margin"), map(_point, history["points"]))
 
 
-def _cell(cell: Mapping[str, Any]) -> str:
+def _cell(cell: Document) -> str:
     """The verdicts of a job in one column."""
     words = [_verdict(verdict) for verdict in cell["verdicts"]]
     return "; ".join([*words, *(f"{name} has no verdict" for name in cell["waiting"])])
 
 
-def _verdict(verdict: Mapping[str, Any]) -> str:
+def _verdict(verdict: Document) -> str:
     if verdict["gap_nats"] is None:
         return f"{verdict['verdict'].upper()} {verdict['code']}"
     share = "" if verdict["gap_rel"] is None else f", {percent(verdict['gap_rel'])}"
@@ -79,7 +79,7 @@ def _verdict(verdict: Mapping[str, Any]) -> str:
     return f"{verdict['verdict'].upper()} {_gap(verdict)}{share}{margin}"
 
 
-def _point(point: Mapping[str, Any]) -> Sequence[str]:
+def _point(point: Document) -> Sequence[str]:
     word = (point["verdict"] or point["status"]).upper() if point["verdict"] else point["status"]
     if point["gap_nats"] is None:
         return (point["group"], point["job"], word, point["why_missing"] or "", "", "")
@@ -88,5 +88,5 @@ def _point(point: Mapping[str, Any]) -> Sequence[str]:
     return (point["group"], point["job"], word, _gap(point), share, margin)
 
 
-def _gap(values: Mapping[str, Any]) -> str:
+def _gap(values: Document) -> str:
     return f"{signed(values['gap_nats'], 4)} ({interval_words(values['ci_low'], values['ci_high'], 4)})"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from parity.cli.connection import Asked, JobId
-from parity.cli.options import flat, option
+from parity.cli.options import argument, flat, option
 from parity.cli.record.labels import remark_words
 from parity.cli.terminal.output import UsageError
 
@@ -20,9 +20,7 @@ app = typer.Typer()
 @flat
 def tag(
     job: JobId,
-    tags: Annotated[
-        list[str] | None, typer.Argument(metavar="[TAG]...", help="All tags of the job; none removes those that it has.")
-    ] = None,
+    tags: Annotated[list[str] | None, argument("[TAG]...", "All tags of the job; none removes those that it has.")] = None,
     *,
     at: Asked,
 ) -> int:
@@ -39,7 +37,7 @@ def tag(
 @flat
 def note(
     job: JobId,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="Plain text; `-` reads it from stdin.")],
+    text: Annotated[str, argument("TEXT", "Plain text; `-` reads it from stdin.")],
     at: Asked,
 ) -> int:
     """Add a note to a job.

@@ -54,7 +54,7 @@ class Group(TyperGroup):
 def value_type(parameter: Any) -> type:
     """The type of a parameter's value: `int`, `float` or `str`."""
     annotation = str(getattr(getattr(parameter, "type_descriptor", None), "annotation", ""))
-    return int if "int" in annotation else float if "float" in annotation else str
+    return next((kind for kind in (int, float) if kind.__name__ in annotation), str)
 
 
 def _write_help(command: Any, ctx: Any, formatter: Any) -> None:

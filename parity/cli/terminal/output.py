@@ -67,9 +67,14 @@ def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         for row in rows:
             print("\t".join(" ".join(cell.split()) for cell in row))
         return
+    Console(highlight=False, markup=False).print(table_of(headings, rows))
+
+
+def table_of(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table for a terminal, whose long cells are folded."""
     table = Table(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console(highlight=False, markup=False).print(table)
+    return table
