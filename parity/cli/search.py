@@ -124,8 +124,7 @@ def _follow(client: Client, search_id: str, console: Console, timeout: float | N
 
     again = f"parity search {search_id}"
     try:
-        answers = watching.poll(fetch, search_id, timeout)
-        return watching.follow_to_end("search", answers, lines, console, watch=again, end=f"{again} --cancel")
+        return watching.follow_to_end(fetch, search_id, lines, console, timeout, kind="search", watch=again, end=f"{again} --cancel")
     except watching.WatchTimeoutError:
         raise watching.WatchTimeoutError(f"search {search_id} did not end within {timeout:g} s and goes on; follow it: {again}") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 
 import typer
 
@@ -77,9 +78,9 @@ def why(
             check_agreed("queue the analysis, or --plan to see its cost alone", yes=yes)
             analysis = client.why(job, question)["job"]
         progress.print(f"following {client.page(analysis)}", soft_wrap=True)
-        answers = watching.poll(lambda: client.analysis(analysis), analysis, following.timeout)
         again, end = f"parity why {analysis}", f"parity cancel {analysis}"
-        document = watching.follow_to_end("analysis", answers, _progress, progress, watch=again, end=end)
+        fetch = partial(client.analysis, analysis)
+        document = watching.follow_to_end(fetch, analysis, _progress, progress, following.timeout, kind="analysis", watch=again, end=end)
     if document["status"] != "concluded":
         why = f": {document['message']}" if document["message"] else ""
         raise JobEndedError(f"analysis {document['job']} {document['status']} without an answer{why}")

@@ -87,11 +87,21 @@ def follow_lines(documents: Iterable[Document], lines: Lines, console: Console) 
     return document
 
 
-def follow_to_end(kind: str, documents: Iterable[Document], lines: Lines, console: Console, *, watch: str, end: str) -> Document:
+def follow_to_end(
+    fetch: Callable[[], Document],
+    own: str,
+    lines: Lines,
+    console: Console,
+    timeout_seconds: float | None,
+    *,
+    kind: str,
+    watch: str,
+    end: str,
+) -> Document:
     """Follow an analysis or a search in lines; if that is broken off, the error says which command follows it again."""
     try:
         with goes_on(kind, watch=watch, end=end):
-            return follow_lines(documents, lines, console)
+            return follow_lines(poll(fetch, own, timeout_seconds), lines, console)
     except UnreachableError as error:
         raise UnreachableError(f"{error}. The {kind} goes on there; follow it: {watch}") from None
 
