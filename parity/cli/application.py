@@ -83,7 +83,7 @@ ERROR_CODES = {
     "parity.report.figure_file.FigureError": "usage",
     _CLIENT_ERROR: "usage",
     "parity.client.rest.UnreachableError": "infrastructure",
-    "parity.cli.jobs.options.JobEndedError": "infrastructure",
+    "parity.cli.jobs.watching.JobEndedError": "infrastructure",
     "parity.cli.jobs.watching.WatchTimeoutError": "timeout",
 }
 """Exit codes by class, as text: a class that was never imported was never raised, and most commands import few of these."""

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from parity.cli.connection import Asked
+from parity.cli.options import argument, flat, option
 from parity.cli.terminal.exits import EXIT_CODES
-from parity.cli.terminal.help import Command, Group
-from parity.cli.terminal.options import AsJson, Server, Token
-from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_rows
-from parity.client.address import DEFAULT_URL
-from parity.client.rest import Client
+from parity.cli.terminal.help import Group
+from parity.cli.terminal.output import WIDTH, UsageError, print_json, table_of
+from parity.client.rest import Document
 from parity.wording import age_in_words, count, percent
 
 app = typer.Typer(
@@ -27,126 +26,105 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_Which = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="Name of a baseline; without a version the newest one.")]
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="1 to 64 letters, digits, '_', '.' or '-'.")]
-_Job = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job whose arm becomes the baseline.")]
+_Which = Annotated[str, argument("NAME[@VERSION]", "Name of a baseline; without a version the newest one.")]
+_Name = Annotated[str, argument("NAME", "1 to 64 letters, digits, '_', '.' or '-'.")]
+_Job = Annotated[str, argument("JOB", "Id of the job whose arm becomes the baseline.")]
 _Reason = Annotated[str, typer.Option(metavar="TEXT", help="State the reason; it is kept with the user and the time.")]
 
 
-@app.command("list", cls=Command, epilog="parity baseline list")
+@app.command("list", epilog="parity baseline list")
+@flat
 def index(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="List only versions of this name.")] = None,
-    server: Server = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
+    name: Annotated[str | None, argument("[NAME]", "List only versions of this name.")] = None,
+    *,
+    at: Asked,
 ) -> int:
     """List the fifty newest versions; in a pipe, one per line."""
-    with Client(server, token) as client:
+    with at.client() as client:
         versions = client.baselines(name)["items"]
-    if as_json:
-        print_json(versions)
-        return 0
-    if not versions:
+    if not versions and not at.as_json:
         print("no baseline yet; `parity baseline promote NAME JOB --reason TEXT` makes one of a finished job", file=sys.stderr)
         return 0
-    rows = [
-        (
-            _called(one),
-            one["recipe"],
-            f"{one['runs']} + {one['controls']}",
-            one["promoted_at"][:10],
-            one["promoted_by"],
-            "expired" if one["expired"] else (one["expires_at"] or "never")[:10],
-        )
-        for one in versions
-    ]
-    print_rows(("baseline", "recipe", "runs + controls", "promoted", "by", "expires"), rows)
-    return 0
+    return at.show_rows(versions, ("baseline", "recipe", "runs + controls", "promoted", "by", "expires"), map(_row, versions))
 
 
-@app.command(cls=Command, epilog="parity baseline show fp8")
-def show(which: _Which, server: Server = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> int:
+@app.command(epilog="parity baseline show fp8")
+@flat
+def show(which: _Which, at: Asked) -> int:
     """Show one version: its runs and their age, its run noise, its history, and the workers whose software has changed since."""
     name, version = _parsed(which)
-    with Client(server, token) as client:
-        _show(client.baseline(name, version), as_json=as_json)
-    return 0
+    with at.client() as client:
+        return _show(client.baseline(name, version), at)
 
 
-@app.command(cls=Command, epilog="parity baseline promote fp8 j0000000000001 --reason 'first release'")
+@app.command(epilog="parity baseline promote fp8 j0000000000001 --reason 'first release'")
+@flat
 def promote(
     name: _Name,
     job: _Job,
     reason: _Reason,
-    arm: Annotated[str | None, typer.Option(metavar="NAME", help="Use this arm of the job. [default: its baseline]")] = None,
-    days: Annotated[float | None, typer.Option(metavar="DAYS", help="Let the version expire after DAYS. [default: never]")] = None,
-    server: Server = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
+    arm: str | None = option(None, "Use this arm of the job. [default: its baseline]", "NAME"),
+    days: float | None = option(None, "Let the version expire after DAYS. [default: never]", "DAYS"),
+    *,
+    at: Asked,
 ) -> int:
     """Make the finished runs of a job's arm the next version of a baseline; every run must be complete and must not have diverged."""
-    with Client(server, token) as client:
-        _show(client.promote(name, job, reason, arm=arm, days=days), as_json=as_json)
-    return 0
+    with at.client() as client:
+        return _show(client.promote(name, job, reason, arm=arm, days=days), at)
 
 
-@app.command(cls=Command, epilog="parity baseline control fp8 j0000000000002 --reason 'four reruns'")
+@app.command(epilog="parity baseline control fp8 j0000000000002 --reason 'four reruns'")
+@flat
 def control(
     which: _Which,
-    runs_of: Annotated[str, typer.Argument(metavar="JOB|RUN", help="Id of a job with reruns of the baseline, or of one run.")],
+    runs_of: Annotated[str, argument("JOB|RUN", "Id of a job with reruns of the baseline, or of one run.")],
     reason: _Reason,
-    server: Server = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
+    at: Asked,
 ) -> int:
     """Attach reruns to a version: later jobs use their measured run-to-run noise instead of an assumed one."""
     name, version = _parsed(which)
-    with Client(server, token) as client:
-        _show(client.attach_controls(name, version or client.baseline(name)["version"], runs_of, reason), as_json=as_json)
-    return 0
+    with at.client() as client:
+        return _show(client.attach_controls(name, version or client.baseline(name)["version"], runs_of, reason), at)
 
 
-@app.command(cls=Command, epilog="parity baseline expire fp8@1 --reason 'new data'")
+@app.command(epilog="parity baseline expire fp8@1 --reason 'new data'")
+@flat
 def expire(
-    which: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="Version to end.")],
+    which: Annotated[str, argument("NAME@VERSION", "Version to end.")],
     reason: _Reason,
-    server: Server = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
+    at: Asked,
 ) -> int:
     """End a version now: later jobs cannot use it; earlier verdicts stay."""
     name, version = _parsed(which)
     if version is None:
         raise UsageError(f"{which!r} has no version; expected NAME@VERSION such as {name}@1")
-    with Client(server, token) as client:
-        _show(client.expire(name, version, reason), as_json=as_json)
-    return 0
+    with at.client() as client:
+        return _show(client.expire(name, version, reason), at)
 
 
-@app.command(cls=Command, epilog="parity baseline diff fp8@1 fp8@2")
+@app.command(epilog="parity baseline diff fp8@1 fp8@2")
+@flat
 def diff(
     which: _Which,
-    other: Annotated[str, typer.Argument(metavar="NAME[@VERSION]|JOB", help="Another version, or a job's id.")],
-    server: Server = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
+    other: Annotated[str, argument("NAME[@VERSION]|JOB", "Another version, or a job's id.")],
+    at: Asked,
 ) -> int:
     """Compare specification and environment of a baseline with another version or a job.
 
     Exits 0 if nothing differs, 1 if something does.
     """
     name, version = _parsed(which)
-    with Client(server, token) as client:
+    with at.client() as client:
         difference = client.baseline_diff(name, version or client.baseline(name)["version"], other)
     differs = difference["specification"] or difference["environment"]
-    if as_json:
+    if at.as_json:
         print_json(difference)
     else:
-        console = _console()
+        console = Console(width=WIDTH, highlight=False, markup=False)
         for part in ("specification", "environment"):
             if difference[part]:
                 rows = [(one["key"], *(value or "not stated" for value in (one["baseline"], one["other"]))) for one in difference[part]]
-                _print_table(console, (part, difference["baseline"], difference["other"]), rows)
+                console.print(table_of((part, difference["baseline"], difference["other"]), rows))
         if not difference["told"]:
             console.print(f"no run of {difference['other']} has begun, so its environment is unknown")
         elif not differs:
@@ -154,31 +132,36 @@ def diff(
     return EXIT_CODES["fail"] if differs else EXIT_CODES["pass"]
 
 
-def _show(document: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print a version: one sentence first, then runs, noise, history, and workers whose software differs."""
-    if as_json:
-        print_json(document)
-        return
-    console = _console()
-    until = (
-        f"{'expired' if document['expired'] else 'expires'} {document['expires_at'][:10]}" if document["expires_at"] else "does not expire"
-    )
-    console.print(
+def _row(version: Document) -> tuple[str, ...]:
+    until = "expired" if version["expired"] else (version["expires_at"] or "never")[:10]
+    runs = f"{version['runs']} + {version['controls']}"
+    return _called(version), version["recipe"], runs, version["promoted_at"][:10], version["promoted_by"], until
+
+
+def _show(document: Document, at: Asked) -> int:
+    return at.show(document, _version_lines(document))
+
+
+def _version_lines(document: Document) -> Iterator[str]:
+    """A version: one sentence first, then runs, noise, history, and workers whose software differs."""
+    until = "does not expire"
+    if document["expires_at"]:
+        until = f"{'expired' if document['expired'] else 'expires'} {document['expires_at'][:10]}"
+    yield (
         f"{_called(document)}: {document['recipe']} (engine {document['engine']}), {count(document['runs'], 'run')} of job "
-        f"{document['job']}, {count(document['controls'], 'control')}; {until}",
-        soft_wrap=True,
+        f"{document['job']}, {count(document['controls'], 'control')}; {until}"
     )
     for run in document["members"]:
         age = "" if run["age_seconds"] is None else f", trained {age_in_words(run['age_seconds'])} ago"
-        console.print(f"  {run['role']} replicate {run['replicate']}: {run['run']}{age}", soft_wrap=True)
-    console.print(f"  {_noise_words(document['noise'])}", soft_wrap=True)
+        yield f"  {run['role']} replicate {run['replicate']}: {run['run']}{age}"
+    yield f"  {_noise_words(document['noise'])}"
     for entry in document["audit"]:
-        console.print(f"  {entry['at'][:16]} {entry['kind']} by {entry['who']}: {entry['reason']}", soft_wrap=True)
+        yield f"  {entry['at'][:16]} {entry['kind']} by {entry['who']}: {entry['reason']}"
     for line in document["workers"]:
-        console.print(f"  differs: {line}", soft_wrap=True)
+        yield f"  differs: {line}"
 
 
-def _noise_words(noise: Mapping[str, Any] | None) -> str:
+def _noise_words(noise: Document | None) -> str:
     if noise is None:
         return "run noise: unknown, because its runs have no step in common in the window"
     tau = f"run noise: {noise['tau_nats']:.4f} nats ({percent(noise['tau_rel'])} of the loss)"
@@ -188,7 +171,7 @@ def _noise_words(noise: Mapping[str, Any] | None) -> str:
     return f"{tau}; {reruns}, the prior {noise['prior_nats']:.4f}"
 
 
-def _called(document: Mapping[str, Any]) -> str:
+def _called(document: Document) -> str:
     return f"{document['name']}@{document['version']}"
 
 
@@ -197,16 +180,3 @@ def _parsed(which: str) -> tuple[str, int | None]:
     if not name or (mark and not (number.isdecimal() and int(number))):
         raise UsageError(f"{which!r} is not the name of a baseline; expected NAME or NAME@VERSION such as fp8@1")
     return name, int(number) if mark else None
-
-
-def _console() -> Console:
-    return Console(width=WIDTH, highlight=False, markup=False)
-
-
-def _print_table(console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)

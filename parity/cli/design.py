@@ -3,27 +3,18 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from parity.canonical_json import canonical_json, json_value
-from parity.cli.inputs import PolicyOptions, known_family, load_criteria, refuse_unknown_recipe, stated_columns, stated_lenders
-from parity.cli.run_tables import (
-    NEEDS_ARM_BY,
-    NO_COLUMN,
-    ArmBy,
-    LossColumn,
-    RunBy,
-    StepColumn,
-    TableOptions,
-    chosen_arm,
-    read_table,
-    refuse_given,
-)
+from parity.cli.inputs import Policy, known_family, load_criteria, refuse_unknown_recipe, stated_columns, stated_lenders
+from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
+from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, chosen_arm, read_table
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE
 from parity.cli.terminal.output import UsageError
@@ -51,205 +42,130 @@ CALIBRATION_SCHEMA, PLAN_SCHEMA = "parity.calibration/1", "parity.plan/1"
 app = typer.Typer()
 
 
+class Reruns(Table):
+    """Reruns of one configuration: files, or an arm of a table."""
+
+    arm: str | None = option(None, "Name the arm whose runs are the reruns of one configuration.", "ARM", rich_help_panel=TABLE)
+
+
+class Settings(Options):
+    """What is stated of reruns, and which margins are tried on them."""
+
+    planned_steps: int | None = option(None, "Set the planned length of a run. [default: the longest run]", min=1)
+    margin: list[str] = repeatable("Try this relative margin; repeatable. [default: 1%, 0.5%, 0.25%]", "PERCENT")
+    criteria: str | None = option(None, "Read the policy, except for the margin, from this file's `criteria:` part.", "parity.yaml")
+    column: list[str] = repeatable("Name the column of step or loss; repeatable. [default: well-known names]", "[FILE:]QUANTITY=NAME")
+    recipe: str | None = option(None, f"State the recipe of the runs, which sets the run noise that is assumed: {RECIPE_WORDS}.", "RECIPE")
+    rounding: str | None = option(
+        None,
+        "State how the runs round gradients, stochastic or nearest, if the recipe does not say. [default: stochastic is assumed]",
+        "HOW",
+    )
+
+
 @app.command("calibrate", epilog="parity calibrate rerun1.csv rerun2.csv rerun3.csv --margin 1%")
+@flat
 def calibrate_runs(
     runs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="RUN RUN...", help="Reruns of one configuration: files, tracker runs, one .npz archive, or with --arm-by one table."
-        ),
+        argument("RUN RUN...", "Reruns of one configuration: files, tracker runs, one .npz archive, or with --arm-by one table."),
     ],
-    planned_steps: Annotated[int | None, typer.Option(min=1, help="Set the planned length of a run. [default: the longest run]")] = None,
-    margin: Annotated[
-        list[str] | None, typer.Option(metavar="PERCENT", help="Try this relative margin; repeatable. [default: 1%, 0.5%, 0.25%]")
-    ] = None,
-    criteria: Annotated[
-        str | None, typer.Option(metavar="parity.yaml", help="Read the policy, except for the margin, from this file's `criteria:` part.")
-    ] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[FILE:]QUANTITY=NAME", help="Name the column of step or loss; repeatable. [default: well-known names]"),
-    ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(metavar="RECIPE", help=f"State the recipe of the runs, which sets the run noise that is assumed: {RECIPE_WORDS}."),
-    ] = None,
-    rounding: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOW",
-            help="State how the runs round gradients, stochastic or nearest, if the recipe does not say. [default: stochastic is assumed]",
-        ),
-    ] = None,
-    arm_by: ArmBy = None,
-    run_by: RunBy = None,
-    arm: Annotated[
-        str | None, typer.Option(metavar="ARM", rich_help_panel=TABLE, help="Name the arm whose runs are the reruns of one configuration.")
-    ] = None,
-    step: StepColumn = None,
-    loss: LossColumn = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of a table.")] = False,
+    stated: Settings,
+    table: Annotated[Reruns, ("arm_by", "run_by", "arm", "step", "loss")],
+    as_json: bool = flag("--json", "Print canonical JSON instead of a table."),
 ) -> int:
     """Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power."""
-    columns = stated_columns(column)
+    columns = stated_columns(stated.column)
     columns.refuse_unknown(runs)
-    refuse_unknown_recipe(recipe, "--recipe")
-    stated = stated_rounding(rounding, "--rounding", recipe)
-    table = TableOptions(arm_by=arm_by, run_by=run_by, step=step, loss=loss)
-    if arm_by is None:
-        table.refuse_alone()
-        refuse_given({"--arm": arm}, NEEDS_ARM_BY)
+    refuse_unknown_recipe(stated.recipe, "--recipe")
+    facts = Stated(recipe=stated.recipe, rounding=stated_rounding(stated.rounding, "--rounding", stated.recipe))
+    if table.arm_by is None:
+        refuse(table.given(), NEEDS_ARM_BY)
         reruns = [curve for name in runs for curve in read_runs(name, columns=columns.of(name))]
     else:
-        refuse_given({"--column": column}, NO_COLUMN)
+        refuse(stated.given("column"), NO_COLUMN)
         by_arm = read_table(runs, table)
-        reruns = by_arm[chosen_arm(by_arm, "--arm", arm)]
-    facts = Stated(recipe=recipe, rounding=stated)
+        reruns = by_arm[chosen_arm(by_arm, "--arm", table.arm)]
     curves = [with_facts(curve, curve.label or "a rerun", facts) for curve in reruns]
     refuse_mixed_recipes([("reruns", curves)])
-    policy = load_criteria(PolicyOptions(file=criteria)) if criteria else None
+    policy = load_criteria(Policy(criteria=stated.criteria)) if stated.criteria else None
     try:
-        calibration = calibrate(curves, planned_steps=planned_steps, margins=_margins(margin), criteria=policy)
+        calibration = calibrate(curves, planned_steps=stated.planned_steps, margins=_margins(stated.margin), criteria=policy)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if as_json:
-        sys.stdout.write(canonical_json({"schema": CALIBRATION_SCHEMA, "engine_version": JUDGE_VERSION, **json_value(calibration)}))
-    else:
-        Console(width=80, highlight=False).print(_calibration_text(calibration))
+    _print(CALIBRATION_SCHEMA, json_value(calibration), _calibration_text(calibration), as_json=as_json)
     return EXIT_CODES["pass"]
 
 
+class Experiment(Options, panel=EXPERIMENT):
+    """The experiment that is planned: how many runs, of how many steps."""
+
+    level: float | None = option(
+        None, "Loss that you expect at the end, in nats. [default: the family's, else everything is a share of the loss]", "NATS"
+    )
+    baseline_runs: int | None = option(None, "Number of baseline runs. [default: 1]", min=1, max=MAX_REPLICATES)
+    candidate_runs: int | None = option(None, "Number of candidate runs. [default: 1]", min=1, max=MAX_REPLICATES)
+    noise_runs: int | None = option(
+        None, "Number of reruns per arm that stop early and only measure run noise. [default: 0]", min=0, max=MAX_NOISE_RUNS
+    )
+    stop_at: float | None = option(
+        None,
+        f"Share of the steps after which they stop, {MIN_STOP:g} to {MAX_STOP:g}. [default: {DEFAULT_STOP:g}]",
+        "SHARE",
+    )
+    budget: str | None = option(
+        None,
+        'Find the runs that decide most often for this: "200 hours" of devices, or "40000 steps" of all runs together.',
+        "AMOUNT",
+    )
+    step_seconds: float | None = option(None, "Duration of a step; with it the device hours are shown.", "SECONDS")
+    devices: int = option(1, "Number of devices per run.", min=1)
+    like: str | None = option(
+        None,
+        "Take the loss, its logging interval, and the baseline's recipe, rounding, family and time per step, from this run: a file, or a "
+        "tracker's (mlflow:RUN_ID). Options override it.",
+        "RUN",
+    )
+    column: list[str] = repeatable("Name a column of the run of --like; repeatable.", "QUANTITY=NAME")
+    log_every: int | None = option(None, "The loss is logged every N steps. [default: every step]", "N", min=1)
+
+
+class Noise(Options, panel=NOISE):
+    """What is known of the run noise of both arms."""
+
+    baseline_recipe: str | None = option(None, f"Recipe of the baseline, which sets its assumed run noise: {RECIPE_WORDS}.", "RECIPE")
+    candidate_recipe: str | None = option(None, "Recipe of the candidate, in the same words.", "RECIPE")
+    baseline_rounding: str | None = option(None, "State how the baseline rounds gradients: stochastic or nearest.", "HOW")
+    candidate_rounding: str | None = option(None, "State how the candidate rounds gradients: stochastic or nearest.", "HOW")
+    family: list[str] = repeatable(
+        "Borrow the run noise of both arms, or of baseline or candidate, from this family of reruns (`parity floors list`). Repeatable.",
+        "[ARM=]NAME",
+    )
+    floors: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")
+    pair_sd: float | None = option(None, "Step-to-step standard deviation of the paired gap. [default: 0.11 % of the loss]", "NATS")
+    autocorrelation: float = option(0.0, "Lag-1 correlation of the paired gap, from 0 to below 1.", "R")
+
+
+class PlannedPolicy(Policy, panel=POLICY):
+    """The part of a policy that a plan depends on."""
+
+    margin: str | None = option(
+        None, 'Set the largest acceptable gap: "1.0%" of the loss, "0.01 nats", or "5% tokens at 0.2 nats" per e-fold of tokens.', "AMOUNT"
+    )
+    profile: str | None = option(None, f"Set the margin by name: {STATED_PROFILES}. [default without a margin: {NVFP4}]", "NAME")
+    criteria: str | None = option(None, "Read the policy from this file's `criteria:` part.", "parity.yaml")
+    looks: int | None = option(None, "Register N looks, with a run per arm added in between. [default: 1]", "N", rich_help_panel=EXPERIMENT)
+
+
 @app.command("plan", epilog="parity plan --planned-steps 10000 --candidate-recipe nvfp4")
+@flat
 def plan_design(
     planned_steps: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Planned length of a run.")],
-    level: Annotated[
-        float | None,
-        typer.Option(
-            metavar="NATS",
-            rich_help_panel=EXPERIMENT,
-            help="Loss that you expect at the end, in nats. [default: the family's, else everything is a share of the loss]",
-        ),
-    ] = None,
-    baseline_runs: Annotated[
-        int | None, typer.Option(min=1, max=MAX_REPLICATES, rich_help_panel=EXPERIMENT, help="Number of baseline runs. [default: 1]")
-    ] = None,
-    candidate_runs: Annotated[
-        int | None, typer.Option(min=1, max=MAX_REPLICATES, rich_help_panel=EXPERIMENT, help="Number of candidate runs. [default: 1]")
-    ] = None,
-    noise_runs: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=MAX_NOISE_RUNS,
-            rich_help_panel=EXPERIMENT,
-            help="Number of reruns per arm that stop early and only measure run noise. [default: 0]",
-        ),
-    ] = None,
-    stop_at: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            rich_help_panel=EXPERIMENT,
-            help=f"Share of the steps after which they stop, {MIN_STOP:g} to {MAX_STOP:g}. [default: {DEFAULT_STOP:g}]",
-        ),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="AMOUNT",
-            rich_help_panel=EXPERIMENT,
-            help='Find the runs that decide most often for this: "200 hours" of devices, or "40000 steps" of all runs together.',
-        ),
-    ] = None,
-    baseline_recipe: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RECIPE", rich_help_panel=NOISE, help=f"Recipe of the baseline, which sets its assumed run noise: {RECIPE_WORDS}."
-        ),
-    ] = None,
-    candidate_recipe: Annotated[
-        str | None, typer.Option(metavar="RECIPE", rich_help_panel=NOISE, help="Recipe of the candidate, in the same words.")
-    ] = None,
-    baseline_rounding: Annotated[
-        str | None,
-        typer.Option(metavar="HOW", rich_help_panel=NOISE, help="State how the baseline rounds gradients: stochastic or nearest."),
-    ] = None,
-    candidate_rounding: Annotated[
-        str | None,
-        typer.Option(metavar="HOW", rich_help_panel=NOISE, help="State how the candidate rounds gradients: stochastic or nearest."),
-    ] = None,
-    family: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[ARM=]NAME",
-            rich_help_panel=NOISE,
-            help="Borrow the run noise of both arms, or of baseline or candidate, from this family of reruns "
-            "(`parity floors list`). Repeatable.",
-        ),
-    ] = None,
-    floors: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", rich_help_panel=NOISE, help="Read the families from this table (CSV). [default: the public reruns shipped here]"
-        ),
-    ] = None,
-    margin: Annotated[
-        str | None,
-        typer.Option(
-            metavar="AMOUNT",
-            rich_help_panel=POLICY,
-            help='Set the largest acceptable gap: "1.0%" of the loss, "0.01 nats", or "5% tokens at 0.2 nats" per e-fold of tokens.',
-        ),
-    ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", rich_help_panel=POLICY, help=f"Set the margin by name: {STATED_PROFILES}. [default without a margin: {NVFP4}]"
-        ),
-    ] = None,
-    criteria: Annotated[
-        str | None, typer.Option(metavar="parity.yaml", rich_help_panel=POLICY, help="Read the policy from this file's `criteria:` part.")
-    ] = None,
-    pair_sd: Annotated[
-        float | None,
-        typer.Option(
-            metavar="NATS", rich_help_panel=NOISE, help="Step-to-step standard deviation of the paired gap. [default: 0.11 % of the loss]"
-        ),
-    ] = None,
-    autocorrelation: Annotated[
-        float, typer.Option(metavar="R", rich_help_panel=NOISE, help="Lag-1 correlation of the paired gap, from 0 to below 1.")
-    ] = 0.0,
-    step_seconds: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", rich_help_panel=EXPERIMENT, help="Duration of a step; with it the device hours are shown."),
-    ] = None,
-    devices: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Number of devices per run.")] = 1,
-    like: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RUN",
-            rich_help_panel=EXPERIMENT,
-            help="Take the loss, its logging interval, and the baseline's recipe, rounding, family and time per step, from this run: "
-            "a file, or a tracker's (mlflow:RUN_ID). Options override it.",
-        ),
-    ] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(metavar="QUANTITY=NAME", rich_help_panel=EXPERIMENT, help="Name a column of the run of --like; repeatable."),
-    ] = None,
-    log_every: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, rich_help_panel=EXPERIMENT, help="The loss is logged every N steps. [default: every step]"),
-    ] = None,
-    looks: Annotated[
-        int | None,
-        typer.Option(metavar="N", rich_help_panel=EXPERIMENT, help="Register N looks, with a run per arm added in between. [default: 1]"),
-    ] = None,
-    candidates: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, rich_help_panel=EXPERIMENT, help="Compare N candidates, which share the error."),
-    ] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of a table.")] = False,
+    asked: Experiment,
+    noise: Noise,
+    policy: Annotated[PlannedPolicy, ("margin", "profile", "criteria", "looks")],
+    candidates: int = option(1, "Compare N candidates, which share the error.", "N", min=1, rich_help_panel=EXPERIMENT),
+    as_json: bool = flag("--json", "Print canonical JSON instead of a table."),
 ) -> int:
     """Estimate what an experiment, or a budget, can decide before you spend GPU time.
 
@@ -257,59 +173,54 @@ def plan_design(
     """
     if planned_steps > MAX_STEP:
         raise UsageError(f"--planned-steps has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
-    if budget is not None:
-        chosen = {"--baseline-runs": baseline_runs, "--candidate-runs": candidate_runs, "--noise-runs": noise_runs, "--stop-at": stop_at}
-        refuse_given(chosen, "is what --budget chooses; give only one of them")
-    if stop_at is not None and not noise_runs:
-        raise UsageError(f"--stop-at is {stop_at:g} without --noise-runs; state how many reruns stop there")
-    if column and like is None:
-        raise UsageError(f"--column is {column[0]!r} without --like; name the run whose column it is")
-    earlier = None if like is None else likeness(like, stated_columns(column).of(like))
-    if earlier is not None:
-        level = earlier.level if level is None else level
-        if baseline_recipe is None and baseline_rounding is None:
-            baseline_recipe, baseline_rounding = earlier.recipe, earlier.rounding
-        step_seconds = earlier.step_seconds if step_seconds is None else step_seconds
-        log_every = earlier.log_every if log_every is None else log_every
-        family = family or known_family(earlier.family)
-        print(earlier.words, file=sys.stderr)
-    lenders = stated_lenders(family or [], floors, (BASELINE, CANDIDATE))
+    if asked.budget is not None:
+        chosen = asked.given("baseline_runs", "candidate_runs", "noise_runs", "stop_at")
+        refuse(chosen, "is what --budget chooses; give only one of them")
+    if asked.stop_at is not None and not asked.noise_runs:
+        raise UsageError(f"--stop-at is {asked.stop_at:g} without --noise-runs; state how many reruns stop there")
+    if asked.column and asked.like is None:
+        raise UsageError(f"--column is {asked.column[0]!r} without --like; name the run whose column it is")
+    if asked.like is not None:
+        asked, noise = _like(asked.like, asked, noise)
+    of_design = {each.name for each in fields(Design)}
+    lenders = stated_lenders(noise.family, noise.floors, (BASELINE, CANDIDATE))
     try:
-        criteria_to_plan = load_criteria(PolicyOptions(file=criteria, margin=margin, profile=profile, looks=looks))
-        design = Design(
-            level=level,
-            planned_steps=planned_steps,
-            baseline_runs=baseline_runs or 1,
-            candidate_runs=candidate_runs or 1,
-            noise_runs=noise_runs or 0,
-            stop_at=DEFAULT_STOP if stop_at is None else stop_at,
-            baseline_recipe=baseline_recipe,
-            candidate_recipe=candidate_recipe,
-            baseline_rounding=stated_rounding(baseline_rounding, "--baseline-rounding", baseline_recipe),
-            candidate_rounding=stated_rounding(candidate_rounding, "--candidate-rounding", candidate_recipe),
-            pair_sd=pair_sd,
-            autocorrelation=autocorrelation,
-            step_seconds=step_seconds,
-            devices=devices,
-            candidates=candidates,
-            log_every=log_every or 1,
-        )
-        outlook = plan(design, criteria_to_plan, lenders, None if budget is None else parse_budget(budget))
+        criteria = load_criteria(policy)
+        known = {name: value for name, value in (asdict(asked) | asdict(noise)).items() if name in of_design and value is not None}
+        for arm in (BASELINE, CANDIDATE):
+            name = f"{arm}_rounding"
+            known[name] = stated_rounding(known.get(name), f"--{arm}-rounding", known.get(f"{arm}_recipe"))
+        design = Design(planned_steps=planned_steps, candidates=candidates, **known)
+        outlook = plan(design, criteria, lenders, None if asked.budget is None else parse_budget(asked.budget))
     except ValueError as error:
         name, mark, rest = str(error).partition(" is ")
-        option = f"--{name.replace('_', '-')}" if mark and name.isidentifier() else name
-        raise UsageError(f"{option}{mark}{rest}") from None
-    if as_json:
-        sys.stdout.write(canonical_json({"schema": PLAN_SCHEMA, "engine_version": JUDGE_VERSION, **plan_document(outlook)}))
-    else:
-        Console(width=80, highlight=False).print(_plan_text(outlook))
+        option_name = f"--{name.replace('_', '-')}" if mark and name.isidentifier() else name
+        raise UsageError(f"{option_name}{mark}{rest}") from None
+    _print(PLAN_SCHEMA, plan_document(outlook), _plan_text(outlook), as_json=as_json)
     return EXIT_CODES["pass"] if outlook.decides else EXIT_CODES["inconclusive"]
 
 
-def _margins(texts: Sequence[str] | None) -> tuple[float, ...]:
-    amounts = [parse_margin(text, "--margin") for text in texts or []]
+def _like(run: str, asked: Experiment, noise: Noise) -> tuple[Experiment, Noise]:
+    """The plan with what an earlier run shows, where no option says otherwise."""
+    earlier = likeness(run, stated_columns(asked.column).of(run))
+    print(earlier.words, file=sys.stderr)
+    missing = {name: getattr(earlier, name) for name in ("level", "step_seconds", "log_every") if getattr(asked, name) is None}
+    if noise.baseline_recipe is None and noise.baseline_rounding is None:
+        noise = replace(noise, baseline_recipe=earlier.recipe, baseline_rounding=earlier.rounding)
+    return replace(asked, **missing), replace(noise, family=noise.family or known_family(earlier.family))
+
+
+def _print(schema: str, document: Mapping[str, Any], text: Group, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(canonical_json({"schema": schema, "engine_version": JUDGE_VERSION, **document}))
+    else:
+        Console(width=80, highlight=False).print(text)
+
+
+def _margins(texts: Sequence[str]) -> tuple[float, ...]:
+    amounts = [parse_margin(text, "--margin") for text in texts]
     if any(amount.unit != "relative" for amount in amounts):
-        raise UsageError(f"--margin is {', '.join(texts or ())}; expected a relative margin such as 1%")
+        raise UsageError(f"--margin is {', '.join(texts)}; expected a relative margin such as 1%")
     return tuple(amount.value for amount in amounts) or DEFAULT_MARGINS
 
 
@@ -346,8 +257,8 @@ def _plan_text(outlook: Plan) -> Group:
     return Group(Text(head), *looks, Text(""), table, Text(""), Text(rests_on, style="dim"))
 
 
-def _table(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+def _table(*names: str) -> RichTable:
+    table = RichTable(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in names:
         table.add_column(name, justify="right")
     return table

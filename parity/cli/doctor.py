@@ -8,32 +8,32 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from parity.cli.connection import Asked
+from parity.cli.options import flat
 from parity.cli.terminal.exits import EXIT_CODES
-from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import WIDTH, print_json
-from parity.client.address import DEFAULT_URL
-from parity.client.rest import Client
 
 app = typer.Typer()
 
 
 @app.command(epilog="parity doctor")
-def doctor(server: Server = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> int:
+@flat
+def doctor(at: Asked) -> int:
     """List workers, what each can train, and why it cannot train the rest.
 
     Exits 4 if no worker is alive.
     """
-    with Client(server, token) as client:
+    with at.client() as client:
         workers = client.workers()
     alive = [worker for worker in workers if worker["live"]]
-    if as_json:
+    if at.as_json:
         print_json(workers)
-        return 0 if alive else EXIT_CODES["infrastructure"]
-    console = Console(width=WIDTH, highlight=False, markup=False)
-    for worker in alive:
-        _describe(console, worker)
-    silent = len(workers) - len(alive)
-    console.print(f"{len(alive)} alive, {silent} no longer responding" if workers else "no worker has registered yet; start one")
+    else:
+        console = Console(width=WIDTH, highlight=False, markup=False)
+        for worker in alive:
+            _describe(console, worker)
+        silent = len(workers) - len(alive)
+        console.print(f"{len(alive)} alive, {silent} no longer responding" if workers else "no worker has registered yet; start one")
     return 0 if alive else EXIT_CODES["infrastructure"]
 
 

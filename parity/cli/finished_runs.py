@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from parity.cli.terminal.output import UsageError
+from parity.client.rest import Document
 from parity.judging.curve import Completeness, Curve
 from parity.wording import count, did_you_mean
 
@@ -21,7 +21,7 @@ class FinishedRun:
     context: Mapping[str, str]
 
 
-def runs_of_table(file: str, arms: Mapping[str, Sequence[Curve]], job: Mapping[str, Any], facts: Mapping[str, str]) -> list[FinishedRun]:
+def runs_of_table(file: str, arms: Mapping[str, Sequence[Curve]], job: Document, facts: Mapping[str, str]) -> list[FinishedRun]:
     """The runs of a table as runs of a job: arms by their names, each arm's runs in order, one for each run that the job awaits.
 
     Raises UsageError where the job has no such arm, or another number of runs in it.
@@ -44,7 +44,7 @@ def runs_of_table(file: str, arms: Mapping[str, Sequence[Curve]], job: Mapping[s
     return finished
 
 
-def _noise_words(job: Mapping[str, Any], name: str) -> str:
+def _noise_words(job: Document, name: str) -> str:
     """How to import the noise runs of an arm, "" where it has none."""
     noise = next(len(arm.get("noise_runs", ())) for arm in job["arms"] if arm["name"] == name)
     return f"; import the {count(noise, 'rerun')} that {'stops' if noise == 1 else 'stop'} early with --as-run" if noise else ""
@@ -65,7 +65,7 @@ def why_incomplete(curve: Completeness, planned_steps: int) -> str | None:
     return None
 
 
-def refuse_other_run(finished: FinishedRun, awaited: Mapping[str, Any], recipe: str | None, seeds: dict[int, int]) -> None:
+def refuse_other_run(finished: FinishedRun, awaited: Document, recipe: str | None, seeds: dict[int, int]) -> None:
     """Raise UsageError where a run's config contradicts the run of the job that it is imported as.
 
     `recipe` is that of an option, which counts more; `seeds` collects the config's seed by the job's.

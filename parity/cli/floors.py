@@ -7,12 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from parity.canonical_json import json_value
+from parity.cli.connection import Asked, Connection
 from parity.cli.inputs import expected_family
-from parity.cli.terminal.help import Command, Group
-from parity.cli.terminal.options import AsJson, Server, Token
-from parity.cli.terminal.output import UsageError, print_json, print_rows
-from parity.client.address import DEFAULT_URL
-from parity.client.rest import Client
+from parity.cli.options import Json, argument, flag, flat, option
+from parity.cli.terminal.help import Group
+from parity.cli.terminal.output import UsageError
 from parity.comparing.reruns import read_rerun_table, rerun_table
 from parity.judging.curve import ROUNDINGS, Rounding
 from parity.judging.floors.between import FamilyNoise, evidence_families
@@ -31,71 +30,65 @@ app = typer.Typer(
 )
 
 _HOW = {False: "jobs with `replicates` make them", True: "`parity floors import FILE` imports a table"}
-_File = Annotated[str | None, typer.Argument(metavar="[FILE]", help="Table of reruns (CSV). [default: the public one of this package]")]
-_Family = Annotated[str, typer.Argument(metavar="FAMILY", help="Name of a family, as `parity floors list` prints it.")]
+_File = Annotated[str | None, argument("[FILE]", "Table of reruns (CSV). [default: the public one of this package]")]
+_Family = Annotated[str, argument("FAMILY", "Name of a family, as `parity floors list` prints it.")]
 
 
-@app.command("list", cls=Command, epilog="parity floors list")
-def index(file: _File = None, as_json: AsJson = False) -> int:
+@app.command("list", epilog="parity floors list")
+@flat
+def index(file: _File = None, *, out: Json) -> int:
     """List the families of a table with their run noise, then any-decoder."""
     floors = read_rerun_table(file)
-    if as_json:
-        documents = [_family_document(floors, family) for family in floors.families.values()]
-        print_json([*documents, _general_document(floors)])
-        return 0
-    rows = [_family_cells(row) for row in (*family_rows(floors), *any_decoder_rows(floors))]
-    print_rows(("family", "rounding", "groups", "runs", "tau, of the loss", "df", "note"), rows)
-    return 0
+    documents = [*(_family_document(floors, family) for family in floors.families.values()), _general_document(floors)]
+    rows = map(_family_cells, (*family_rows(floors), *any_decoder_rows(floors)))
+    return out.show_rows(documents, ("family", "rounding", "groups", "runs", "tau, of the loss", "df", "note"), rows)
 
 
-@app.command(cls=Command, epilog="parity floors show modded-nanogpt-124M/track3")
-def show(name: _Family, file: _File = None, as_json: AsJson = False) -> int:
+@app.command(epilog="parity floors show modded-nanogpt-124M/track3")
+@flat
+def show(name: _Family, file: _File = None, *, out: Json) -> int:
     """Show a family: its pooled run noise, each group's with its 95 % interval, and the outliers."""
     floors = read_rerun_table(file)
     if name == ANY_DECODER:
-        _show_general(floors, as_json=as_json)
-        return 0
+        return _show_general(floors, out)
     family = floors.families.get(name)
     if family is None:
         raise UsageError(f"the table has no family {name!r}; {expected_family(name, floors, file)}")
-    if as_json:
-        print_json(_family_document(floors, family))
-        return 0
-    _print_floors(name, _lenders(floors, family))
-    for line in (*family.problems, *(f"group {group!r}: reruns equal bit for bit, not used" for group in family.bit_equal)):
-        print(line, file=sys.stderr)
+    if not out.as_json:
+        _print_floors(name, _lenders(floors, family))
+        for line in (*family.problems, *(f"group {group!r}: reruns equal bit for bit, not used" for group in family.bit_equal)):
+            print(line, file=sys.stderr)
     outliers = outliers_of(floors, name)
-    print_rows(("group", "runs", "loss", "tau, of the loss", "95 % interval", "note"), [_group_row(g, outliers) for g in family.groups])
-    return 0
+    rows = (_group_row(group, outliers) for group in family.groups)
+    return out.show_rows(_family_document(floors, family), ("group", "runs", "loss", "tau, of the loss", "95 % interval", "note"), rows)
 
 
-@app.command(cls=Command, epilog="parity floors export --anonymous")
+@app.command(epilog="parity floors export --anonymous")
+@flat
 def export(
-    anonymous: Annotated[bool, typer.Option("--anonymous", help="Number families and groups, and leave out where they are from.")] = False,
-    imported: Annotated[
-        bool, typer.Option("--imported", help="Print the reruns that were imported, not those of the server's jobs.")
-    ] = False,
-    server: Server = DEFAULT_URL,
-    token: Token = None,
+    anonymous: bool = flag("--anonymous", "Number families and groups, and leave out where they are from."),
+    imported: bool = flag("--imported", "Print the reruns that were imported, not those of the server's jobs."),
+    *,
+    at: Connection,
 ) -> int:
     """Print the reruns that a server has on record as a table (CSV)."""
-    with Client(server, token) as client:
+    with at.client() as client:
         text = client.floors("imported" if imported else "record")
     if len(text.splitlines()) < 2:
         print(f"no reruns {'imported' if imported else 'on record'} yet; {_HOW[imported]}", file=sys.stderr)
         return 0
-    floors = rerun_table(text, f"the table of {server}")
+    floors = rerun_table(text, f"the table of {at.server}")
     print((anonymized(floors) if anonymous else floors).csv(), end="")
     return 0
 
 
-@app.command("import", cls=Command, epilog="parity floors import floors.csv --family my-700M")
+@app.command("import", epilog="parity floors import floors.csv --family my-700M")
+@flat
 def import_table(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Table of reruns (CSV), as `parity floors export` prints it.")],
-    family: Annotated[str | None, typer.Option(metavar="NAME", help="Import only this family. [default: all of the table]")] = None,
-    server: Server = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
+    file: Annotated[str, argument("FILE", "Table of reruns (CSV), as `parity floors export` prints it.")],
+    family: str | None = option(None, "Import only this family. [default: all of the table]", "NAME"),
+    *,
+    at: Asked,
 ) -> int:
     """Import a table of reruns into a server, for jobs that name one of its families (`family:` in the job file).
 
@@ -104,14 +97,10 @@ def import_table(
     table = read_rerun_table(file)
     if family is not None and family not in table.families:
         raise UsageError(f"--family is {family!r}, which the table does not have; {expected_family(family, table, file, general=False)}")
-    with Client(server, token) as client:
+    with at.client() as client:
         done = client.import_floors(table.csv(), family)
-    if as_json:
-        print_json(done)
-        return 0
     known = f", {count(done['known_groups'], 'group')} known before" if done["known_groups"] else ""
-    print(f"{count(done['new_groups'], 'new group')}{known}: {', '.join(done['families'])}")
-    return 0
+    return at.show(done, [f"{count(done['new_groups'], 'new group')}{known}: {', '.join(done['families'])}"])
 
 
 def anonymized(floors: Floors) -> Floors:
@@ -122,22 +111,24 @@ def anonymized(floors: Floors) -> Floors:
     return Floors(tuple(rows))
 
 
-def _show_general(floors: Floors, *, as_json: bool) -> None:
-    if as_json:
-        print_json(_general_document(floors))
-        return
-    _print_floors(ANY_DECODER, [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS])
+def _show_general(floors: Floors, out: Json) -> int:
+    if not out.as_json:
+        _print_floors(ANY_DECODER, _general_lenders(floors))
     rows = [
         (family.name, str(len(family.groups)), f"{sum(group.runs for group in family.groups):,}", *_noise_cells(family))
         for family in evidence_families(floors)
     ]
-    print_rows(("family", "groups", "runs", "tau, of the loss", "95 % interval"), rows)
+    return out.show_rows(_general_document(floors), ("family", "groups", "runs", "tau, of the loss", "95 % interval"), rows)
 
 
 def _lenders(floors: Floors, family: Family) -> list[tuple[Rounding, Lender]]:
     """What the family lends to an arm of each class of rounding that its groups have."""
     have = {group.rounding for group in family.groups}
     return [(rounding, find_lender(floors, family.name, rounding)) for rounding in ROUNDINGS if rounding in have]
+
+
+def _general_lenders(floors: Floors) -> list[tuple[Rounding, Lender]]:
+    return [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
 
 
 def _family_cells(row: FamilyRow) -> tuple[str, ...]:
@@ -172,48 +163,30 @@ def _group_row(group: RerunGroup, outliers: set[str]) -> tuple[str, ...]:
 
 
 def _family_document(floors: Floors, family: Family) -> Any:
-    lent, outliers = _lenders(floors, family), outliers_of(floors, family.name)
-    return json_value(
-        {
-            "family": family.name,
-            "lends": [{"rounding": rounding, "refused": lender.refused or None, "floor": lender.floor} for rounding, lender in lent],
-            "groups": [
-                {
-                    "group": group.group,
-                    "runs": group.runs,
-                    "mean_loss": group.mean_loss,
-                    "sd": group.sd,
-                    "rel": group.share,
-                    "interval": group.interval,
-                    "rounding": group.rounding,
-                    "varies": group.varies,
-                    "source": group.source,
-                    "licence": group.licence,
-                    "outlier": group.group in outliers,
-                }
-                for group in family.groups
-            ],
-            "bit_equal": family.bit_equal,
-            "problems": family.problems,
-        }
-    )
+    outliers = outliers_of(floors, family.name)
+    same = ("group", "runs", "mean_loss", "sd", "interval", "rounding", "varies", "source", "licence")
+    groups = [
+        {**{name: getattr(group, name) for name in same}, "rel": group.share, "outlier": group.group in outliers} for group in family.groups
+    ]
+    document = _lends(family.name, _lenders(floors, family)) | {"groups": groups}
+    return json_value(document | {"bit_equal": family.bit_equal, "problems": family.problems})
 
 
 def _general_document(floors: Floors) -> Any:
-    lent = [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
-    return json_value(
+    families = [
         {
-            "family": ANY_DECODER,
-            "lends": [{"rounding": rounding, "refused": lender.refused or None, "floor": lender.floor} for rounding, lender in lent],
-            "families": [
-                {
-                    "family": family.name,
-                    "groups": len(family.groups),
-                    "runs": sum(group.runs for group in family.groups),
-                    "rel": family.share,
-                    "interval": family.interval,
-                }
-                for family in evidence_families(floors)
-            ],
+            "family": family.name,
+            "groups": len(family.groups),
+            "runs": sum(group.runs for group in family.groups),
+            "rel": family.share,
+            "interval": family.interval,
         }
-    )
+        for family in evidence_families(floors)
+    ]
+    return json_value(_lends(ANY_DECODER, _general_lenders(floors)) | {"families": families})
+
+
+def _lends(name: str, lent: Sequence[tuple[Rounding, Lender]]) -> dict[str, object]:
+    """What a family lends, by class of rounding."""
+    lends = [{"rounding": rounding, "refused": lender.refused or None, "floor": lender.floor} for rounding, lender in lent]
+    return {"family": name, "lends": lends}

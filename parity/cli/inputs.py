@@ -2,10 +2,13 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
+from parity.cli.options import Options, option, repeatable
+from parity.cli.terminal.help import ALL_PROFILES, ARMS, POLICY, RECIPE_WORDS
 from parity.cli.terminal.output import UsageError
 from parity.cli.terminal.wrong_calls import wrong_value
 from parity.comparing.arms import Arm, Stated, arm_names, check_noise_runs, read_arm, read_noise_run, refuse_same_file
@@ -14,7 +17,7 @@ from parity.comparing.policy import policy, read_policy
 from parity.comparing.reruns import read_rerun_table
 from parity.comparing.stated import check_floors, stated_rounding
 from parity.judging.advice import LayerSnr
-from parity.judging.criteria import GATES, Criteria, CriteriaError, has_no_unit
+from parity.judging.criteria import GATES, NVFP4, Criteria, CriteriaError, has_no_unit
 from parity.judging.curve import Curve, Rounding
 from parity.judging.floors.groups import ANY_DECODER, Floors
 from parity.judging.floors.lending import Lenders
@@ -31,19 +34,98 @@ NOISE_RUN = "--noise-run"
 _FEW = 4  # families that a refusal lists by name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyOptions:
-    """The policy as options state it: a file with `criteria:`, and flags over it."""
+class Policy(Options, panel=POLICY):
+    """The policy: a file with `criteria:`, and options over it. `schedule`, `start` and `loss_unit` are options of the arms."""
 
-    file: str | None
-    margin: str | None = None
-    profile: str | None = None
-    gates: Sequence[str] = ()
-    accuracy_margin: float | None = None
-    looks: int | None = None
+    margin: str | None = option(
+        None, 'Set the largest acceptable gap: "1.0%" of the loss, "0.01 nats", or what "5% tokens" would gain.', "AMOUNT"
+    )
+    profile: str | None = option(None, f"Set the margin by name: {ALL_PROFILES}. [default without a margin: {NVFP4}]", "NAME")
+    criteria: str | None = option(None, "Read the policy from the `criteria:` part of this file; options override it.", "parity.yaml")
+    gates: list[str] = repeatable(
+        f"Let a further check decide, in addition to the loss: {', '.join(GATES[1:])}. Repeatable.", "CHECK", "--gate"
+    )
+    accuracy_margin: float | None = option(None, "Set the acceptable loss of accuracy in percentage points. [default: 2.0]", "POINTS")
+    looks: int | None = option(
+        None,
+        "Register how often this question is judged at most, with runs added in between; the looks share the error. [default: 1]",
+        "N",
+    )
     schedule: str | None = None
     start: str | None = None
     loss_unit: str | None = None
+
+
+class Arms(Options, panel=ARMS):
+    """The runs of the arms, in addition to those that are given first, and what is stated of them."""
+
+    baseline_run: list[str] = repeatable("Add a further run of the baseline; repeatable.", "FILE")
+    candidate_run: list[str] = repeatable("Add a further run of candidate NAME; repeatable.", "NAME=FILE")
+    control: list[str] = repeatable("Add a rerun of the baseline that only measures run-to-run noise; repeatable.", "FILE")
+    shorter_baseline: list[str] = repeatable(
+        'Add a finished run of the baseline with 25 to 50 % of its tokens, which a margin such as "5% tokens" is measured by; repeatable.',
+        "FILE",
+    )
+    noise_run: list[str] = repeatable(
+        "Add a rerun of arm NAME that was stopped early, at 40 to 95 % of the planned steps; it only measures run-to-run noise. "
+        "Repeatable.",
+        "NAME=FILE",
+    )
+    recipe: list[str] = repeatable(
+        f"State the recipe of an arm, which sets the run noise that is assumed: {RECIPE_WORDS}. Repeatable.", "NAME=RECIPE"
+    )
+    rounding: list[str] = repeatable(
+        "State how an arm rounds gradients, stochastic or nearest, if its recipe does not say. Repeatable. "
+        "[default: stochastic is assumed]",
+        "NAME=HOW",
+    )
+    seeds: str | None = option(None, "State the seed of each run of an arm, in order. [default: as their batches show]", "S,S,...")
+    context: list[str] = repeatable(
+        "State what an arm ran on (engine, device_class, data_digest, ...); arms that differ cannot pass. Repeatable.", "NAME:KEY=VALUE"
+    )
+    planned_steps: int | None = option(
+        None, "State the planned length of a run. [default: as a trainer's log or a tracker's config states it]", min=1
+    )
+    assume_complete: bool = option(False, "Assume that the longest run ended as planned, instead of --planned-steps.")
+    schedule: str | None = option(
+        None, "State that the learning rate of all runs had decayed at their end; a recorded rate may contradict it.", "decayed"
+    )
+    start: str | None = option(None, "State that all runs began with trained weights, not from scratch.", "loaded")
+    loss_is: str | None = option(
+        None,
+        "State that the losses are of held-out data (validation) or of training. [default: by the name of the column named for the loss, "
+        "else training]",
+        "KIND",
+    )
+    tokens: float | None = option(None, "State the tokens that both runs were trained on, for numbers in place of files.", "N")
+    loss_unit: str | None = option(None, "State that the loss is no cross-entropy in nats, such as a mean squared error.", "other")
+    column: list[str] = repeatable(
+        "Name the column of step, loss, grad_norm, ... in every file, or only in WHERE: an arm or a file. Repeatable. "
+        "[default: well-known names]",
+        "[WHERE:]QUANTITY=NAME",
+    )
+    layer_policy: str | None = option(None, "Name the layers that are quantized; shown in the report.", "TEXT")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What options state of arms, by arm: recipes, rounding, and context as key and value."""
+
+    recipes: Mapping[str, str]
+    roundings: Mapping[str, Rounding]
+    contexts: Mapping[str, Mapping[str, str]]
+
+    def of(self, arm: str) -> Stated:
+        """What is stated of an arm."""
+        return Stated(recipe=self.recipes.get(arm), rounding=self.roundings.get(arm), context=self.contexts.get(arm, {}))
+
+    def refuse_unknown(self, arms: Collection[str]) -> None:
+        """Raise UsageError where an option names an arm that is not there."""
+        for option_name, stated in (("--recipe", self.recipes), ("--rounding", self.roundings), ("--context", self.contexts)):
+            for name in stated:
+                if name not in arms:
+                    known = ", ".join(arms)
+                    raise UsageError(f"{option_name}: no arm is called {name!r}; the arms are {known}{did_you_mean(name, arms)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +141,10 @@ class ColumnNames:
             names |= self.by_place.get(place, {})
         return names
 
+    def of_run(self, arm: str, file: str) -> dict[str, str]:
+        """The names for a file of an arm, which --column may name with or without the run in it."""
+        return self.of(arm, *_places(file))
+
     def losses(self) -> set[str | None]:
         """The columns that were named for the loss, of any file."""
         return {names.get(LOSS) for names in self.by_place.values()}
@@ -71,76 +157,29 @@ class ColumnNames:
                 raise UsageError(f"--column: no arm or file is called {place!r}; there are {shown}{did_you_mean(place, places)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmOptions:
-    """The arms of a comparison as options state them.
-
-    `runs` holds the baseline and the candidates as [NAME=]FILE, `candidate_runs` further runs as NAME=FILE, `noise_runs` reruns of an arm
-    that were stopped early, as NAME=FILE. `recipes` and `roundings` are by arm, `contexts` has NAME:KEY=VALUE items, and `seeds` the seeds
-    of each arm's runs, with commas.
-    """
-
-    runs: Sequence[str]
-    baseline_runs: Sequence[str]
-    candidate_runs: Sequence[str]
-    controls: Sequence[str]
-    noise_runs: Sequence[str]
-    columns: ColumnNames
-    recipes: Mapping[str, str]
-    roundings: Mapping[str, Rounding]
-    contexts: Sequence[str]
-    seeds: str | None
-
-
-def load_criteria(options: PolicyOptions) -> Criteria:
-    """The policy from a file's `criteria:` part, flags over it; the nvfp4 profile where nothing states a margin."""
-    stated = read_policy(options.file) if options.file else {}
+def load_criteria(options: Policy) -> Criteria:
+    """The policy from a file's `criteria:` part, options over it; the nvfp4 profile where nothing states a margin."""
+    flags = asdict(options)
+    file = flags.pop("criteria")
+    stated = read_policy(file) if file else {}
     if has_no_unit(text := options.margin):
         raise UsageError(f'--margin is {text!r}, without a unit; type --margin {text}% for a share of the loss, or --margin "{text} nats"')
     for gate in options.gates:
         if gate not in GATES:
             raise UsageError(f"--gate is {gate!r}; expected one of {', '.join(GATES[1:])}{did_you_mean(gate, GATES)}")
-    flags = {
-        "margin": options.margin,
-        "profile": options.profile,
-        "accuracy_margin_points": options.accuracy_margin,
-        "looks": options.looks,
-        "schedule": options.schedule,
-        "start": options.start,
-        "loss_unit": options.loss_unit,
-    }
     try:
-        return policy(
-            stated,
-            margin=options.margin,
-            profile=options.profile,
-            gates=options.gates,
-            accuracy_margin=options.accuracy_margin,
-            looks=options.looks,
-            schedule=options.schedule,
-            start=options.start,
-            loss_unit=options.loss_unit,
-        )
+        return policy(stated, **flags)
     except CriteriaError as error:
-        set_by = {key: _OPTIONS[key] for key, value in flags.items() if value is not None}
-        raise UsageError(wrong_value(error, set_by)) from None
+        given = options.given()
+        if "accuracy_margin" in given:
+            given["accuracy_margin_points"] = given.pop("accuracy_margin")
+        raise UsageError(wrong_value(error, given)) from None
 
 
-_OPTIONS = {
-    "margin": "--margin",
-    "profile": "--profile",
-    "accuracy_margin_points": "--accuracy-margin",
-    "looks": "--looks",
-    "schedule": "--schedule",
-    "start": "--start",
-    "loss_unit": "--loss-unit",
-}
-
-
-def pairs(items: Sequence[str] | None, flag: str, shape: str = "NAME=VALUE") -> dict[str, str]:
+def pairs(items: Sequence[str], flag: str, shape: str = "NAME=VALUE") -> dict[str, str]:
     """NAME=VALUE items as a dict; `shape` is what the error expects."""
     values = {}
-    for item in items or []:
+    for item in items:
         key, mark, value = item.partition("=")
         if not mark or not key or not value:
             raise UsageError(f"{flag} is {item!r}; expected {shape}")
@@ -148,10 +187,10 @@ def pairs(items: Sequence[str] | None, flag: str, shape: str = "NAME=VALUE") -> 
     return values
 
 
-def stated_columns(items: Sequence[str] | None) -> ColumnNames:
+def stated_columns(items: Sequence[str]) -> ColumnNames:
     """[WHERE:]QUANTITY=NAME items, WHERE an arm or a file; UsageError for another shape, an unknown quantity, or one given twice."""
     by_place: dict[str, dict[str, str]] = {}
-    for item in items or []:
+    for item in items:
         left, mark, name = item.partition("=")
         place, _, quantity = left.rpartition(":")
         if not mark or not name or not quantity:
@@ -167,12 +206,16 @@ def stated_columns(items: Sequence[str] | None) -> ColumnNames:
     return ColumnNames(by_place)
 
 
-def stated_recipes(items: Sequence[str] | None) -> dict[str, str]:
-    """Recipes by arm; UsageError for a word that is neither known nor `other:NAME`."""
-    recipes = pairs(items, "--recipe", "NAME=RECIPE such as nvfp4=nvfp4")
+def stated_facts(options: Arms) -> Facts:
+    """What options state of arms; UsageError for a word that is neither a recipe nor `other:NAME`, or a rounding against the recipe."""
+    recipes = pairs(options.recipe, "--recipe", "NAME=RECIPE such as nvfp4=nvfp4")
     for name, recipe in recipes.items():
         refuse_unknown_recipe(recipe, f"--recipe {name}")
-    return recipes
+    roundings: dict[str, Rounding] = {}
+    for name, word in pairs(options.rounding, "--rounding", "NAME=stochastic or NAME=nearest").items():
+        if rounding := stated_rounding(word, f"--rounding {name}", recipes.get(name)):
+            roundings[name] = rounding
+    return Facts(recipes, roundings, _contexts(options.context))
 
 
 def refuse_unknown_recipe(recipe: str | None, option: str) -> None:
@@ -183,49 +226,42 @@ def refuse_unknown_recipe(recipe: str | None, option: str) -> None:
         raise UsageError(str(error)) from None
 
 
-def stated_roundings(items: Sequence[str] | None, recipes: Mapping[str, str]) -> dict[str, Rounding]:
-    """How the arms round, by arm; UsageError for another word, and where it contradicts the arm's recipe."""
-    roundings: dict[str, Rounding] = {}
-    for name, word in pairs(items, "--rounding", "NAME=stochastic or NAME=nearest").items():
-        rounding = stated_rounding(word, f"--rounding {name}", recipes.get(name))
-        if rounding:
-            roundings[name] = rounding
-    return roundings
-
-
-def read_arms(options: ArmOptions) -> list[Arm]:
-    """Arms in order, baseline first; raises UsageError or ReadError."""
-    if len(options.runs) < 2:
-        raise UsageError(_only_one_run(options))
-    if sum(file == "-" for file in [*options.runs, *options.baseline_runs, *options.candidate_runs]) > 1:
+def read_arms(runs: Sequence[str], options: Arms, columns: ColumnNames, facts: Facts) -> list[Arm]:
+    """Arms in order, baseline first, with [NAME=]FILE in `runs`; raises UsageError or ReadError."""
+    if len(runs) < 2:
+        raise UsageError(_only_one_run(runs[0], columns))
+    if sum(file == "-" for file in [*runs, *options.baseline_run, *options.candidate_run]) > 1:
         raise UsageError('"-" was given more than once; stdin can be read only once')
-    files = _named(options.runs)
-    refuse_same_file([file for name, file in map(_optional_name, options.runs) if name is None])
+    files = _named(runs)
+    refuse_same_file([file for name, file in map(_optional_name, runs) if name is None])
     names = [name for name, _ in files]
-    contexts = contexts_by_arm(options.contexts)
-    for name in [*options.recipes, *options.roundings, *contexts, *(name for name, _ in map(_split_run, options.candidate_runs))]:
+    further = [_split_run(item, "--candidate-run") for item in options.candidate_run]
+    for name in [*facts.recipes, *facts.roundings, *facts.contexts, *(name for name, _ in further)]:
         if name not in names:
             raise UsageError(
                 f"no arm is called {name!r}; the arms are {', '.join(names)}{did_you_mean(name, names)}; name an arm with {name}=FILE"
             )
     grouped = {name: [file] for name, file in files}
-    grouped[names[0]] += options.baseline_runs
-    for name, file in map(_split_run, options.candidate_runs):
+    grouped[names[0]] += options.baseline_run
+    for name, file in further:
         grouped[name].append(file)
     for arm in grouped.values():
         refuse_same_file(arm)
-    files_given = [*(file for arm in grouped.values() for file in arm), *options.controls]
-    files_given += [_split_run(item, NOISE_RUN)[1] for item in options.noise_runs]
-    options.columns.refuse_unknown([*names, *(place for file in files_given for place in _places(file))])
-    return [(name, _read_arm(name, paths, options, contexts.get(name, {}))) for name, paths in grouped.items()]
+    files_given = [*(file for arm in grouped.values() for file in arm), *options.control]
+    files_given += [_split_run(item, NOISE_RUN)[1] for item in options.noise_run]
+    columns.refuse_unknown([*names, *(place for file in files_given for place in _places(file))])
+    return [
+        (name, read_arm(name, paths, facts.of(name), partial(columns.of_run, name), _seeds(options.seeds, len(paths), name)))
+        for name, paths in grouped.items()
+    ]
 
 
-def _only_one_run(options: ArmOptions) -> str:
+def _only_one_run(run: str, columns: ColumnNames) -> str:
     """The line for a single file: the runs in it, if it holds several, and what to type to compare two of them."""
-    name, file = _optional_name(options.runs[0])
+    name, file = _optional_name(run)
     try:
         if file != STDIN:
-            read_run(file, columns=options.columns.of(name or "", *_places(file)))
+            read_run(file, columns=columns.of_run(name or "", file))
     except SeveralRunsError as error:
         runs = ", ".join(map(run_name, error.names[:SHOWN]))
         more = f" and {len(error.names) - SHOWN} more" if len(error.names) > SHOWN else ""
@@ -236,31 +272,16 @@ def _only_one_run(options: ArmOptions) -> str:
     return "only one run was given; expected a baseline and at least one candidate, or --arm-by for a table of many runs"
 
 
-def _read_arm(name: str, files: Sequence[str], options: ArmOptions, context: Mapping[str, str]) -> list[Curve]:
-    seeds = None if options.seeds is None else _seeds(options.seeds, len(files), name)
-    return read_arm(name, files, _stated(name, options, context), lambda file: options.columns.of(name, *_places(file)), seeds)
-
-
-def _stated(name: str, options: ArmOptions, context: Mapping[str, str]) -> Stated:
-    return Stated(recipe=options.recipes.get(name), rounding=options.roundings.get(name), context=context)
-
-
 def _places(file: str) -> tuple[str, str]:
     """How --column may name a run's file: without and with the run in it."""
     return split_name(file)[0], file
 
 
-def read_control(file: str, columns: ColumnNames) -> Curve:
-    """A rerun of the baseline that only measures noise."""
-    return read_run(file, columns=columns.of(*_places(file)))
-
-
-def read_noise_runs(options: ArmOptions, arms: Sequence[Arm]) -> dict[str, list[Curve]]:
+def read_noise_runs(items: Sequence[str], arms: Sequence[Arm], columns: ColumnNames, facts: Facts) -> dict[str, list[Curve]]:
     """The reruns that were stopped early, by arm, with what is stated of the arm; `baseline` names the baseline whatever its name."""
     names = [name for name, _ in arms]
-    contexts = contexts_by_arm(options.contexts)
     given = []
-    for arm, file in (_split_run(item, NOISE_RUN) for item in options.noise_runs):
+    for arm, file in (_split_run(item, NOISE_RUN) for item in items):
         name = names[0] if arm == "baseline" and arm not in names else arm
         check_arm(name, names, NOISE_RUN)
         given.append((name, file))
@@ -268,14 +289,15 @@ def read_noise_runs(options: ArmOptions, arms: Sequence[Arm]) -> dict[str, list[
         check_noise_runs(number, name, NOISE_RUN)
     by_arm: dict[str, list[Curve]] = {}
     for name, file in given:
-        stated = _stated(name, options, contexts.get(name, {}))
-        run = read_noise_run(file, (name, dict(arms)[name]), stated, options.columns.of(name, *_places(file)))
+        run = read_noise_run(file, (name, dict(arms)[name]), facts.of(name), columns.of_run(name, file))
         by_arm.setdefault(name, []).append(run)
     return by_arm
 
 
-def _seeds(text: str, runs: int, name: str) -> list[int]:
-    """The seed of each run of an arm."""
+def _seeds(text: str | None, runs: int, name: str) -> list[int] | None:
+    """The seed of each run of an arm, if they are stated."""
+    if text is None:
+        return None
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
@@ -287,7 +309,7 @@ def _seeds(text: str, runs: int, name: str) -> list[int]:
     return seeds
 
 
-def contexts_by_arm(items: Sequence[str]) -> dict[str, dict[str, str]]:
+def _contexts(items: Sequence[str]) -> dict[str, dict[str, str]]:
     """NAME:KEY=VALUE items by arm."""
     contexts: dict[str, dict[str, str]] = {}
     for item in items:
@@ -312,10 +334,10 @@ def _optional_name(run: str) -> tuple[str | None, str]:
     return (name, file) if mark and name and file and not Path(run).exists() else (None, run)
 
 
-def _split_run(text: str, option: str = "--candidate-run") -> tuple[str, str]:
+def _split_run(text: str, option_name: str) -> tuple[str, str]:
     name, mark, file = text.partition("=")
     if not mark or not name or not file:
-        raise UsageError(f"{option} is {text!r}; expected NAME=FILE")
+        raise UsageError(f"{option_name} is {text!r}; expected NAME=FILE")
     return name, file
 
 

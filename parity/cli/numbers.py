@@ -9,12 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from parity.cli.inputs import Facts
 from parity.cli.terminal.output import UsageError
 from parity.comparing.arms import Arm
-from parity.judging.curve import MAX_STEP, Rounding, curve_from_arrays
+from parity.judging.curve import MAX_STEP, curve_from_arrays
 from parity.judging.evaluations.gap import PRINTED_STEP
 from parity.recipes import RECIPES
-from parity.wording import did_you_mean
 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.(\d*))?|\.(\d+))(?:[eE]([-+]?\d{1,3}))?")
 _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
@@ -54,19 +54,14 @@ def _is_number(text: str) -> bool:
     return bool(_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text))
 
 
-def number_arms(
-    numbers: Mapping[str, str], tokens: float | None, recipes: Mapping[str, str], roundings: Mapping[str, Rounding]
-) -> list[Arm]:
+def number_arms(numbers: Mapping[str, str], tokens: float | None, facts: Facts) -> list[Arm]:
     """An arm with one run of one evaluation for each number, baseline first.
 
     An arm that is named as a recipe has that recipe unless another is stated.
     """
     if tokens is not None and not 1.0 <= tokens <= MAX_STEP:
         raise UsageError(f"--tokens is {tokens:g}; expected the tokens that both runs were trained on, such as 23e9")
-    for option, stated in (("--recipe", recipes), ("--rounding", roundings)):
-        for name in stated:
-            if name not in numbers:
-                raise UsageError(f"{option}: no arm is called {name!r}; the arms are {', '.join(numbers)}{did_you_mean(name, numbers)}")
+    facts.refuse_unknown(numbers)
     return [
         (
             name,
@@ -76,8 +71,8 @@ def number_arms(
                     [float(value)],
                     columns={PRINTED_STEP: [printed_step_of(value)]},
                     label=name,
-                    recipe=recipes.get(name, name if name in RECIPES else None),
-                    rounding=roundings.get(name),
+                    recipe=facts.recipes.get(name, name if name in RECIPES else None),
+                    rounding=facts.roundings.get(name),
                 )
             ],
         )

@@ -3,10 +3,10 @@
 import subprocess
 import sys
 from importlib.util import find_spec
-from typing import Annotated
 
 import typer
 
+from parity.cli.options import flag, flat, option
 from parity.cli.terminal.output import UsageError
 from parity.wording import did_you_mean
 
@@ -17,9 +17,10 @@ _ENGINES = ("emulated", "transformer_engine")
 
 
 @app.command(epilog="parity preflight --engine transformer_engine")
+@flat
 def preflight(
-    engine: Annotated[str | None, typer.Option(metavar="NAME", help="Examine only emulated, or only transformer_engine.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    engine: str | None = option(None, "Examine only emulated, or only transformer_engine.", "NAME"),
+    as_json: bool = flag("--json", "Print JSON instead of text."),
 ) -> int:
     """Compare this machine's arithmetic with known answers, in less than a minute. No server is needed.
 

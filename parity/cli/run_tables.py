@@ -2,24 +2,23 @@
 
 import dataclasses
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
-
-import typer
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from parity.canonical_json import canonical_json
+from parity.cli.inputs import Facts
+from parity.cli.options import Options, flag, option, refuse, repeatable
 from parity.cli.terminal.exits import exit_code
-from parity.cli.terminal.help import TABLE
+from parity.cli.terminal.help import OUTPUT, SERVER, TABLE
 from parity.cli.terminal.output import UsageError, paths_by_name, write_file
-from parity.comparing.arms import Arm, refuse_mixed_units
+from parity.comparing.arms import Arm, Stated, refuse_mixed_units
 from parity.comparing.stated import stated_multiplicity
 from parity.judging.criteria import LOSS, Criteria
-from parity.judging.curve import Curve, Rounding
+from parity.judging.curve import Curve
+from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.times import RunTimes
-from parity.judging.evidence import bundle_bytes
+from parity.judging.evidence import Case, bundle_bytes
 from parity.readers.columns import is_held_out
 from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times
 from parity.readers.source import STDIN
@@ -31,71 +30,6 @@ from parity.report.text import REPORT_SCHEMA
 from parity.version import JUDGE_VERSION
 from parity.wording import count, did_you_mean
 
-ArmBy = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", rich_help_panel=TABLE, help="Read many runs from one table, in which COLUMN names the arm of each row."),
-]
-RunBy = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN[,COLUMN]", rich_help_panel=TABLE, help="Name the columns that together tell the runs of an arm apart."),
-]
-Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMN=VALUE",
-        rich_help_panel=TABLE,
-        help="Read only the rows with this value; a column given several times may have any of them. Repeatable.",
-    ),
-]
-StepColumn = Annotated[
-    str | None,
-    typer.Option("--step", metavar="COLUMN", rich_help_panel=TABLE, help="Name the column of the step. [default: well-known names]"),
-]
-LossColumn = Annotated[
-    str | None,
-    typer.Option("--loss", metavar="COLUMN", rich_help_panel=TABLE, help="Name the column of the loss. [default: well-known names]"),
-]
-BaselineArm = Annotated[
-    str | None, typer.Option("--baseline", metavar="ARM", rich_help_panel=TABLE, help="Name the arm that is the baseline.")
-]
-PairBy = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN",
-        rich_help_panel=TABLE,
-        help="Pair runs of two arms that have the same value, because they share data and initialization. "
-        "[default: held-out losses unpaired; training losses as their batches show]",
-    ),
-]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN",
-        rich_help_panel=TABLE,
-        help="Count runs with the same value, such as those of one system, as one piece of evidence.",
-    ),
-]
-At = Annotated[
-    str | None,
-    typer.Option(metavar="STEP[,STEP]", rich_help_panel=TABLE, help="Compare at these steps. [default: the last 20 % that all reached]"),
-]
-Target = Annotated[
-    float | None, typer.Option(metavar="NATS", rich_help_panel=TABLE, help="Compare how many steps the arms need to reach this loss.")
-]
-TokensPerStep = Annotated[
-    float | None,
-    typer.Option(metavar="N", rich_help_panel=TABLE, help="Set the tokens per step or sample, so that points are shown in tokens."),
-]
-Times = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        rich_help_panel=TABLE,
-        help="Read the times of the runs: a table with the same arm and run columns, and times such as minutes_to_target or step_seconds.",
-    ),
-]
-
-
 VALIDATION = "validation"
 LOSS_KINDS = ("training", VALIDATION)
 NEEDS_ARM_BY = "needs --arm-by COLUMN, the column that names the arms in a table of many runs"
@@ -103,31 +37,33 @@ NEEDS_HELD_OUT = f"needs losses of held-out data; state --loss-is {VALIDATION}, 
 NO_COLUMN = "is not used with --arm-by; name the columns with --step and --loss"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableOptions:
-    """The options of a table of many runs as they were given; None for one that was not."""
+class Table(Options, panel=TABLE):
+    """A table of many runs: its columns, and how its runs are compared. `arm` is an option of `calibrate` alone."""
 
-    arm_by: str | None
-    run_by: str | None
-    step: str | None
-    loss: str | None
-    where: Sequence[str] | None = None
-    baseline: str | None = None
-    pair_by: str | None = None
-    cluster: str | None = None
-    at: str | None = None
-    target: float | None = None
-    tokens_per_step: float | None = None
-    times: str | None = None
-
-    def given(self, *names: str) -> dict[str, object]:
-        """The options that were given, of those named by their fields, or of all."""
-        values = {name: getattr(self, name) for name in names or self.__dataclass_fields__}
-        return {f"--{name.replace('_', '-')}": value for name, value in values.items() if value is not None}
-
-    def refuse_alone(self) -> None:
-        """Raise UsageError where an option of a table was given without --arm-by."""
-        refuse_given(self.given(), NEEDS_ARM_BY)
+    arm_by: str | None = option(None, "Read many runs from one table, in which COLUMN names the arm of each row.", "COLUMN")
+    run_by: str | None = option(None, "Name the columns that together tell the runs of an arm apart.", "COLUMN[,COLUMN]")
+    where: list[str] = repeatable(
+        "Read only the rows with this value; a column given several times may have any of them. Repeatable.", "COLUMN=VALUE"
+    )
+    baseline: str | None = option(None, "Name the arm that is the baseline.", "ARM")
+    arm: str | None = None
+    step: str | None = option(None, "Name the column of the step. [default: well-known names]", "COLUMN")
+    loss: str | None = option(None, "Name the column of the loss. [default: well-known names]", "COLUMN")
+    pair_by: str | None = option(
+        None,
+        "Pair runs of two arms that have the same value, because they share data and initialization. "
+        "[default: held-out losses unpaired; training losses as their batches show]",
+        "COLUMN",
+    )
+    cluster: str | None = option(None, "Count runs with the same value, such as those of one system, as one piece of evidence.", "COLUMN")
+    at: str | None = option(None, "Compare at these steps. [default: the last 20 % that all reached]", "STEP[,STEP]")
+    target: float | None = option(None, "Compare how many steps the arms need to reach this loss.", "NATS")
+    tokens_per_step: float | None = option(None, "Set the tokens per step or sample, so that points are shown in tokens.", "N")
+    times: str | None = option(
+        None,
+        "Read the times of the runs: a table with the same arm and run columns, and times such as minutes_to_target or step_seconds.",
+        "FILE",
+    )
 
     def layout(self) -> RunTable:
         """The columns of the table; UsageError where --arm-by or --run-by is missing."""
@@ -142,7 +78,7 @@ class TableOptions:
     def selection(self) -> dict[str, list[str]]:
         """The values of each column that --where names."""
         values: dict[str, list[str]] = {}
-        for item in self.where or ():
+        for item in self.where:
             column, mark, value = item.partition("=")
             if not (column and mark and value):
                 raise UsageError(f"--where is {item!r}; expected COLUMN=VALUE such as batch=2048")
@@ -157,32 +93,38 @@ class TableOptions:
         return columns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportFiles:
-    """Paths of the reports that `compare` writes in addition to stdout; None for a report that is not wanted."""
+class Reports(Options, panel=OUTPUT):
+    """How a comparison is printed, and what else is written."""
 
-    bundle: str | None
-    figure: str | None
-    junit: str | None
+    as_json: bool = flag("--json", "Print canonical JSON instead of text.")
+    markdown: bool = flag("--markdown", "Print Markdown instead of text.")
+    junit: str | None = option(None, "Also write JUnit XML to this file.", "out.xml")
+    figure: str | None = option(None, "Also draw one figure per candidate, as .png, .svg or .pdf.", "out.pdf")
+    bundle: str | None = option(None, "Also write an evidence bundle, which `parity verify` recomputes.", "out.zip")
+    html: str | None = option(None, "Also write a page with interactive charts, one file that needs no network.", "out.html")
+    open_page: bool = flag("--open", "Write that page, to a temporary file without --html, and open it.")
+    push: bool = flag(
+        "--push",
+        "Also record runs and verdict on the server and print the address of the page. If it breaks off, run it again.",
+        rich_help_panel=SERVER,
+    )
+
+    def write(
+        self,
+        case: Case | EvaluationCase,
+        documents: Sequence[VerdictDocument] | Sequence[EvaluationDocument],
+        draw: Callable[[Sequence[str]], None],
+    ) -> None:
+        """Write the bundle, the figures (`draw` takes one path per candidate) and JUnit XML, where they are wanted."""
+        if self.bundle:
+            write_file(self.bundle, bundle_bytes(case, documents))
+        if self.figure:
+            draw(paths_by_name(self.figure, [document["candidate"]["name"] for document in documents]))
+        if self.junit:
+            write_file(self.junit, render_junit(documents).encode())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmFacts:
-    """What options state of arms, by arm: recipes, rounding, and context as key and value."""
-
-    recipes: Mapping[str, str]
-    roundings: Mapping[str, Rounding]
-    contexts: Mapping[str, Mapping[str, str]]
-
-
-def refuse_given(values: Mapping[str, object], reason: str) -> None:
-    """Raise UsageError for the first option that has a value; `reason` follows its name."""
-    for option, value in values.items():
-        if value is not None and value is not False:
-            raise UsageError(f"{option} {reason}")
-
-
-def read_table(files: Sequence[str], options: TableOptions) -> dict[str, list[Curve]]:
+def read_table(files: Sequence[str], options: Table) -> dict[str, list[Curve]]:
     """The runs of each arm of the one table; raises UsageError for several files, and ReadError."""
     layout = options.layout()
     if len(files) != 1:
@@ -206,26 +148,20 @@ def chosen_arm(arms: Mapping[str, object], option: str, name: str | None) -> str
     return name
 
 
-def read_table_arms(files: Sequence[str], options: TableOptions, facts: ArmFacts) -> list[Arm]:
+def read_table_arms(files: Sequence[str], options: Table, facts: Facts) -> list[Arm]:
     """The arms of the table, baseline first, with what options state of them; raises UsageError or ReadError."""
     by_name = read_table(files, options)
     baseline = chosen_arm(by_name, "--baseline", options.baseline)
-    for option, stated in (("--recipe", facts.recipes), ("--rounding", facts.roundings), ("--context", facts.contexts)):
-        for name in stated:
-            if name not in by_name:
-                raise UsageError(f"{option}: no arm is called {name!r}; the arms are {', '.join(by_name)}{did_you_mean(name, by_name)}")
-    arms = [(name, [_with_facts(run, name, facts) for run in by_name[name]]) for name in sorted(by_name, key=lambda name: name != baseline)]
+    facts.refuse_unknown(by_name)
+    arms = [
+        (name, [_with_facts(run, facts.of(name)) for run in by_name[name]]) for name in sorted(by_name, key=lambda name: name != baseline)
+    ]
     refuse_mixed_units(arms, [], "--step COLUMN")
     return arms
 
 
-def _with_facts(run: Curve, arm: str, facts: ArmFacts) -> Curve:
-    return dataclasses.replace(
-        run,
-        recipe=facts.recipes.get(arm),
-        rounding=facts.roundings.get(arm),
-        context={**run.context, **facts.contexts.get(arm, {})},
-    )
+def _with_facts(run: Curve, stated: Stated) -> Curve:
+    return dataclasses.replace(run, recipe=stated.recipe, rounding=stated.rounding, context={**run.context, **stated.context})
 
 
 def holds_held_out_losses(loss_is: str | None, columns: Collection[str | None]) -> bool:
@@ -235,13 +171,13 @@ def holds_held_out_losses(loss_is: str | None, columns: Collection[str | None]) 
     return loss_is == VALIDATION if loss_is else any(column is not None and is_held_out(column) for column in columns)
 
 
-def refuse_evaluation_options(options: TableOptions) -> None:
+def refuse_evaluation_options(options: Table) -> None:
     """Raise UsageError where an option that only a comparison of held-out losses has was given for training losses."""
-    refuse_given(options.given("cluster", "at", "target", "tokens_per_step", "times"), NEEDS_HELD_OUT)
+    refuse(options.given("cluster", "at", "target", "tokens_per_step", "times"), NEEDS_HELD_OUT)
 
 
 def judge_evaluations(
-    arms: Sequence[Arm], options: TableOptions, criteria: Criteria, planned_steps: int | None, look: int, *, paired: bool
+    arms: Sequence[Arm], options: Table, criteria: Criteria, planned_steps: int | None, look: int, *, paired: bool
 ) -> tuple[EvaluationCase, list[EvaluationDocument]]:
     """Judge arms of held-out losses, baseline first: the case and one document per candidate. Raises UsageError or ReadError."""
     if gates := [gate for gate in criteria.gates if gate != LOSS]:
@@ -255,10 +191,8 @@ def judge_evaluations(
             criteria=criteria,
             baseline_name=name,
             paired=paired,
-            cluster=options.cluster,
             at=_steps(options.at),
-            target=options.target,
-            tokens_per_step=options.tokens_per_step,
+            **{name: getattr(options, name) for name in ("cluster", "target", "tokens_per_step")},
             planned_steps=planned_steps,
             times=times,
             multiplicity=stated_multiplicity(look, "--look", criteria.looks, len(candidates)),
@@ -266,31 +200,27 @@ def judge_evaluations(
         return case, case.documents()
     except ValueError as error:
         field, _, rest = str(error).partition(" ")
-        raise UsageError(f"--{field.replace('_', '-')} {rest}" if field in TableOptions.__dataclass_fields__ else str(error)) from None
+        raise UsageError(f"--{field.replace('_', '-')} {rest}" if field in Table.__dataclass_fields__ else str(error)) from None
 
 
-def report_evaluations(
-    case: EvaluationCase, documents: Sequence[EvaluationDocument], files: ReportFiles, *, as_json: bool, markdown: bool
-) -> int:
+def report_evaluations(case: EvaluationCase, documents: Sequence[EvaluationDocument], reports: Reports) -> int:
     """Print the documents as text, canonical JSON or Markdown, write the reports, and return the exit code of the worst verdict."""
-    if as_json and markdown:
+    if reports.as_json and reports.markdown:
         raise UsageError("--json and --markdown exclude each other; give only one of them")
-    if files.bundle:
-        write_file(files.bundle, bundle_bytes(case, documents))
-    if files.figure:
-        names = [document["candidate"]["name"] for document in documents]
-        for path, document in zip(paths_by_name(files.figure, names), documents, strict=True):
+
+    def draw(paths: Sequence[str]) -> None:
+        for path, document in zip(paths, documents, strict=True):
             draw_evaluation_figure(path, document)
-    if files.junit:
-        write_file(files.junit, render_junit(documents).encode())
-    if as_json:
+
+    reports.write(case, documents, draw)
+    if reports.as_json:
         sys.stdout.write(canonical_json({"schema": REPORT_SCHEMA, "engine_version": JUDGE_VERSION, "verdicts": list(documents)}))
     else:
-        sys.stdout.write("\n".join((render_markdown if markdown else render_text)(document) for document in documents))
+        sys.stdout.write("\n".join((render_markdown if reports.markdown else render_text)(document) for document in documents))
     return exit_code(documents)
 
 
-def read_times(options: TableOptions, arms: Mapping[str, Sequence[Curve]]) -> list[RunTimes]:
+def read_times(options: Table, arms: Mapping[str, Sequence[Curve]]) -> list[RunTimes]:
     """The times of every run of the arms; UsageError where the two tables do not hold the same runs."""
     if options.times is None or options.arm_by is None:
         return []

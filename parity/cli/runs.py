@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from parity.cli.connection import Asked
 from parity.cli.finished_runs import FinishedRun, refuse_other_run, runs_of_table, why_incomplete
 from parity.cli.inputs import pairs, stated_columns
-from parity.cli.run_tables import (
-    NEEDS_ARM_BY,
-    NO_COLUMN,
-    ArmBy,
-    LossColumn,
-    RunBy,
-    StepColumn,
-    TableOptions,
-    read_table,
-    refuse_given,
-)
+from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
+from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, read_table
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import SERVER, TABLE
-from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import UsageError, print_json
 from parity.client import spool
-from parity.client.address import DEFAULT_URL
 from parity.client.delivery import Delivery
 from parity.client.finished_runs import send_run
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.retry import may_be_accepted_later
 from parity.client.spool import SpoolError
+from parity.judging.curve import Curve
 from parity.readers import read_run
 from parity.wording import count
 
@@ -40,19 +31,15 @@ app = typer.Typer()
 
 
 @app.command(epilog="parity resend parity-spool")
+@flat
 def resend(
-    paths: Annotated[list[str], typer.Argument(metavar="SPOOL...", help="Spool files of parity.Run, or folders with them.")],
-    server: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", envvar="PARITY_URL", rich_help_panel=SERVER, help="Address of the server. [default: the one in the spool]"
-        ),
-    ] = None,
-    token: Token = None,
-    as_run: Annotated[
-        str | None, typer.Option("--as-run", metavar="RUN", help="Id of the run that steps logged without a run belong to.")
-    ] = None,
-    as_json: AsJson = False,
+    paths: Annotated[list[str], argument("SPOOL...", "Spool files of parity.Run, or folders with them.")],
+    server: str | None = option(
+        None, "Address of the server. [default: the one in the spool]", "URL", envvar="PARITY_URL", rich_help_panel=SERVER
+    ),
+    *,
+    at: Annotated[Asked, ("token", "as_json")],
+    as_run: str | None = option(None, "Id of the run that steps logged without a run belong to.", "RUN"),
 ) -> int:
     """Send the steps that training scripts logged with parity.Run and could not send; spools of running processes are skipped."""
     sent = []
@@ -74,7 +61,7 @@ def resend(
                     again = f"`parity resend {path.parent} --as-run RUN`"
                     print(f"parity: {path}: not sent: it was recorded without a run; name its run with {again}", file=sys.stderr)
                     continue
-                with Client(server or header["server"], token) as client:
+                with Client(server or header["server"], at.token) as client:
                     delivery = Delivery(path, client, run=run)
                     delivery.send_rest()
         except SpoolError as error:
@@ -87,126 +74,100 @@ def resend(
             print(f"parity: {path}: {kept}", file=sys.stderr)
         else:
             sent.append({"run": run, "spool": str(path), "attempt": delivery.epoch, "unreadable_lines": delivery.unreadable})
-            if not as_json:
+            if not at.as_json:
                 lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
                 print(f"{run} {path} sent as attempt {delivery.epoch}{lost}")
     if not tried:
         print(f"parity: {_nothing_to_send(paths)}", file=sys.stderr)
-    if as_json:
+    if at.as_json:
         print_json(sent)
     if refused:
         return EXIT_CODES["infrastructure"]
     return EXIT_CODES["usage"] if unnamed else EXIT_CODES["pass"]
 
 
+class Import(Options):
+    """What is stated of finished runs."""
+
+    as_run: list[str] = repeatable("Id of the run that a file holds; once per file, in the same order.", "RUN")
+    job: str | None = option(None, "Id of the job whose arms and runs the table holds, instead of --as-run.", "JOB", rich_help_panel=TABLE)
+    column: list[str] = repeatable(
+        "Name the column of step, loss, grad_norm, ...; repeatable. [default: well-known names]", "[FILE:]QUANTITY=NAME"
+    )
+    context: list[str] = repeatable("State what the runs ran on; arms that differ cannot pass. Repeatable.", "KEY=VALUE")
+    recipe: str | None = option(None, "State the recipe of these runs; it must be the arm's.", "RECIPE")
+    allow_incomplete: bool = flag("--allow-incomplete", "Import runs that have gaps, or lack their beginning or end.")
+
+
 @app.command(name="import", epilog="parity import baseline.csv nvfp4.csv --as-run RUN1 --as-run RUN2")
+@flat
 def import_runs(
     files: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FILE...", help="Finished runs: CSV, JSON lines, logs, Parquet, TensorBoard, or a tracker's (mlflow:RUN_ID)."
-        ),
+        argument("FILE...", "Finished runs: CSV, JSON lines, logs, Parquet, TensorBoard, or a tracker's (mlflow:RUN_ID)."),
     ],
-    as_run: Annotated[
-        list[str] | None,
-        typer.Option("--as-run", metavar="RUN", help="Id of the run that a file holds; once per file, in the same order."),
-    ] = None,
-    job: Annotated[
-        str | None,
-        typer.Option(metavar="JOB", rich_help_panel=TABLE, help="Id of the job whose arms and runs the table holds, instead of --as-run."),
-    ] = None,
-    arm_by: ArmBy = None,
-    run_by: RunBy = None,
-    step: StepColumn = None,
-    loss: LossColumn = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[FILE:]QUANTITY=NAME", help="Name the column of step, loss, grad_norm, ...; repeatable. [default: well-known names]"
-        ),
-    ] = None,
-    context: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="State what the runs ran on; arms that differ cannot pass. Repeatable."),
-    ] = None,
-    recipe: Annotated[str | None, typer.Option(metavar="RECIPE", help="State the recipe of these runs; it must be the arm's.")] = None,
-    allow_incomplete: Annotated[
-        bool, typer.Option("--allow-incomplete", help="Import runs that have gaps, or lack their beginning or end.")
-    ] = False,
-    server: Server = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
+    stated: Import,
+    table: Annotated[Table, ("arm_by", "run_by", "step", "loss")],
+    at: Asked,
 ) -> int:
     """Record finished runs of a job with engine external. Each must be complete: every step of its stride, from first to last."""
     imported = []
-    facts = pairs(context, "--context")
-    table = TableOptions(arm_by=arm_by, run_by=run_by, step=step, loss=loss)
-    if arm_by is None:
-        table.refuse_alone()
-        refuse_given({"--job": job}, NEEDS_ARM_BY)
-        finished, arms = _runs_of_files(files, as_run, column, facts, recipe), {}
+    facts = pairs(stated.context, "--context")
+    arms: Mapping[str, Sequence[Curve]] = {}
+    finished: list[FinishedRun] = []
+    if table.arm_by is None:
+        refuse(table.given() | stated.given("job"), NEEDS_ARM_BY)
+        finished = _runs_of_files(files, stated, facts)
     else:
-        refuse_given({"--as-run": as_run}, "is not used with --arm-by; name the job with --job")
-        refuse_given({"--column": column}, NO_COLUMN)
-        refuse_given({"--recipe": recipe}, "is not used with --arm-by; the job states the recipe of each arm")
-        if job is None:
+        refuse(stated.given("as_run"), "is not used with --arm-by; name the job with --job")
+        refuse(stated.given("column"), NO_COLUMN)
+        refuse(stated.given("recipe"), "is not used with --arm-by; the job states the recipe of each arm")
+        if stated.job is None:
             raise UsageError("--job is missing; expected the id of the job whose arms the table holds")
-        finished, arms = [], read_table(files, table)
+        arms = read_table(files, table)
     seeds: dict[int, int] = {}
-    with Client(server, token) as client:
-        if job is not None:
-            finished = runs_of_table(files[0], arms, client.job(job), facts)
+    with at.client() as client:
+        if stated.job is not None:
+            finished = runs_of_table(files[0], arms, client.job(stated.job), facts)
         for each in finished:
             awaited = client.run(each.run)
             missing = why_incomplete(each.curve.completeness, awaited["planned_steps"])
-            if missing and not allow_incomplete:
+            if missing and not stated.allow_incomplete:
                 raise UsageError(f"{each.file}: {missing}; import the whole run, or use --allow-incomplete (then it cannot pass)")
-            refuse_other_run(each, awaited, recipe, seeds)
+            refuse_other_run(each, awaited, stated.recipe, seeds)
         for each in finished:
             file, run, curve = each.file, each.run, each.curve
-            if different := send_run(client, run, curve, each.context, recipe or curve.recipe, curve.rounding):
+            if different := send_run(client, run, curve, each.context, stated.recipe or curve.recipe, curve.rounding):
                 raise UnreachableError(f"{file}: {different}; the run is not finished: import it again")
-            completeness = curve.completeness
-            imported.append(
-                {
-                    "run": run,
-                    "file": file,
-                    "steps": completeness.count,
-                    "first": completeness.first,
-                    "last": completeness.last,
-                    "stride": completeness.stride,
-                    "gaps": completeness.gaps,
-                    "duplicates": completeness.duplicates,
-                    "notes": list(curve.notes),
-                }
-            )
-            if as_json:
+            steps = curve.completeness
+            counts = {name: getattr(steps, name) for name in ("first", "last", "stride", "gaps", "duplicates")}
+            imported.append({"run": run, "file": file, "steps": steps.count, **counts, "notes": list(curve.notes)})
+            if at.as_json:
                 continue
             print(
-                f"{run} {file}: {completeness.count} steps, {completeness.first} to {completeness.last}, stride {completeness.stride}, "
-                f"{completeness.gaps} gaps, {completeness.duplicates} steps logged again"
+                f"{run} {file}: {steps.count} steps, {steps.first} to {steps.last}, stride {steps.stride}, "
+                f"{steps.gaps} gaps, {steps.duplicates} steps logged again"
             )
             for note in curve.notes:
                 print(f"  {note}", file=sys.stderr)
-    if as_json:
+    if at.as_json:
         print_json(imported)
     return EXIT_CODES["pass"]
 
 
-def _runs_of_files(
-    files: list[str], as_run: list[str] | None, column: list[str] | None, facts: Mapping[str, str], recipe: str | None
-) -> list[FinishedRun]:
+def _runs_of_files(files: list[str], stated: Import, facts: Mapping[str, str]) -> list[FinishedRun]:
     """The runs that files hold, one each; raises UsageError where --as-run does not name as many runs."""
+    as_run = stated.as_run
     if not as_run:
         raise UsageError("--as-run is missing; expected the id of the run in each file, or --arm-by and --job for a table of many runs")
     if len(as_run) != len(files):
         raise UsageError(f"{count(len(files), 'file')} but {len(as_run)} x --as-run; expected one for each file, in the same order")
-    columns = stated_columns(column)
+    columns = stated_columns(stated.column)
     columns.refuse_unknown(files)
     return [
         FinishedRun(run=run, file=file, curve=curve, context={**curve.context, **facts})
         for run, file in zip(as_run, files, strict=True)
-        for curve in [read_run(file, columns=columns.of(file), recipe=recipe)]
+        for curve in [read_run(file, columns=columns.of(file), recipe=stated.recipe)]
     ]
 
 

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated
 
 import typer
 import yaml
 from rich.console import Console
 
+from parity.cli.connection import Asked
 from parity.cli.jobs import watching
 from parity.cli.jobs.files import job_file
-from parity.cli.jobs.options import JobEndedError, Quiet, Timeout
+from parity.cli.jobs.watching import JobEndedError
+from parity.cli.options import Follow, argument, flag, flat, option
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import OUTPUT
-from parity.cli.terminal.options import AsJson, Server, Token
-from parity.cli.terminal.output import UsageError, print_json, write_file
+from parity.cli.terminal.output import UsageError, write_file
 from parity.cli.terminal.plans import check_agreed, print_plan
-from parity.client.address import DEFAULT_URL
-from parity.client.rest import Client, UnreachableError
+from parity.client.rest import Client, Document
 from parity.comparing.policy import read_yaml
 from parity.search.words import answer_lines, plan_lines, step_line
 from parity.wording import did_you_mean
@@ -29,36 +28,31 @@ app = typer.Typer()
 
 _JOB_ID = re.compile(r"j[0-9a-f]{12}-[0-9a-f]{10}")
 KEYS = ("base", "candidate", "switches", "step", "fork_steps", "speed", "pairs", "pilots", "confirmations", "budget")
-_LINE_SECONDS = 30.0
 
 
 @app.command("search", epilog="parity search parity.yaml --plan")
+@flat
 def search(
-    what: Annotated[str, typer.Argument(metavar="parity.yaml|SEARCH", help="Job file with `search:`, or the id of a search.")],
-    plan_only: Annotated[bool, typer.Option("--plan", rich_help_panel=OUTPUT, help="Print the plan with its cost and stop.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the search begins.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel a search; what it has measured stays.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Let a cancelled or failed search go on.")] = False,
-    output: Annotated[
-        str | None, typer.Option(metavar="FILE", rich_help_panel=OUTPUT, help="Write the confirmed policy as a job file.")
-    ] = None,
-    quiet: Quiet = False,
-    timeout: Timeout = None,
-    server: Server = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
+    what: Annotated[str, argument("parity.yaml|SEARCH", "Job file with `search:`, or the id of a search.")],
+    plan_only: bool = flag("--plan", "Print the plan with its cost and stop.", rich_help_panel=OUTPUT),
+    yes: bool = option(False, "Do not ask before the search begins.", None, "--yes", "-y"),
+    cancel: bool = flag("--cancel", "Cancel a search; what it has measured stays."),
+    resume: bool = flag("--resume", "Let a cancelled or failed search go on."),
+    output: str | None = option(None, "Write the confirmed policy as a job file.", "FILE", rich_help_panel=OUTPUT),
+    *,
+    following: Follow,
+    at: Asked,
 ) -> int:
     """Search the fastest policy inside the margin: which GEMMs can stay in the candidate's recipe.
 
     Prints cost and guarantee first, begins the search and follows it. Exits 0 with a policy that the judge confirmed, 3 without one.
     """
-    progress = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
-    with Client(server, token) as client:
+    progress, timeout = following.progress(), following.timeout
+    with at.client() as client:
         if _is_id(what):
             if cancel:
                 document = client.cancel_search(what)
-                print_json(document) if as_json else print(f"{what} {document['state']}")
-                return 0
+                return at.show(document, [f"{what} {document['state']}"])
             own = (client.resume_search(what) if resume else client.find_search(what))["id"]
         else:
             if cancel or resume:
@@ -66,21 +60,21 @@ def search(
             wish = _wish(what)
             base = wish.pop("base", None) or _train_base(client, what, progress, timeout, yes=yes, plan_only=plan_only)
             plan = client.plan_search(base, wish)
-            print_plan(plan, plan_lines(plan), progress, plan_only=plan_only, as_json=as_json)
+            print_plan(plan, plan_lines(plan), progress, plan_only=plan_only, as_json=at.as_json)
             if plan_only:
                 return 0
             check_agreed("begin the search, or --plan to see its cost alone", yes=yes)
             own = client.search(base, wish)["id"]
         progress.print(f"following {client.url}/searches/{own}; stop watching with Ctrl-C, it goes on", soft_wrap=True)
         document = _follow(client, own, progress, timeout)
-    return _finish(document, output, as_json=as_json)
+    return _finish(document, output, at)
 
 
 def _is_id(text: str) -> bool:
     return text.startswith("s") and "." not in text and "/" not in text and "-" in text
 
 
-def _wish(path: str) -> dict[str, Any]:
+def _wish(path: str) -> Document:
     """The `search:` of a file; the server checks its values."""
     if _JOB_ID.fullmatch(path):
         raise UsageError(f"{path} is a job, expected a job file or the id of a search; write search: {{base: {path}}} into a job file")
@@ -112,45 +106,35 @@ def _train_base(client: Client, path: str, progress: Console, timeout: float | N
     return str(job)
 
 
-def _follow(client: Client, search_id: str, console: Console, timeout: float | None) -> dict[str, Any]:
-    def fetch() -> dict[str, Any]:
+def _follow(client: Client, search_id: str, console: Console, timeout: float | None) -> Document:
+    def fetch() -> Document:
         document = client.find_search(search_id)
         return document | {"status": "running" if document["state"] == "running" else "concluded"}
 
-    document: dict[str, Any] = {}
     shown: set[str] = set()
-    next_line = time.monotonic() + _LINE_SECONDS
+
+    def lines(document: Document, is_due: bool) -> Iterator[str]:
+        """Each step when it has an outcome; from time to time also those that have none yet, and the first of them at once."""
+        is_due = is_due and bool(shown)
+        for step in document["steps"]:
+            line = step_line(step)
+            if line not in shown and (step["outcome"] or is_due or not shown):
+                shown.add(line)
+                yield line
+
+    again = f"parity search {search_id}"
     try:
-        for document in watching.poll(fetch, search_id, timeout):
-            for step in document["steps"]:
-                line = step_line(step)
-                if line not in shown and (step["outcome"] or time.monotonic() >= next_line or not shown):
-                    console.print(line, soft_wrap=True)
-                    shown.add(line)
-            if time.monotonic() >= next_line:
-                next_line = time.monotonic() + _LINE_SECONDS
-    except UnreachableError as error:
-        raise UnreachableError(f"{error}. The search goes on there; follow it: parity search {search_id}") from None
+        return watching.follow_to_end(fetch, search_id, lines, console, timeout, kind="search", watch=again, end=f"{again} --cancel")
     except watching.WatchTimeoutError:
-        note = f"search {search_id} did not end within {timeout:g} s and goes on; follow it: parity search {search_id}"
-        raise watching.WatchTimeoutError(note) from None
-    except KeyboardInterrupt:
-        note = f"stopped watching; the search goes on. Follow it: parity search {search_id}. End it: parity search {search_id} --cancel"
-        raise JobEndedError(note) from None
-    return document
+        raise watching.WatchTimeoutError(f"search {search_id} did not end within {timeout:g} s and goes on; follow it: {again}") from None
 
 
-def _finish(document: Mapping[str, Any], output: str | None, *, as_json: bool) -> int:
+def _finish(document: Document, output: str | None, at: Asked) -> int:
     if document["state"] in {"failed", "cancelled"}:
         remedy = f"go on with `parity search {document['id']} --resume`"
         raise JobEndedError(f"search {document['id']} {document['state']}: {document['message']}; {remedy}")
     if output is not None and document["job"] is not None:
         content = {"job": document["job"], "criteria": {key: value for key, value in document["criteria"].items() if value is not None}}
         write_file(output, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
-    if as_json:
-        print_json({name: value for name, value in document.items() if name != "status"})
-    else:
-        console = Console(highlight=False, markup=False)
-        for line in answer_lines(document):
-            console.print(line, soft_wrap=True)
+    at.show({name: value for name, value in document.items() if name != "status"}, answer_lines(document))
     return 0 if document["state"] == "found" else EXIT_CODES["inconclusive"]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from parity.cli.options import argument, flag, flat
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.output import UsageError, print_json
 from parity.judging.evidence import Verification, verify
@@ -16,9 +17,10 @@ app = typer.Typer()
 
 
 @app.command("verify", epilog="parity verify evidence.zip")
+@flat
 def verify_bundle(
-    bundle: Annotated[str, typer.Argument(metavar="BUNDLE.zip", help="Evidence bundle of `parity compare --bundle`, or of a job's page.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    bundle: Annotated[str, argument("BUNDLE.zip", "Evidence bundle of `parity compare --bundle`, or of a job's page.")],
+    as_json: bool = flag("--json", "Print JSON instead of text."),
 ) -> int:
     """Recompute a verdict from its evidence bundle, offline.
 
@@ -30,19 +32,17 @@ def verify_bundle(
     if not zipfile.is_zipfile(bundle):
         raise UsageError(f"{bundle}: not a zip file; expected an evidence bundle of `parity compare --bundle`")
     verification = verify(bundle)
-    code = EXIT_CODES["fail" if verification.differences else "pass" if verification.same_judge else "other judge"]
+    if verification.differences:
+        code, lines = "fail", list(verification.differences)
+    elif verification.same_judge:
+        code, lines = "pass", [f"identical: {bundle} reproduces its recorded verdicts (numbers to 1e-9 relative)"]
+    else:
+        code, lines = "other judge", _both_verdicts(bundle, verification)
     if as_json:
         print_json(_document(verification))
-    elif verification.differences:
-        print("\n".join(verification.differences))
-    elif not verification.same_judge:
-        _print_both_verdicts(bundle, verification)
     else:
-        print(f"identical: {bundle} reproduces its recorded verdicts (numbers to 1e-9 relative)")
-    if not as_json:
-        for sentence in verification.sign_offs:
-            print(sentence)
-    return code
+        print("\n".join([*lines, *verification.sign_offs]))
+    return EXIT_CODES[code]
 
 
 def _document(verification: Verification) -> dict[str, Any]:
@@ -56,9 +56,10 @@ def _document(verification: Verification) -> dict[str, Any]:
     }
 
 
-def _print_both_verdicts(bundle: str, verification: Verification) -> None:
+def _both_verdicts(bundle: str, verification: Verification) -> list[str]:
     """The recorded verdict of each candidate, and today's verdict on the same curves."""
-    print(f"{bundle} was made by judge {verification.made_by}; this is judge {JUDGE_VERSION}. Every file matches the manifest.")
+    lines = [f"{bundle} was made by judge {verification.made_by}; this is judge {JUDGE_VERSION}. Every file matches the manifest."]
     for candidate in verification.rejudged:
         name = candidate.candidate.encode("ascii", "backslashreplace").decode()
-        print(f"{name}: recorded as {candidate.recorded}, today {candidate.today} ({', '.join(candidate.codes)})")
+        lines.append(f"{name}: recorded as {candidate.recorded}, today {candidate.today} ({', '.join(candidate.codes)})")
+    return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 from urllib.parse import quote
 
 import httpx2
@@ -16,7 +16,10 @@ from parity.client.address import DEFAULT_URL
 
 _TIMEOUT_SECONDS = 30.0
 _PLAN_SECONDS = 10.0  # of an answer that the caller can do without
+_API = "/api/v1/"
 _LOOPBACK = ("127.", "localhost", "[::1]")
+
+Document: TypeAlias = dict[str, Any]  # what the server takes and answers, as its API describes it
 
 
 class ClientError(Exception):
@@ -52,186 +55,166 @@ class Client:
         self._http.close()
 
     def submit(
-        self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, order: Mapping[str, Any] | None = None, key: str | None = None
-    ) -> dict[str, Any]:
+        self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, order: Document | None = None, key: str | None = None
+    ) -> Document:
         """Queue a job; the document of the new job. The job is sent as it stands: the server checks it.
 
         `order` may hold `priority`, `max_run_seconds`, `baseline`, `tags` and `branch`; with a `key` the same call may be made again and
         gives the same job.
         Raises TypeError or ValueError for what JSON can't say (a date, an infinity).
         """
-        body = json.dumps({"job": job, "criteria": criteria, **(order or {})}, allow_nan=False)
-        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
-        return self._document("POST", "/api/v1/jobs", content=body, headers=headers)
+        return self._post("jobs", {"job": job, "criteria": criteria, **(order or {})}, headers=_idempotent(key))
 
-    def plan(self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, baseline: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def plan(self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, baseline: Document | None = None) -> Document:
         """What a job could decide before it trains: `known` of an equal earlier run, and a line and a plan per candidate.
 
         Raises TypeError or ValueError for what JSON can't say.
         """
-        body = json.dumps({"job": job, "criteria": criteria, **({"baseline": baseline} if baseline else {})}, allow_nan=False)
-        headers = {"Content-Type": "application/json"}
-        return self._document("POST", "/api/v1/jobs:plan", content=body, headers=headers, timeout=_PLAN_SECONDS)
+        body = {"job": job, "criteria": criteria} | ({"baseline": baseline} if baseline else {})
+        return self._post("jobs:plan", body, timeout=_PLAN_SECONDS)
 
-    def gate(
-        self,
-        job: Mapping[str, Any],
-        criteria: Mapping[str, Any],
-        *,
-        revision: str,
-        max_age_days: float,
-        fresh: bool,
-        key: str,
-        baseline: Mapping[str, Any] | None = None,
-        lookup: bool = False,
-        group: str = "",
-        labels: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
+    def gate(self, question: Document, key: str) -> Document:
         """The job that answers this question, found or queued: `found`, `reason`, `age_seconds`, `expires_at` and `job`.
 
-        A `lookup` queues nothing: without a recorded verdict `found` is "none" and `job` None. `group` names what asks, such as a pull
-        request: the open jobs of its earlier questions are cancelled. `labels` may hold `tags` and `branch` of a new job.
+        A question has `job`, `criteria`, `revision`, `max_age_days` and `fresh`, and may have the `baseline`, `tags` and `branch` of a new
+        job. With `lookup` nothing is queued: without a recorded verdict `found` is "none" and `job` None. `group` names what asks, such as
+        a pull request: the open jobs of its earlier questions are cancelled.
 
         The same call with the same `key` may be made again. Raises TypeError or ValueError for what JSON can't say.
         """
-        question = {"job": job, "criteria": criteria, "revision": revision, "max_age_days": max_age_days, "fresh": fresh}
-        question |= {"baseline": baseline} if baseline else {}
-        question |= labels or {}
-        question |= ({"lookup": True} if lookup else {}) | ({"group": group} if group else {})
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        return self._document("POST", "/api/v1/jobs:gate", content=json.dumps(question, allow_nan=False), headers=headers)
+        return self._post("jobs:gate", question, headers=_idempotent(key))
 
-    def job(self, job_id: str) -> dict[str, Any]:
+    def job(self, job_id: str) -> Document:
         """A job with its arms, runs, progress and verdicts."""
-        return self._document("GET", f"/api/v1/jobs/{job_id}")
+        return self._get(f"jobs/{job_id}")
 
-    def jobs(self, limit: int = 20, cursor: str | None = None, filters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def jobs(self, limit: int = 20, cursor: str | None = None, filters: Document | None = None) -> Document:
         """A page of jobs, newest first unless `filters` has a `sort`: `items` and `next_cursor`. A filter may be a list, as of tags."""
         params = {"limit": limit} | ({"cursor": cursor} if cursor else {}) | dict(filters or {})
-        return self._document("GET", "/api/v1/jobs", params=params)
+        return self._get("jobs", params)
 
-    def compare_jobs(self, job_ids: Sequence[str], by: str) -> dict[str, Any]:
+    def compare_jobs(self, job_ids: Sequence[str], by: str) -> Document:
         """Jobs side by side: `columns`, `rows` with `cells`, and what keeps them from being compared."""
-        return self._document("GET", "/api/v1/jobs:compare", params={"job": list(job_ids), "by": by})
+        return self._get("jobs:compare", {"job": list(job_ids), "by": by})
 
-    def trend(self, filters: Mapping[str, Any]) -> dict[str, Any]:
+    def trend(self, filters: Document) -> Document:
         """The gap of a candidate over commits or days: `answer`, `points` and `moves`."""
-        return self._document("GET", "/api/v1/trend", params=dict(filters))
+        return self._get("trend", filters)
 
-    def set_tags(self, job_id: str, tags: Sequence[str]) -> dict[str, Any]:
+    def set_tags(self, job_id: str, tags: Sequence[str]) -> Document:
         """Give a job these tags in place of its own; its tags, notes and sign-offs."""
-        return self._document("PUT", f"/api/v1/jobs/{job_id}/tags", json={"tags": list(tags)})
+        return self._document("PUT", f"jobs/{job_id}/tags", json={"tags": list(tags)})
 
-    def add_note(self, job_id: str, text: str) -> dict[str, Any]:
+    def add_note(self, job_id: str, text: str) -> Document:
         """Add a note to a job; its tags, notes and sign-offs."""
-        return self._document("POST", f"/api/v1/jobs/{job_id}/notes", json={"text": text})
+        return self._post(f"jobs/{job_id}/notes", {"text": text})
 
-    def sign_off(self, job_id: str, candidate: str, reason: str, days: float) -> dict[str, Any]:
+    def sign_off(self, job_id: str, candidate: str, reason: str, days: float) -> Document:
         """Accept the inconclusive verdict on a candidate for some days; the job's tags, notes and sign-offs."""
         body = {"candidate": candidate, "reason": reason, "days": days}
-        return self._document("POST", f"/api/v1/jobs/{job_id}/sign-offs", json=body)
+        return self._post(f"jobs/{job_id}/sign-offs", body)
 
-    def revoke_sign_off(self, job_id: str, sign_off_id: str, reason: str) -> dict[str, Any]:
+    def revoke_sign_off(self, job_id: str, sign_off_id: str, reason: str) -> Document:
         """End a sign-off now; the job's tags, notes and sign-offs."""
-        path = f"/api/v1/jobs/{job_id}/sign-offs/{quote(sign_off_id, safe='')}:revoke"
-        return self._document("POST", path, json={"reason": reason})
+        path = f"jobs/{job_id}/sign-offs/{quote(sign_off_id, safe='')}:revoke"
+        return self._post(path, {"reason": reason})
 
-    def cancel(self, job_id: str) -> dict[str, Any]:
+    def cancel(self, job_id: str) -> Document:
         """Cancel a job; no error when it has ended already."""
-        return self._document("POST", f"/api/v1/jobs/{job_id}:cancel")
+        return self._post(f"jobs/{job_id}:cancel")
 
-    def plan_why(self, job_id: str, question: Mapping[str, Any]) -> dict[str, Any]:
+    def plan_why(self, job_id: str, question: Document) -> Document:
         """What an analysis of a job would measure and cost; nothing is queued. `question` as in `why`."""
-        return self._document("POST", f"/api/v1/jobs/{job_id}/why:plan", json=dict(question))
+        return self._post(f"jobs/{job_id}/why:plan", question)
 
-    def why(self, job_id: str, question: Mapping[str, Any]) -> dict[str, Any]:
+    def why(self, job_id: str, question: Document) -> Document:
         """Queue an analysis: `candidate`, `against`, `step`, `fork_steps`, `budget` and `anyway`, each optional."""
-        return self._document("POST", f"/api/v1/jobs/{job_id}/why", json=dict(question))
+        return self._post(f"jobs/{job_id}/why", question)
 
-    def analysis(self, job_id: str) -> dict[str, Any]:
+    def analysis(self, job_id: str) -> Document:
         """An analysis by its own job, or the newest of an explained job: `plan` and `answer`."""
-        return self._document("GET", f"/api/v1/jobs/{job_id}/why")
+        return self._get(f"jobs/{job_id}/why")
 
-    def ablations(self, job_id: str, candidate: str | None, names: Sequence[str] = ()) -> dict[str, Any]:
+    def ablations(self, job_id: str, candidate: str | None, names: Sequence[str] = ()) -> Document:
         """The gap of a candidate in parts, from other candidates of the job (`names`; none: all others) that leave a part out."""
         params = {"ablation": list(names)} | ({"candidate": candidate} if candidate else {})
-        return self._document("GET", f"/api/v1/jobs/{job_id}/why/ablations", params=params)
+        return self._get(f"jobs/{job_id}/why/ablations", params)
 
-    def plan_search(self, job_id: str, wish: Mapping[str, Any]) -> dict[str, Any]:
+    def plan_search(self, job_id: str, wish: Document) -> Document:
         """What a search from a job would run and cost; nothing is queued. `wish` as in `search`."""
-        return self._document("POST", f"/api/v1/jobs/{job_id}/searches:plan", json=dict(wish))
+        return self._post(f"jobs/{job_id}/searches:plan", wish)
 
-    def search(self, job_id: str, wish: Mapping[str, Any]) -> dict[str, Any]:
+    def search(self, job_id: str, wish: Document) -> Document:
         """Begin a search: `candidate`, `switches`, `step`, `fork_steps`, `speed`, `pairs`, `pilots`, `confirmations`, `budget`."""
-        return self._document("POST", f"/api/v1/jobs/{job_id}/searches", json=dict(wish))
+        return self._post(f"jobs/{job_id}/searches", wish)
 
-    def find_search(self, search_id: str) -> dict[str, Any]:
+    def find_search(self, search_id: str) -> Document:
         """A search: its state, plan, steps and policies."""
-        return self._document("GET", f"/api/v1/searches/{search_id}")
+        return self._get(f"searches/{search_id}")
 
-    def cancel_search(self, search_id: str) -> dict[str, Any]:
+    def cancel_search(self, search_id: str) -> Document:
         """Cancel a search; one that has ended is unchanged."""
-        return self._document("POST", f"/api/v1/searches/{search_id}:cancel")
+        return self._post(f"searches/{search_id}:cancel")
 
-    def resume_search(self, search_id: str) -> dict[str, Any]:
+    def resume_search(self, search_id: str) -> Document:
         """Let a cancelled or failed search go on."""
-        return self._document("POST", f"/api/v1/searches/{search_id}:resume")
+        return self._post(f"searches/{search_id}:resume")
 
-    def verdict(self, job_id: str) -> dict[str, Any]:
+    def verdict(self, job_id: str) -> Document:
         """The job's status and the verdict of each candidate (none before its end)."""
-        return self._document("GET", f"/api/v1/jobs/{job_id}/verdict")
+        return self._get(f"jobs/{job_id}/verdict")
 
     def figure(self, job_id: str, candidate: str) -> str:
         """The figure of a candidate's verdict as SVG."""
-        return self._send("GET", f"/api/v1/jobs/{job_id}/verdict.svg", params={"candidate": candidate}).text
+        return self._send("GET", f"{_API}jobs/{job_id}/verdict.svg", params={"candidate": candidate}).text
 
-    def workers(self) -> list[dict[str, Any]]:
+    def workers(self) -> list[Document]:
         """Every worker that registered, newest first."""
-        workers: list[dict[str, Any]] = self._call("GET", "/api/v1/workers")
+        workers: list[Document] = self._call("GET", f"{_API}workers")
         return workers
 
     def floors(self, of: Literal["record", "imported"] = "record") -> str:
         """The reruns on record, or those that were imported, as a table (CSV)."""
-        return self._send("GET", "/api/v1/floors", params={"of": of}).text
+        return self._send("GET", f"{_API}floors", params={"of": of}).text
 
-    def import_floors(self, table: str, family: str | None = None) -> dict[str, Any]:
+    def import_floors(self, table: str, family: str | None = None) -> Document:
         """Import a table of reruns (CSV), or one family of it: `families`, `new_groups` and `known_groups`."""
-        return self._document("POST", "/api/v1/floors", json={"table": table, "family": family})
+        return self._post("floors", {"table": table, "family": family})
 
-    def baselines(self, name: str | None = None, limit: int = 50) -> dict[str, Any]:
+    def baselines(self, name: str | None = None, limit: int = 50) -> Document:
         """A page of baselines' versions, promoted last first: `items` and `next_cursor`."""
         params = {"limit": limit} | ({"name": name} if name else {})
-        return self._document("GET", "/api/v1/baselines", params=params)
+        return self._get("baselines", params)
 
-    def baseline(self, name: str, version: int | None = None) -> dict[str, Any]:
+    def baseline(self, name: str, version: int | None = None) -> Document:
         """A version of a baseline (the newest where none is given): runs, specification, manifest, run noise, audit trail."""
-        return self._document("GET", _baseline_path(name, version))
+        return self._get(_baseline_path(name, version))
 
-    def promote(self, name: str, job_id: str, reason: str, *, arm: str | None = None, days: float | None = None) -> dict[str, Any]:
+    def promote(self, name: str, job_id: str, reason: str, *, arm: str | None = None, days: float | None = None) -> Document:
         """Make a finished arm of a job the next version of a baseline; that version."""
         body = {"name": name, "job": job_id, "reason": reason, "arm": arm, "days": days}
-        return self._document("POST", "/api/v1/baselines", json=body)
+        return self._post("baselines", body)
 
-    def attach_controls(self, name: str, version: int, runs_of: str, reason: str) -> dict[str, Any]:
+    def attach_controls(self, name: str, version: int, runs_of: str, reason: str) -> Document:
         """Attach reruns (a run's id, or a job's) to a version of a baseline; that version."""
         body = {"runs_of": runs_of, "reason": reason}
-        return self._document("POST", f"{_baseline_path(name, version)}/controls", json=body)
+        return self._post(f"{_baseline_path(name, version)}/controls", body)
 
-    def expire(self, name: str, version: int, reason: str) -> dict[str, Any]:
+    def expire(self, name: str, version: int, reason: str) -> Document:
         """End a version of a baseline: no later job may name it."""
-        return self._document("POST", f"{_baseline_path(name, version)}:expire", json={"reason": reason})
+        return self._post(f"{_baseline_path(name, version)}:expire", {"reason": reason})
 
-    def baseline_diff(self, name: str, version: int, other: str) -> dict[str, Any]:
+    def baseline_diff(self, name: str, version: int, other: str) -> Document:
         """What differs between a version of a baseline and another (`NAME`, `NAME@VERSION`) or a job (its id)."""
-        return self._document("GET", f"{_baseline_path(name, version)}/diff", params={"other": other})
+        return self._get(f"{_baseline_path(name, version)}/diff", {"other": other})
 
-    def gap(self, job_id: str, candidate: str, bins: int) -> dict[str, Any]:
+    def gap(self, job_id: str, candidate: str, bins: int) -> Document:
         """The gap of a candidate against the baseline in bins."""
-        return self._document("GET", f"/api/v1/jobs/{job_id}/gap", params={"candidate": candidate, "bins": bins})
+        return self._get(f"jobs/{job_id}/gap", {"candidate": candidate, "bins": bins})
 
-    def run(self, run_id: str) -> dict[str, Any]:
+    def run(self, run_id: str) -> Document:
         """A run: its state, its newest attempt, and which of its steps have come."""
-        return self._document("GET", f"/api/v1/runs/{run_id}")
+        return self._get(f"runs/{run_id}")
 
     def attach(
         self,
@@ -241,36 +224,34 @@ class Client:
         after: int | None = None,
         key: str | None = None,
         rounding: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> Document:
         """Begin an attempt of a run of engine external; the run, whose `epoch` goes with all that is sent, and its `token`.
 
         With the `key` of an attach whose answer was lost it is that attempt with another token, unless a newer trainer has attached. An
         earlier server returns no token.
         """
-        headers = {} if key is None else {"Idempotency-Key": key}
         body = {"manifest": {name: _sendable(value) for name, value in manifest.items()}, "recipe": recipe, "after": after}
         body |= {} if rounding is None else {"rounding": rounding}  # which an earlier server does not know
-        return self._document("POST", f"/api/v1/runs/{run_id}:attach", json=body, headers=headers)
+        return self._post(f"runs/{run_id}:attach", body, headers=_idempotent(key))
 
     def append(
         self, run_id: str, epoch: int, kind: str, names: Sequence[str], table: NDArray[np.float64], token: str | None = None
-    ) -> dict[str, Any]:
+    ) -> Document:
         """Record a batch of steps; table is (len(names), n), its first row the steps. Sending it again changes nothing.
 
         `token` is the one that attach returned; without it the client's own token must be the job owner's.
         """
-        return self._document(
-            "POST",
-            f"/api/v1/runs/{run_id}/steps",
+        return self._post(
+            f"runs/{run_id}/steps",
             params={"epoch": epoch, "kind": kind, "names": ",".join(names)},
             content=np.ascontiguousarray(table, "<f8").tobytes(),
             headers={"Content-Type": "application/octet-stream"} | _bearer(token),
         )
 
-    def finish(self, run_id: str, epoch: int, outcome: str, message: str | None = None, token: str | None = None) -> dict[str, Any]:
+    def finish(self, run_id: str, epoch: int, outcome: str, message: str | None = None, token: str | None = None) -> Document:
         """Say how an attempt ended: `finished`, `failed`, or `broke_off` (another attach goes on). `token` as in `append`."""
         body = {"epoch": epoch, "outcome": outcome, "message": message and _sendable(message)}
-        return self._document("POST", f"/api/v1/runs/{run_id}:finish", json=body, headers=_bearer(token))
+        return self._post(f"runs/{run_id}:finish", body, headers=_bearer(token))
 
     def ready(self) -> bool:
         """Whether the server and everything that it needs are up."""
@@ -287,8 +268,14 @@ class Client:
     def _bad_address(self) -> str:
         return f"server address {self.url!r} is not a URL; expected one such as {DEFAULT_URL}"
 
-    def _document(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        document: dict[str, Any] = self._call(method, path, **options)
+    def _get(self, path: str, params: Document | None = None) -> Document:
+        return self._document("GET", path, params=params)
+
+    def _post(self, path: str, body: Document | None = None, **options: Any) -> Document:
+        return self._document("POST", path, **(options if body is None else {"json": body, **options}))
+
+    def _document(self, method: str, path: str, **options: Any) -> Document:
+        document: Document = self._call(method, _API + path, **options)
         return document
 
     def _call(self, method: str, path: str, **options: Any) -> Any:
@@ -338,8 +325,13 @@ def _cause(error: httpx2.HTTPError) -> str:
 
 
 def _baseline_path(name: str, version: int | None) -> str:
-    own = f"/api/v1/baselines/{quote(name, safe='')}"
+    own = f"baselines/{quote(name, safe='')}"
     return own if version is None else f"{own}/versions/{version}"
+
+
+def _idempotent(key: str | None) -> dict[str, str]:
+    """The header with which a request may be made again."""
+    return {} if key is None else {"Idempotency-Key": key}
 
 
 def _bearer(token: str | None) -> dict[str, str]:

@@ -290,7 +290,7 @@ def test_without_a_server_it_is_infrastructure(asks, request_body, capsys, monke
 def test_a_job_that_ends_without_a_verdict_is_infrastructure(served, asks, request_body, capsys):
     path = asks(request_body)
     with Client(served) as client:
-        reply = client.gate(request_body["job"], request_body["criteria"], revision="r", max_age_days=1, fresh=False, key="k")
+        reply = client.gate({**request_body, "revision": "r", "max_age_days": 1, "fresh": False}, "k")
         with _following(path, served, "r") as process:
             client.cancel(reply["job"]["id"])
             out, _ = process.communicate(timeout=60)

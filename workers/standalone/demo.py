@@ -36,9 +36,8 @@ def run(url: str, progress: Console, check: Callable[[], None], settled: Settled
     out = Console()
     with Client(url, os.environ.get("PARITY_TOKEN")) as client:
         try:
-            reply = client.gate(
-                content["job"], content["criteria"], revision="", max_age_days=_MAX_AGE_DAYS, fresh=False, key=uuid.uuid4().hex
-            )
+            question = {"job": content["job"], "criteria": content["criteria"], "revision": ""}
+            reply = client.gate({**question, "max_age_days": _MAX_AGE_DAYS, "fresh": False}, uuid.uuid4().hex)
         except ClientError as error:
             progress.print(f"the server rejected {job_file.name}: {error}", markup=False, highlight=False)
             return False

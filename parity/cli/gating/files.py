@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from parity.cli.gating.report import FILES, Outcome, result_of
 from parity.cli.terminal.output import UsageError
+from parity.client.rest import Document
 from parity.comparing.policy import read_yaml
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
@@ -21,7 +20,7 @@ STDIN = "-"
 _EXPECTED = "expected the output of `parity compare … --json`"
 
 
-def gate_file(path: str) -> Mapping[str, Any]:
+def gate_file(path: str) -> Document:
     """The content of a file of which only the part `gate:` counts."""
     content = read_yaml(path)
     if not isinstance(content, dict):

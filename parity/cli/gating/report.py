@@ -14,7 +14,9 @@ from typing import Any, Literal
 
 from parity.canonical_json import canonical_json
 from parity.cli.gating.policy import GatePolicy
+from parity.cli.options import Options, option
 from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal.help import OUTPUT
 from parity.cli.terminal.output import UsageError
 from parity.judging.decision import INCONCLUSIVE, PASS, WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
@@ -28,7 +30,7 @@ from parity.version import VERSION
 from parity.wording import age_in_words, version_words
 
 SCHEMA = "parity.gate/1"
-FILES = "files"
+FILES, STDOUT = "files", "-"
 SCHEDULE_STATED = "SCHEDULE_STATED"
 STATED_ONLY = (
     "NO PASS OF THE GATE: that the learning rate had decayed is stated, not recorded (SCHEDULE_STATED); record learning_rate in every run, "
@@ -96,6 +98,21 @@ class Outcome:
     def worst(self) -> VerdictDocument | None:
         """The verdict that decides, or None."""
         return _worst(self.verdicts)
+
+
+class Files(Options, panel=OUTPUT):
+    """The reports that are wanted."""
+
+    json: str | None = option(None, "Write the outcome as JSON; `-` prints it instead of the headline.", "FILE")
+    junit: str | None = option(None, "Write JUnit XML to this file.", "FILE")
+    markdown: str | None = option(None, "Write the text of a pull-request comment to this file.", "FILE")
+
+    def prepare(self) -> None:
+        """Check that they can be written, before hours are waited; one of an earlier gate goes, so that none is taken for this."""
+        for path in (Path(path) for path in (self.json, self.junit, self.markdown) if path and path != STDOUT):
+            if not path.parent.is_dir() or path.is_dir() or not os.access(path.parent, os.W_OK):
+                raise UsageError(f"{path}: cannot be written; expected a file name in an existing folder")
+            path.unlink(missing_ok=True)
 
 
 def result_of(verdicts: Sequence[VerdictDocument]) -> Result:
@@ -183,25 +200,16 @@ def origin(outcome: Outcome) -> str:
 def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
     """The outcome as JSON-able values, with every verdict whole."""
     code, note = exit_code_under(outcome, policy)
+    same = ("result", "trouble", "age_seconds", "expires_at", "reused", "confirms", "unconfirmed", "job", "url", "config_hash", "revision")
     return {
+        **{name: getattr(outcome, name) for name in same},
         "schema": SCHEMA,
         "engine_version": judge_of(outcome.verdicts),
-        "result": outcome.result,
         "exit_code": code,
         "note": note,
         "headline": outcome.line,
-        "trouble": outcome.trouble,
         "cached": outcome.source == "concluded",
         "origin": origin(outcome),
-        "age_seconds": outcome.age_seconds,
-        "expires_at": outcome.expires_at,
-        "reused": outcome.reused,
-        "confirms": outcome.confirms,
-        "unconfirmed": outcome.unconfirmed,
-        "job": outcome.job,
-        "url": outcome.url,
-        "config_hash": outcome.config_hash,
-        "revision": outcome.revision,
         "accepted": outcome.is_accepted,
         "sign_offs": list(outcome.sign_offs),
         "verdicts": list(outcome.verdicts),
@@ -235,24 +243,16 @@ def fits_a_comment(text: str) -> bool:
     return len(text) <= COMMENT_CHARACTERS
 
 
-def prepare(paths: Sequence[str | None]) -> None:
-    """Check that the reports can be written, before hours are waited; a report of an earlier gate goes, so that none is taken for this."""
-    for path in (Path(path) for path in paths if path):
-        if not path.parent.is_dir() or path.is_dir() or not os.access(path.parent, os.W_OK):
-            raise UsageError(f"{path}: cannot be written; expected a file name in an existing folder")
-        path.unlink(missing_ok=True)
-
-
-def write(outcome: Outcome, policy: GatePolicy, *, json: str | None, junit: str | None, comment: str | None) -> list[str]:
+def write(outcome: Outcome, policy: GatePolicy, files: Files) -> list[str]:
     """Write the reports that are wanted, and GitHub's where it runs this; returns what could not be written."""
     troubles, code = [], exit_code_under(outcome, policy)[0]
-    if json:
-        troubles.append(_put(json, canonical_json(document(outcome, policy)), "w"))
-    if junit:
+    if files.json and files.json != STDOUT:
+        troubles.append(_put(files.json, canonical_json(document(outcome, policy)), "w"))
+    if files.junit:
         trouble = outcome.trouble or (STATED_ONLY if code and outcome.is_stated_only else None)
-        troubles.append(_put(junit, render_junit(outcome.verdicts, trouble, _facts(outcome, policy), outcome.accepted), "w"))
-    if comment:
-        troubles.append(_put(comment, markdown(outcome, policy, fits_a_comment), "w"))
+        troubles.append(_put(files.junit, render_junit(outcome.verdicts, trouble, _facts(outcome, policy), outcome.accepted), "w"))
+    if files.markdown:
+        troubles.append(_put(files.markdown, markdown(outcome, policy, fits_a_comment), "w"))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         room = SUMMARY_BYTES - (Path(summary).stat().st_size if Path(summary).exists() else 0)
         text = markdown(outcome, policy, lambda text: len(text.encode()) < room)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from parity.cli.terminal.output import UsageError
+from parity.client.rest import Document
 from parity.comparing.policy import read_yaml
 from parity.wording import did_you_mean
 
@@ -13,7 +13,7 @@ _JOB_KEYS = ("job", "criteria", "baseline", "gate", "tags", "search")
 UNSENDABLE = "contains a value that JSON cannot hold, such as a date or .inf; quote dates and use finite numbers"
 
 
-def job_file(path: str) -> Mapping[str, Any]:
+def job_file(path: str) -> Document:
     """The content of `parity.yaml`; the server checks the part below `job:`."""
     content = read_yaml(path)
     if not isinstance(content, dict):
@@ -31,13 +31,13 @@ def job_file(path: str) -> Mapping[str, Any]:
     return content
 
 
-def baseline_of(content: Mapping[str, Any], reuse: bool | None) -> dict[str, Any] | None:
+def baseline_of(content: Document, reuse: bool | None) -> Document | None:
     """The file's `baseline:`, overridden by the option; None if neither is given."""
     baseline = dict(content.get("baseline") or {})
     return baseline | ({} if reuse is None else {"reuse": reuse}) or None
 
 
-def with_noise(content: Mapping[str, Any], runs: int | None, stop_at: float | None) -> Mapping[str, Any]:
+def with_noise(content: Document, runs: int | None, stop_at: float | None) -> Document:
     """The job file with the options in place of its `noise:`; the server checks the values."""
     if runs is None and stop_at is None:
         return content

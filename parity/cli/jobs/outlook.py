@@ -1,16 +1,14 @@
 """What a job can decide, printed before it trains: one line per candidate, from one request to the server."""
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console
 
-from parity.client.rest import Client, ClientError, UnreachableError
+from parity.client.rest import Client, ClientError, Document, UnreachableError
 from parity.design.plan import NATS
 
 
-def print_outlook(client: Client, file: str, content: Mapping[str, Any], console: Console) -> None:
+def print_outlook(client: Client, file: str, content: Document, console: Console) -> None:
     """Print the line of each candidate of a job file. Nothing where the server cannot say: what is wrong with a job, submitting tells."""
     if console.quiet:
         return
@@ -23,7 +21,7 @@ def print_outlook(client: Client, file: str, content: Mapping[str, Any], console
         console.print(line, soft_wrap=True)
 
 
-def _line(file: str, candidate: Mapping[str, Any], *, alone: bool) -> str:
+def _line(file: str, candidate: Document, *, alone: bool) -> str:
     name, plan = "" if alone else f"{candidate['name']}: ", candidate["plan"]
     if plan is None:
         return f"{name}{candidate['line']}"
@@ -36,7 +34,7 @@ def _line(file: str, candidate: Mapping[str, Any], *, alone: bool) -> str:
     return f"{name}{candidate['line']}: `{command(file, plan)}` shows what would decide"
 
 
-def command(file: str, plan: Mapping[str, Any]) -> str:
+def command(file: str, plan: Document) -> str:
     """The call of `parity plan` that shows the same design, with the policy of the job file."""
     design = plan["design"]
     words = ["parity", "plan", "--criteria", file, "--planned-steps", str(design["planned_steps"])]

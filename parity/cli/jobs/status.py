@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from parity.cli.connection import Asked
 from parity.cli.jobs import watching
+from parity.cli.options import Options, argument, flat, option, repeatable
 from parity.cli.record.labels import remark_words
-from parity.cli.terminal.options import AsJson, Server, Token
-from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_rows
-from parity.client.address import DEFAULT_URL
-from parity.client.rest import Client
+from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_lines, print_rows
+from parity.client.rest import Document
 from parity.wording import age_in_words, count, did_you_mean, version_words
 
 app = typer.Typer()
@@ -25,95 +26,62 @@ JOB_STATES = ("queued", "running", "concluded", "failed", "cancelled")
 _STATES = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE"}
 
 
+class Filters(Options, panel=FILTERS):
+    """Which jobs are listed, and in which order."""
+
+    status: str | None = option(None, f"List only jobs in this state: {', '.join(JOB_STATES)}.", "STATUS", rich_help_panel=None)
+    verdict: str | None = option(None, "Only jobs with this verdict on a candidate.", "VERDICT")
+    name: str | None = option(None, "Only jobs whose name contains TEXT.", "TEXT")
+    tag: list[str] = repeatable("Only jobs with this tag; repeatable.", "TAG")
+    recipe: str | None = option(None, "Only jobs with a candidate of this recipe.", "RECIPE")
+    model: str | None = option(None, "Only jobs whose model's name contains TEXT.", "TEXT")
+    revision: str | None = option(None, "Only jobs whose revision begins with PREFIX.", "PREFIX")
+    branch: str | None = option(None, "Only jobs of this branch.", "NAME")
+    baseline: str | None = option(None, "Only jobs that name this promoted baseline.", "NAME")
+    since: str | None = option(None, "Only jobs submitted on this day (UTC, 2026-11-23) or later.", "DAY")
+    until: str | None = option(None, "Only jobs submitted on this day or earlier.", "DAY")
+    sort: str | None = option(None, f"Order: {', '.join(SORTS)}. [default: newest]", "ORDER")
+
+
 @app.command(epilog="parity status --status concluded --tag nightly --sort gap")
+@flat
 def status(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Id of a job; without it the newest jobs are listed.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="List at most this many jobs.")] = 20,
-    state: Annotated[
-        str | None, typer.Option("--status", metavar="STATUS", help=f"List only jobs in this state: {', '.join(JOB_STATES)}.")
-    ] = None,
-    verdict: Annotated[
-        str | None, typer.Option(metavar="VERDICT", rich_help_panel=FILTERS, help="Only jobs with this verdict on a candidate.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(metavar="TEXT", rich_help_panel=FILTERS, help="Only jobs whose name contains TEXT.")] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", rich_help_panel=FILTERS, help="Only jobs with this tag; repeatable.")
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(metavar="RECIPE", rich_help_panel=FILTERS, help="Only jobs with a candidate of this recipe.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="TEXT", rich_help_panel=FILTERS, help="Only jobs whose model's name contains TEXT.")
-    ] = None,
-    revision: Annotated[
-        str | None, typer.Option(metavar="PREFIX", rich_help_panel=FILTERS, help="Only jobs whose revision begins with PREFIX.")
-    ] = None,
-    branch: Annotated[str | None, typer.Option(metavar="NAME", rich_help_panel=FILTERS, help="Only jobs of this branch.")] = None,
-    baseline: Annotated[
-        str | None, typer.Option(metavar="NAME", rich_help_panel=FILTERS, help="Only jobs that name this promoted baseline.")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="DAY", rich_help_panel=FILTERS, help="Only jobs submitted on this day (UTC, 2026-11-23) or later.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="DAY", rich_help_panel=FILTERS, help="Only jobs submitted on this day or earlier.")
-    ] = None,
-    sort: Annotated[
-        str | None, typer.Option(metavar="ORDER", rich_help_panel=FILTERS, help=f"Order: {', '.join(SORTS)}. [default: newest]")
-    ] = None,
-    server: Server = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
+    job: Annotated[str | None, argument("[JOB]", "Id of a job; without it the newest jobs are listed.")] = None,
+    limit: int = option(20, "List at most this many jobs.", min=1, max=500),
+    *,
+    wanted: Filters,
+    at: Asked,
 ) -> int:
     """Show the state of a job, or list the newest jobs (in a pipe: one per line, tab-separated)."""
-    for option, value, known in (("--status", state, JOB_STATES), ("--verdict", verdict, tuple(_STATES)), ("--sort", sort, SORTS)):
+    for name, known in (("status", JOB_STATES), ("verdict", tuple(_STATES)), ("sort", SORTS)):
+        value = getattr(wanted, name)
         if value is not None and value not in known:
-            raise UsageError(f"{option} is {value!r}; expected one of {', '.join(known)}{did_you_mean(value, known)}")
-    stated = {
-        "status": state,
-        "verdict": verdict,
-        "name": name,
-        "tag": tag,
-        "recipe": recipe,
-        "model": model,
-        "revision": revision,
-        "branch": branch,
-        "baseline": baseline,
-        "since": since,
-        "until": until,
-        "sort": sort,
-    }
-    filters = {key: value for key, value in stated.items() if value}
-    with Client(server, token) as client:
-        if job is None:
-            jobs = client.jobs(limit, filters=filters)["items"]
-            if as_json:
-                print_json(jobs)
-            else:
-                _list_jobs(jobs, filtered=bool(filters.keys() - {"sort"}))
-        elif as_json:
-            print_json(client.job(job))
-        else:
-            _show_job(client.job(job))
+            raise UsageError(f"--{name} is {value!r}; expected one of {', '.join(known)}{did_you_mean(value, known)}")
+    filters = {key: value for key, value in asdict(wanted).items() if value}
+    with at.client() as client:
+        answer = client.jobs(limit, filters=filters) if job is None else client.job(job)
+    if at.as_json:
+        print_json(answer["items"] if job is None else answer)
+    elif job is None:
+        _list_jobs(answer["items"], filtered=bool(filters.keys() - {"sort"}))
+    else:
+        _show_job(answer)
     return 0
 
 
-def _show_job(document: Mapping[str, Any]) -> None:
+def _show_job(document: Document) -> None:
     """State, progress per arm, overrides, reused runs, and the ids of runs that the user trains."""
     console = Console(width=WIDTH, highlight=False, markup=False)
     reason = document["message"] or document["waiting"] or f"{document['share_done']:.0%} of the steps are done"
     console.print(f"{document['id']} {document['name']}: {document['status']}. {reason}", soft_wrap=True)
     console.print(watching.table(document, {}))
-    for arm in document["arms"]:
-        for rule in arm.get("overrides", ()):
-            console.print(f"{arm['name']}: {rule}", soft_wrap=True)
-    for line in (*reused_words(document), *remark_words(document)):
-        console.print(line, soft_wrap=True)
+    rules = [f"{arm['name']}: {rule}" for arm in document["arms"] for rule in arm.get("overrides", ())]
+    print_lines((*rules, *reused_words(document), *remark_words(document)), console)
     if document["engine"] == "external":
         _list_runs(document)
 
 
-def _list_runs(document: Mapping[str, Any]) -> None:
+def _list_runs(document: Document) -> None:
     """The runs that a user's own scripts train: each with its id (for PARITY_RUN) and its number of steps."""
     rows = [
         (
@@ -130,7 +98,7 @@ def _list_runs(document: Mapping[str, Any]) -> None:
     print_rows(("run", "arm", "replicate", "steps", "state", "why"), rows)
 
 
-def reused_words(document: Mapping[str, Any]) -> list[str]:
+def reused_words(document: Document) -> list[str]:
     """One line for the named baseline of a job, and one per run whose curve was reused."""
     lines = []
     if named := document["baseline"]:
@@ -143,7 +111,7 @@ def reused_words(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _list_jobs(jobs: Sequence[Mapping[str, Any]], *, filtered: bool) -> None:
+def _list_jobs(jobs: Sequence[Document], *, filtered: bool) -> None:
     if not jobs:
         print("no jobs match" if filtered else "no job yet; submit one with `parity submit parity.yaml`", file=sys.stderr)
         return

@@ -3,39 +3,29 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
 
-import typer
-
-from parity.cli.terminal.help import LABELS
+from parity.cli.options import Labels
 from parity.cli.terminal.output import UsageError
+from parity.client.rest import Document
 from parity.report.sign_offs import NOT_A_PASS, accepted_words, lapsed_words
 
-Tags = Annotated[
-    list[str] | None,
-    typer.Option("--tag", metavar="TAG", rich_help_panel=LABELS, help="Tag the new job; repeatable, adds to the file's `tags:`."),
-]
-Branch = Annotated[
-    str | None,
-    typer.Option("--branch", metavar="NAME", rich_help_panel=LABELS, help="Branch of the code. [default: the CI system's, or git's]"),
-]
 # GitHub (pull request, push) and GitLab; Jenkins and others have BRANCH_NAME.
 _IN_CI = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME")
 
 
-def labels_of(file: str, content: Mapping[str, Any], tags: Sequence[str] | None, branch: str | None) -> dict[str, Any]:
+def labels_of(file: str, content: Document, labels: Labels) -> Document:
     """The tags of a job file and of the options, and the branch; empty ones are left out. UsageError for tags that are no list of words."""
     stated = content.get("tags") or []
     if not isinstance(stated, list) or not all(isinstance(each, str) for each in stated):
         raise UsageError(f"{file}: `tags:` is {stated!r}; expected a list of words such as tags: [nightly, llama3]")
-    every = list(dict.fromkeys([*stated, *(tags or ())]))
-    name = _branch(Path(file)) if branch is None else branch
+    every = list(dict.fromkeys([*stated, *labels.tag]))
+    name = _branch(Path(file)) if labels.branch is None else labels.branch
     return ({"tags": every} if every else {}) | ({"branch": name} if name else {})
 
 
-def remark_words(document: Mapping[str, Any]) -> Iterator[str]:
+def remark_words(document: Document) -> Iterator[str]:
     """One line each for the tags, the notes and the sign-offs of a job."""
     if tags := document.get("tags"):
         yield f"tags: {', '.join(tags)}"
@@ -50,9 +40,13 @@ def _branch(file: Path) -> str:
     for name in _IN_CI:
         if value := os.environ.get(name):
             return value
-    git = shutil.which("git")
-    if git is None:
+    return git(file, "symbolic-ref", "--quiet", "--short", "HEAD").strip()
+
+
+def git(file: Path, *words: str) -> str:
+    """What git says where a file is; empty without git, or where it fails."""
+    program = shutil.which("git")
+    if program is None:
         return ""
-    words = [git, "symbolic-ref", "--quiet", "--short", "HEAD"]
-    done = subprocess.run(words, cwd=file.resolve().parent, check=False, capture_output=True, text=True, errors="replace")
-    return done.stdout.strip() if done.returncode == 0 else ""
+    done = subprocess.run([program, *words], cwd=file.resolve().parent, check=False, capture_output=True, text=True, errors="replace")
+    return done.stdout if done.returncode == 0 else ""

@@ -25,39 +25,8 @@ _VALUES = {int: "N", float: "NUMBER"}
 _WIDTH = 80
 
 
-class Command(TyperCommand):
-    """A command whose epilog is its example: one line that works as it stands."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help: usage, purpose, example, arguments, options by group."""
-        _write_help(self, ctx, formatter)
-
-
-class Group(TyperGroup):
-    """A group of commands with whole summaries."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help: usage, purpose, example, commands by group, options."""
-        _write_help(self, ctx, formatter)
-
-    def commands_by_panel(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-        """Names and summaries of the visible commands, by the group in which the help lists them."""
-        panels: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
-            command = self.get_command(ctx, name)
-            if command is not None and not command.hidden:
-                summary = command.get_short_help_str(1000)
-                panels.setdefault(_panel(command, "Commands"), []).append((name, summary))
-        return panels
-
-
-def value_type(parameter: Any) -> type:
-    """The type of a parameter's value: `int`, `float` or `str`."""
-    annotation = str(getattr(getattr(parameter, "type_descriptor", None), "annotation", ""))
-    return int if "int" in annotation else float if "float" in annotation else str
-
-
-def _write_help(command: Any, ctx: Any, formatter: Any) -> None:
+def write_help(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write the help: usage, purpose, example, arguments, commands or options by group."""
     formatter.width = _WIDTH
     formatter.write_usage(ctx.command_path, " ".join(_usage(command, ctx)))
     command.format_help_text(ctx, formatter)
@@ -77,6 +46,34 @@ def _write_help(command: Any, ctx: Any, formatter: Any) -> None:
         if rows:
             with formatter.section(title):
                 formatter.write_dl(rows, col_max=26)
+
+
+class Command(TyperCommand):
+    """A command whose epilog is its example: one line that works as it stands."""
+
+    format_help = write_help
+
+
+class Group(TyperGroup):
+    """A group of commands with whole summaries."""
+
+    format_help = write_help
+
+    def commands_by_panel(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """Names and summaries of the visible commands, by the group in which the help lists them."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                summary = command.get_short_help_str(1000)
+                panels.setdefault(_panel(command, "Commands"), []).append((name, summary))
+        return panels
+
+
+def value_type(parameter: Any) -> type:
+    """The type of a parameter's value: `int`, `float` or `str`."""
+    annotation = str(getattr(getattr(parameter, "type_descriptor", None), "annotation", ""))
+    return next((kind for kind in (int, float) if kind.__name__ in annotation), str)
 
 
 def _usage(command: Any, ctx: Any) -> list[str]:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +54,27 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, sort_keys=True))
 
 
-def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_lines(lines: Iterable[str], console: Console | None = None) -> None:
+    """Print lines as they are, to stdout unless a console is given."""
+    console = console or Console(highlight=False, markup=False, emoji=False)
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table: with headings on a terminal; in a pipe one row per line, tab-separated and never wrapped."""
     if not sys.stdout.isatty():
         for row in rows:
             print("\t".join(" ".join(cell.split()) for cell in row))
         return
+    Console(highlight=False, markup=False).print(table_of(headings, rows))
+
+
+def table_of(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table for a terminal, whose long cells are folded."""
     table = Table(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console(highlight=False, markup=False).print(table)
+    return table

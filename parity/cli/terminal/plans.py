@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from parity.cli.terminal.output import UsageError, print_json
+from parity.cli.terminal.output import UsageError, print_json, print_lines
 
 
 def print_plan(plan: Mapping[str, Any], lines: Iterable[str], progress: Console, *, plan_only: bool, as_json: bool) -> None:
@@ -17,9 +17,7 @@ def print_plan(plan: Mapping[str, Any], lines: Iterable[str], progress: Console,
     if plan_only and as_json:
         print_json(plan)
         return
-    console = Console(highlight=False, markup=False) if plan_only else progress
-    for line in lines:
-        console.print(line, soft_wrap=True)
+    print_lines(lines, None if plan_only else progress)
 
 
 def check_agreed(remedy: str, *, yes: bool) -> None:

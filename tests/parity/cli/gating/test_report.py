@@ -9,7 +9,7 @@ import pytest
 
 from parity.cli.gating.command import is_narrow, revision_of, with_one_more_replicate
 from parity.cli.gating.policy import GatePolicy
-from parity.cli.gating.report import SUMMARY_BYTES, Outcome, exit_code_under, fits_a_comment, markdown, result_of, write
+from parity.cli.gating.report import SUMMARY_BYTES, Files, Outcome, exit_code_under, fits_a_comment, markdown, result_of, write
 from parity.wording import age_in_words
 
 OUTCOME = Outcome(result="infrastructure", revision="r", trouble="no worker", job="j1", source="new", reason="new", url="http://x/jobs/j1")
@@ -31,7 +31,7 @@ def test_a_summary_that_is_full_is_reported_and_not_cut(tmp_path, monkeypatch):
     full.write_bytes(b"x" * SUMMARY_BYTES)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(full))
     monkeypatch.delenv("GITHUB_OUTPUT", raising=False)
-    assert write(OUTCOME, GatePolicy(), json=None, junit=None, comment=None) == [f"{full}: is full"]
+    assert write(OUTCOME, GatePolicy(), Files()) == [f"{full}: is full"]
     assert full.stat().st_size == SUMMARY_BYTES
 
 
@@ -39,7 +39,7 @@ def test_an_output_is_one_line_whatever_a_server_says(tmp_path, monkeypatch):
     output = tmp_path / "output"
     monkeypatch.setenv("GITHUB_OUTPUT", str(output))
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-    write(dataclasses.replace(OUTCOME, trouble="bad\nverdict=pass\r\nx"), GatePolicy(), json=None, junit=None, comment=None)
+    write(dataclasses.replace(OUTCOME, trouble="bad\nverdict=pass\r\nx"), GatePolicy(), Files())
     assert output.read_text().count("\n") == 12
     assert "\nverdict=infrastructure\n" in "\n" + output.read_text()
 

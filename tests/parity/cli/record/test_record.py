@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from parity.cli.options import Labels
 from parity.cli.record import labels
 from parity.cli.record.labels import labels_of
 from parity.cli.terminal.output import UsageError
@@ -80,21 +81,21 @@ def test_matrix_and_trend_are_lines_of_cells(sent: list[tuple[Any, ...]], run: R
 
 
 def test_tags_of_the_file_and_the_options_add_up() -> None:
-    assert labels_of("f", {"tags": ["a", "b"]}, ["b", "c"], "main") == {"tags": ["a", "b", "c"], "branch": "main"}
-    assert labels_of("f", {}, None, "") == {}
+    assert labels_of("f", {"tags": ["a", "b"]}, Labels(tag=["b", "c"], branch="main")) == {"tags": ["a", "b", "c"], "branch": "main"}
+    assert labels_of("f", {}, Labels(branch="")) == {}
     for wrong in ("nightly", [1], {"a": 1}):
         with pytest.raises(UsageError, match="expected a list of words"):
-            labels_of("f", {"tags": wrong}, None, "main")
+            labels_of("f", {"tags": wrong}, Labels(branch="main"))
 
 
 def test_the_branch_is_that_of_ci_else_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in labels._IN_CI:
         monkeypatch.delenv(name, raising=False)
     file = tmp_path / "parity.yaml"
-    assert labels_of(str(file), {}, None, None) == {}
+    assert labels_of(str(file), {}, Labels()) == {}
     subprocess.run(["git", "init", "-q", "-b", "trunk", str(tmp_path)], check=True)
-    assert labels_of(str(file), {}, None, None) == {"branch": "trunk"}
+    assert labels_of(str(file), {}, Labels()) == {"branch": "trunk"}
     monkeypatch.setenv("GITHUB_REF_NAME", "7/merge")
     monkeypatch.setenv("GITHUB_HEAD_REF", "my-change")
-    assert labels_of(str(file), {}, None, None) == {"branch": "my-change"}
-    assert labels_of(str(file), {}, None, "stated") == {"branch": "stated"}
+    assert labels_of(str(file), {}, Labels()) == {"branch": "my-change"}
+    assert labels_of(str(file), {}, Labels(branch="stated")) == {"branch": "stated"}

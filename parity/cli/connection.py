@@ -1,0 +1,22 @@
+"""What commands that ask a server share: its connection, how an answer is printed, and the id of a job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from parity.cli.options import Json, Server, argument
+from parity.client.rest import Client
+
+JobId = Annotated[str, argument("JOB", "Id of the job, as printed by `submit` and `status`.")]
+
+
+class Connection(Server):
+    """A server, and the client that asks it."""
+
+    def client(self) -> Client:
+        """A client of the server."""
+        return Client(self.server, self.token)
+
+
+class Asked(Json, Connection):
+    """A server that is asked, and how its answer is printed."""
