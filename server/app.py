@@ -38,7 +38,6 @@ from server.routes import (
     runs,
     searches,
     tokens,
-    webhooks,
     why,
 )
 from server.searching import Searcher
@@ -101,7 +100,7 @@ def create_app(settings: Settings) -> FastAPI:
     about_runs = (runs, curves, gap, live, overlay)
     about_jobs = (jobs, gate, overviews, remarks, searches, why)
     of_curves = (runs, evaluations, floors)
-    for module in (*about_jobs, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens, webhooks):
+    for module in (*about_jobs, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens):
         app.include_router(
             module.router,
             dependencies=[Depends(auth.authorize)],

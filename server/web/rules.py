@@ -117,15 +117,11 @@ RULES: Mapping[str, Rule] = {
     "POST /api/v1/baselines/{name}/versions/{version}:expire": _OWN_NAME,
     "GET /api/v1/floors": _READ,
     "POST /api/v1/floors": _SUBMIT,
-    # Tokens and webhooks.
+    # Tokens.
     "GET /api/v1/tokens": _ADMIN,
     "POST /api/v1/tokens": _ADMIN,
     "POST /api/v1/tokens/{token_id}:rotate": _ADMIN,
     "POST /api/v1/tokens/{token_id}:revoke": _ADMIN,
-    "GET /api/v1/webhooks": _ADMIN,
-    "POST /api/v1/webhooks": _ADMIN,
-    "POST /api/v1/webhooks/{webhook_id}:test": _ADMIN,
-    "DELETE /api/v1/webhooks/{webhook_id}": _ADMIN,
 }
 
 
