@@ -33,7 +33,6 @@ from server.routes import (
     metrics,
     overlay,
     overviews,
-    policies,
     remarks,
     runs,
     searches,
@@ -100,7 +99,7 @@ def create_app(settings: Settings) -> FastAPI:
     about_runs = (runs, curves, gap, live, overlay)
     about_jobs = (jobs, gate, overviews, remarks, searches, why)
     of_curves = (runs, evaluations, floors)
-    for module in (*about_jobs, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens):
+    for module in (*about_jobs, baselines, *about_runs, evaluations, events, floors, health, images, metrics, tokens):
         app.include_router(
             module.router,
             dependencies=[Depends(auth.authorize)],

@@ -82,15 +82,23 @@ def deliver_due(settings: Settings, database: Database, stopping: Callable[[], b
 
 
 def _try(settings: Settings, database: Database, delivery_id: str, hook: Webhook | None) -> tuple[int | None, str | None]:
+    """One attempt: the status of the response, if any, and why it failed (None: 2xx)."""
     if hook is None:
         return None, "PARITY_WEBHOOKS no longer has this webhook"
     try:
         with database.read() as session:
             document = _document(session.get_one(WebhookDelivery, delivery_id), settings.public_url.rstrip("/"))
-        return send(hook, delivery_id, json.dumps(document, allow_nan=False).encode())
+        status = asyncio.run(_post(hook, delivery_id, json.dumps(document, allow_nan=False).encode()))
+    except TimeoutError:
+        return None, f"no response within {_TIMEOUT_SECONDS:g} s"
+    except httpx2.HTTPError as error:
+        return None, f"no response: {str(error) or type(error).__name__}"
     except Exception as error:  # noqa: BLE001 (a delivery that cannot be sent must not block the others, nor be retried forever)
         _log.exception("delivery %s could not be sent", delivery_id)
         return None, f"internal error {type(error).__name__}; see the server's log"
+    if 200 <= status < 300:
+        return status, None
+    return status, f"answered {status}" + ("; redirects are not followed" if 300 <= status < 400 else ", expected 2xx")
 
 
 def _document(row: WebhookDelivery, base: str) -> dict[str, Any]:
@@ -115,19 +123,6 @@ def signature(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str
     key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
     signed = hmac.new(key, f"{delivery_id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
     return "v1," + base64.b64encode(signed).decode()
-
-
-def send(hook: Webhook, delivery_id: str, body: bytes) -> tuple[int | None, str | None]:
-    """One POST: the status of the response, if any, and why it failed (None: 2xx)."""
-    try:
-        status = asyncio.run(_post(hook, delivery_id, body))
-    except TimeoutError:
-        return None, f"no response within {_TIMEOUT_SECONDS:g} s"
-    except httpx2.HTTPError as error:
-        return None, f"no response: {str(error) or type(error).__name__}"
-    if 200 <= status < 300:
-        return status, None
-    return status, f"answered {status}" + ("; redirects are not followed" if 300 <= status < 400 else ", expected 2xx")
 
 
 async def _post(hook: Webhook, delivery_id: str, body: bytes) -> int:

@@ -12,48 +12,43 @@ down_revision = "0025"
 branch_labels = None
 depends_on = None
 
+TEXT_255, INTEGER, REAL = sa.String(length=255), sa.BigInteger(), sa.Float(precision=53)
+
 
 def upgrade() -> None:
     # Made again, not changed: registered webhooks and their deliveries end here, because nothing has their URLs and secrets any more.
-    _replace(
-        webhooks=[sa.Column("events", sa.JSON(), nullable=False)],
-        job=sa.Column("job_id", sa.String(length=255), nullable=False),
-        keys=[],
-    )
+    replace(sa.Column("job_id", TEXT_255, sa.ForeignKey("jobs.id"), nullable=False))
 
 
 def downgrade() -> None:
-    _replace(
-        webhooks=[
+    replace(
+        sa.Column("job_id", TEXT_255, sa.ForeignKey("jobs.id")),
+        sa.ForeignKeyConstraint(["webhook_id"], ["webhooks.id"], ondelete="CASCADE"),
+        of_webhooks=(
             sa.Column("url", sa.Text(), nullable=False),
-            sa.Column("events", sa.JSON(), nullable=False),
-            sa.Column("secret", sa.String(length=255), nullable=False),
-            sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        ],
-        job=sa.Column("job_id", sa.String(length=255), nullable=True),
-        keys=[sa.ForeignKeyConstraint(["webhook_id"], ["webhooks.id"], ondelete="CASCADE")],
+            sa.Column("secret", TEXT_255, nullable=False),
+            sa.Column("created_at", REAL, nullable=False),
+        ),
     )
-    op.create_index("ix_webhook_deliveries_webhook_id", "webhook_deliveries", ["webhook_id"], unique=False)
+    op.create_index("ix_webhook_deliveries_webhook_id", "webhook_deliveries", ["webhook_id"])
 
 
-def _replace(webhooks: list[sa.Column[str]], job: sa.Column[str], keys: list[sa.ForeignKeyConstraint]) -> None:
+def replace(*of_deliveries: sa.schema.SchemaItem, of_webhooks: tuple[sa.schema.SchemaItem, ...] = ()) -> None:
     op.drop_table("webhook_deliveries")
     op.drop_table("webhooks")
-    op.create_table("webhooks", sa.Column("id", sa.String(length=255), primary_key=True), *webhooks)
+    op.create_table("webhooks", sa.Column("id", TEXT_255, primary_key=True), sa.Column("events", sa.JSON(), nullable=False), *of_webhooks)
     op.create_table(
         "webhook_deliveries",
-        sa.Column("id", sa.String(length=255), primary_key=True),
-        sa.Column("webhook_id", sa.String(length=255), nullable=False),
+        sa.Column("id", TEXT_255, primary_key=True),
+        sa.Column("webhook_id", TEXT_255, nullable=False),
         sa.Column("kind", sa.String(length=32), nullable=False),
-        job,
         sa.Column("state", sa.String(length=32), nullable=False),
-        sa.Column("attempts", sa.BigInteger(), nullable=False),
-        sa.Column("status", sa.BigInteger(), nullable=True),
-        sa.Column("message", sa.Text(), nullable=True),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.Column("attempted_at", sa.Float(precision=53), nullable=True),
-        sa.Column("next_attempt_at", sa.Float(precision=53), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"]),
-        *keys,
+        sa.Column("attempts", INTEGER, nullable=False),
+        sa.Column("status", INTEGER),
+        sa.Column("message", sa.Text()),
+        sa.Column("created_at", REAL, nullable=False),
+        sa.Column("attempted_at", REAL),
+        sa.Column("next_attempt_at", REAL, nullable=False),
+        *of_deliveries,
     )
-    op.create_index("webhook_deliveries_by_due", "webhook_deliveries", ["state", "next_attempt_at"], unique=False)
+    op.create_index("webhook_deliveries_by_due", "webhook_deliveries", ["state", "next_attempt_at"])

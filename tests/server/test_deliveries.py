@@ -254,7 +254,7 @@ def test_a_sender_of_ours_that_breaks_holds_up_nobody(database, receiver, sent, 
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(sender, "send", broken)
+    monkeypatch.setattr(sender, "_post", broken)
     deliver_due()
     assert _row(database, delivery)[:3] == ("pending", 1, None)
     assert "ZeroDivisionError" in _row(database, delivery)[3]
