@@ -20,8 +20,8 @@ TEXT, INTEGER, REAL, JSON, BYTES = sa.Text(), sa.BigInteger(), sa.Float(precisio
 column, optional, key = partial(sa.Column, nullable=False), partial(sa.Column, nullable=True), partial(sa.Column, primary_key=True)
 
 
-def reference(name: str, to: str) -> sa.ForeignKeyConstraint:
-    return sa.ForeignKeyConstraint([name], [to])
+def reference(name: str, to: str, *, nullable: bool = False, primary_key: bool = False, index: bool = False) -> sa.Column[str]:
+    return sa.Column(name, TEXT_255, sa.ForeignKey(to), nullable=nullable, primary_key=primary_key, index=index)
 
 
 def upgrade() -> None:
@@ -91,23 +91,19 @@ def upgrade() -> None:
     op.create_table(
         "baseline_events",
         key("id", TEXT_255),
-        column("baseline_id", TEXT_255),
+        reference("baseline_id", "baselines.id", index=True),
         column("kind", TEXT_32),
         column("who", TEXT_255),
         column("reason", TEXT),
         column("detail", TEXT),
         column("created_at", REAL),
-        reference("baseline_id", "baselines.id"),
     )
-    op.create_index("ix_baseline_events_baseline_id", "baseline_events", ["baseline_id"])
     op.create_table(
         "browser_sessions",
         key("digest", TEXT_64),
-        column("token_id", TEXT_255),
+        reference("token_id", "tokens.id", index=True),
         column("expires_at", REAL),
-        reference("token_id", "tokens.id"),
     )
-    op.create_index("ix_browser_sessions_token_id", "browser_sessions", ["token_id"])
     op.create_table(
         "jobs",
         key("id", TEXT_255),
@@ -120,7 +116,7 @@ def upgrade() -> None:
         column("spec", JSON),
         column("devices", INTEGER, server_default="1"),
         column("criteria", JSON),
-        optional("config_hash", TEXT_64),
+        optional("config_hash", TEXT_64, index=True),
         optional("revision", TEXT_255),
         optional("data_place", TEXT_64),
         optional("branch", TEXT_255),
@@ -131,7 +127,7 @@ def upgrade() -> None:
         optional("device_class", TEXT_255),
         optional("threads", INTEGER),
         column("reuse", sa.Boolean(), server_default=sa.true()),
-        optional("baseline_id", TEXT_255),
+        reference("baseline_id", "baselines.id", nullable=True, index=True),
         optional("controls", JSON),
         optional("floors", TEXT),
         optional("reruns", TEXT),
@@ -146,99 +142,84 @@ def upgrade() -> None:
         column("created_at", REAL),
         optional("started_at", REAL),
         optional("finished_at", REAL),
-        reference("baseline_id", "baselines.id"),
+        sa.Index("jobs_by_branch", "branch", "id"),
+        sa.Index("jobs_by_claim", "capability", "status", "device_class", "threads", "devices"),
+        sa.Index("jobs_by_data", "data_place", "id"),
+        sa.Index("jobs_by_end", "finished_at", "id"),
+        sa.Index("jobs_by_family", "reruns_family", "id"),
+        sa.Index("jobs_by_gap", "worst_gap", "id"),
+        sa.Index("jobs_by_model", "model", "id"),
+        sa.Index("jobs_by_name", "id", "name"),
+        sa.Index("jobs_by_revision", "revision", "id"),
+        sa.Index("jobs_by_status", "status", "id"),
+        sa.Index("jobs_of_a_name", "name", "id"),
     )
-    op.create_index("ix_jobs_baseline_id", "jobs", ["baseline_id"])
-    op.create_index("ix_jobs_config_hash", "jobs", ["config_hash"])
-    op.create_index("jobs_by_branch", "jobs", ["branch", "id"])
-    op.create_index("jobs_by_claim", "jobs", ["capability", "status", "device_class", "threads", "devices"])
-    op.create_index("jobs_by_data", "jobs", ["data_place", "id"])
-    op.create_index("jobs_by_end", "jobs", ["finished_at", "id"])
-    op.create_index("jobs_by_family", "jobs", ["reruns_family", "id"])
-    op.create_index("jobs_by_gap", "jobs", ["worst_gap", "id"])
-    op.create_index("jobs_by_model", "jobs", ["model", "id"])
-    op.create_index("jobs_by_name", "jobs", ["id", "name"])
-    op.create_index("jobs_by_revision", "jobs", ["revision", "id"])
-    op.create_index("jobs_by_status", "jobs", ["status", "id"])
-    op.create_index("jobs_of_a_name", "jobs", ["name", "id"])
     op.create_table(
         "analyses",
-        key("job_id", TEXT_255),
-        column("explains", TEXT_255),
+        reference("job_id", "jobs.id", primary_key=True),
+        reference("explains", "jobs.id", index=True),
         column("candidate", TEXT_255),
         column("against", TEXT_32),
         column("setup", JSON),
         optional("answer", JSON),
-        reference("explains", "jobs.id"),
-        reference("job_id", "jobs.id"),
     )
-    op.create_index("ix_analyses_explains", "analyses", ["explains"])
     op.create_table(
         "arms",
         key("id", TEXT_255),
-        column("job_id", TEXT_255),
+        reference("job_id", "jobs.id", index=True),
         column("position", INTEGER),
         column("name", TEXT_255),
         column("role", TEXT_32),
         column("recipe", TEXT_255),
-        optional("question", TEXT_64),
-        reference("job_id", "jobs.id"),
+        optional("question", TEXT_64, index=True),
         sa.UniqueConstraint("job_id", "name"),
+        sa.Index("arms_by_recipe", "recipe", "role", "job_id"),
     )
-    op.create_index("arms_by_recipe", "arms", ["recipe", "role", "job_id"])
-    op.create_index("ix_arms_job_id", "arms", ["job_id"])
-    op.create_index("ix_arms_question", "arms", ["question"])
     op.create_table(
         "events",
-        key("job_id", TEXT_255),
+        reference("job_id", "jobs.id", primary_key=True),
         key("sequence", INTEGER),
         column("kind", TEXT_32),
         column("payload", JSON),
         column("created_at", REAL),
-        reference("job_id", "jobs.id"),
     )
     op.create_table(
         "gap_charts",
-        key("job_id", TEXT_255),
+        reference("job_id", "jobs.id", primary_key=True),
         column("made_from", TEXT_64),
         column("steps", INTEGER),
         column("content", BYTES),
-        reference("job_id", "jobs.id"),
     )
     op.create_table(
         "idempotency_keys",
         key("principal", TEXT_255),
         key("key", TEXT_255),
         column("body_digest", TEXT_64),
-        column("job_id", TEXT_255),
-        column("created_at", REAL),
         reference("job_id", "jobs.id"),
+        column("created_at", REAL),
     )
     op.create_table(
         "job_notes",
         key("id", TEXT_255),
-        column("job_id", TEXT_255),
+        reference("job_id", "jobs.id", index=True),
         column("who", TEXT_255),
         column("text", TEXT),
         column("created_at", REAL),
-        reference("job_id", "jobs.id"),
     )
-    op.create_index("ix_job_notes_job_id", "job_notes", ["job_id"])
     op.create_table(
         "job_tags",
-        key("job_id", TEXT_255),
+        reference("job_id", "jobs.id", primary_key=True),
         key("tag", TEXT_64),
-        reference("job_id", "jobs.id"),
+        sa.Index("job_tags_by_tag", "tag", "job_id"),
     )
-    op.create_index("job_tags_by_tag", "job_tags", ["tag", "job_id"])
     op.create_table(
         "searches",
         key("id", TEXT_255),
-        column("base_id", TEXT_255),
+        reference("base_id", "jobs.id", index=True),
         column("candidate", TEXT_255),
-        column("question", TEXT_255),
+        column("question", TEXT_255, index=True),
         column("setup", JSON),
-        column("state", TEXT_32),
+        column("state", TEXT_32, index=True),
         optional("policy", TEXT_255),
         optional("message", TEXT),
         column("priority", INTEGER),
@@ -246,15 +227,11 @@ def upgrade() -> None:
         optional("submitted_by", TEXT_255),
         column("created_at", REAL),
         optional("finished_at", REAL),
-        reference("base_id", "jobs.id"),
     )
-    op.create_index("ix_searches_base_id", "searches", ["base_id"])
-    op.create_index("ix_searches_question", "searches", ["question"])
-    op.create_index("ix_searches_state", "searches", ["state"])
     op.create_table(
         "sign_offs",
         key("id", TEXT_255),
-        column("job_id", TEXT_255),
+        reference("job_id", "jobs.id", index=True),
         column("candidate", TEXT_255),
         column("verdict_sha256", TEXT_64),
         column("policy_sha256", TEXT_64),
@@ -265,13 +242,11 @@ def upgrade() -> None:
         optional("revoked_at", REAL),
         optional("revoked_by", TEXT_255),
         optional("revoke_reason", TEXT),
-        reference("job_id", "jobs.id"),
     )
-    op.create_index("ix_sign_offs_job_id", "sign_offs", ["job_id"])
     op.create_table(
         "verdicts",
         key("id", TEXT_255),
-        column("job_id", TEXT_255),
+        reference("job_id", "jobs.id", index=True),
         column("candidate", TEXT_255),
         column("outcome", TEXT_255),
         column("document", TEXT),
@@ -282,17 +257,15 @@ def upgrade() -> None:
         optional("margin", REAL),
         optional("gap_rel", REAL),
         column("created_at", REAL),
-        reference("job_id", "jobs.id"),
         sa.UniqueConstraint("job_id", "candidate"),
+        sa.Index("verdicts_by_outcome", "outcome", "job_id"),
     )
-    op.create_index("ix_verdicts_job_id", "verdicts", ["job_id"])
-    op.create_index("verdicts_by_outcome", "verdicts", ["outcome", "job_id"])
     op.create_table(
         "webhook_deliveries",
         key("id", TEXT_255),
-        column("webhook_id", TEXT_255),
+        column("webhook_id", TEXT_255, index=True),
         column("kind", TEXT_32),
-        optional("job_id", TEXT_255),
+        reference("job_id", "jobs.id", nullable=True),
         column("state", TEXT_32),
         column("attempts", INTEGER),
         optional("status", INTEGER),
@@ -300,16 +273,14 @@ def upgrade() -> None:
         column("created_at", REAL),
         optional("attempted_at", REAL),
         column("next_attempt_at", REAL),
-        reference("job_id", "jobs.id"),
         sa.ForeignKeyConstraint(["webhook_id"], ["webhooks.id"], ondelete="CASCADE"),
+        sa.Index("webhook_deliveries_by_due", "state", "next_attempt_at"),
     )
-    op.create_index("ix_webhook_deliveries_webhook_id", "webhook_deliveries", ["webhook_id"])
-    op.create_index("webhook_deliveries_by_due", "webhook_deliveries", ["state", "next_attempt_at"])
     op.create_table(
         "runs",
         key("id", TEXT_255),
-        column("job_id", TEXT_255),
-        column("arm_id", TEXT_255),
+        reference("job_id", "jobs.id", index=True),
+        reference("arm_id", "arms.id", index=True),
         column("position", INTEGER),
         column("seed", INTEGER),
         column("replicate", INTEGER),
@@ -323,11 +294,11 @@ def upgrade() -> None:
         column("crashes", INTEGER),
         optional("worker_id", TEXT_255),
         optional("lease_expires_at", REAL),
-        optional("fingerprint", TEXT_255),
+        optional("fingerprint", TEXT_255, index=True),
         optional("manifest", JSON),
         optional("rounding", TEXT_32),
-        optional("reused_from", TEXT_255),
-        optional("forked_from", TEXT_255),
+        reference("reused_from", "runs.id", nullable=True, index=True),
+        reference("forked_from", "runs.id", nullable=True, index=True),
         optional("kept_checkpoints", JSON),
         column("planned_steps", INTEGER),
         column("steps_done", INTEGER),
@@ -336,42 +307,29 @@ def upgrade() -> None:
         optional("recorded_at", REAL),
         column("created_at", REAL),
         optional("started_at", REAL),
-        optional("finished_at", REAL),
-        reference("arm_id", "arms.id"),
-        reference("forked_from", "runs.id"),
-        reference("job_id", "jobs.id"),
-        reference("reused_from", "runs.id"),
+        optional("finished_at", REAL, index=True),
+        sa.Index("runs_by_claim", "state", "capability", "priority", "created_at"),
     )
-    op.create_index("ix_runs_arm_id", "runs", ["arm_id"])
-    op.create_index("ix_runs_fingerprint", "runs", ["fingerprint"])
-    op.create_index("ix_runs_finished_at", "runs", ["finished_at"])
-    op.create_index("ix_runs_forked_from", "runs", ["forked_from"])
-    op.create_index("ix_runs_job_id", "runs", ["job_id"])
-    op.create_index("ix_runs_reused_from", "runs", ["reused_from"])
-    op.create_index("runs_by_claim", "runs", ["state", "capability", "priority", "created_at"])
     op.create_table(
         "search_steps",
-        key("search_id", TEXT_255),
+        reference("search_id", "searches.id", primary_key=True),
         key("number", INTEGER),
-        column("job_id", TEXT_255),
+        reference("job_id", "jobs.id"),
         column("evaluations", JSON),
         optional("results", sa.JSON(none_as_null=True)),
         column("cost", REAL),
         column("created_at", REAL),
-        reference("job_id", "jobs.id"),
-        reference("search_id", "searches.id"),
         sa.UniqueConstraint("job_id"),
     )
     op.create_table(
         "analysis_results",
-        key("run_id", TEXT_255),
+        reference("run_id", "runs.id", primary_key=True),
         key("key", TEXT_255),
         column("value", JSON),
-        reference("run_id", "runs.id"),
     )
     op.create_table(
         "attempts",
-        key("run_id", TEXT_255),
+        reference("run_id", "runs.id", primary_key=True),
         key("epoch", INTEGER),
         column("state", TEXT_32),
         optional("code", TEXT_255),
@@ -383,20 +341,16 @@ def upgrade() -> None:
         optional("token_digest", TEXT_64),
         column("started_at", REAL),
         optional("ended_at", REAL),
-        reference("run_id", "runs.id"),
     )
     op.create_table(
         "baseline_runs",
-        key("baseline_id", TEXT_255),
-        key("run_id", TEXT_255),
+        reference("baseline_id", "baselines.id", primary_key=True),
+        reference("run_id", "runs.id", primary_key=True, index=True),
         column("role", TEXT_32),
-        reference("baseline_id", "baselines.id"),
-        reference("run_id", "runs.id"),
     )
-    op.create_index("ix_baseline_runs_run_id", "baseline_runs", ["run_id"])
     op.create_table(
         "chunks",
-        key("run_id", TEXT_255),
+        reference("run_id", "runs.id", primary_key=True),
         key("kind", TEXT_32),
         key("epoch", INTEGER),
         key("first_step", INTEGER),
@@ -404,7 +358,6 @@ def upgrade() -> None:
         column("count", INTEGER),
         column("columns", JSON),
         optional("payload", BYTES),
-        reference("run_id", "runs.id"),
     )
     op.create_table(
         "chunk_columns",

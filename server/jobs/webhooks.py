@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import Select, delete, func, select
 from sqlalchemy.orm import Session
 
 from server.database import clock, tables
@@ -60,10 +60,7 @@ def begin_attempt(session: Session, delivery_id: str) -> int | None:
     The time of the next attempt is set at once, so that a sender that dies is retried like one that fails.
     """
     now = clock.now(session)
-    mine = select(WebhookDelivery).where(
-        WebhookDelivery.id == delivery_id, WebhookDelivery.state == "pending", WebhookDelivery.next_attempt_at <= now
-    )
-    row = session.scalars(mine.with_for_update(skip_locked=True)).first()
+    row = session.scalars(_pending(delivery_id).where(WebhookDelivery.next_attempt_at <= now).with_for_update(skip_locked=True)).first()
     if row is None:
         return None
     row.attempts, row.attempted_at = row.attempts + 1, now
@@ -73,10 +70,7 @@ def begin_attempt(session: Session, delivery_id: str) -> int | None:
 
 def end_attempt(session: Session, delivery_id: str, attempt: int, status: int | None, failure: str | None) -> None:
     """Record how an attempt ended: `failure` is None or the reason; a failed delivery is retried until `GIVE_UP_SECONDS` have passed."""
-    mine = select(WebhookDelivery).where(
-        WebhookDelivery.id == delivery_id, WebhookDelivery.state == "pending", WebhookDelivery.attempts == attempt
-    )
-    row = session.scalars(mine.with_for_update()).first()
+    row = session.scalars(_pending(delivery_id).where(WebhookDelivery.attempts == attempt).with_for_update()).first()
     if row is None:  # a later attempt has finished
         return
     row.status, row.message = status, failure
@@ -84,3 +78,7 @@ def end_attempt(session: Session, delivery_id: str, attempt: int, status: int | 
         row.state = "delivered"
     elif row.next_attempt_at > row.created_at + GIVE_UP_SECONDS:
         row.state = "failed"
+
+
+def _pending(delivery_id: str) -> Select[WebhookDelivery]:
+    return select(WebhookDelivery).where(WebhookDelivery.id == delivery_id, WebhookDelivery.state == "pending")
