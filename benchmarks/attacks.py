@@ -97,7 +97,7 @@ def figures(database: Database, token: str) -> list[Request]:
     with database.read() as session:
         names = [verdict.candidate for verdict in session.get_one(Job, job_id).verdicts]
     return [
-        Request(path=f"/api/v1/jobs/{job_id}/verdict.png?candidate={names[number % len(names)]}", token=token, once=True)
+        Request(path=f"/api/v1/jobs/{job_id}/verdict.svg?candidate={names[number % len(names)]}", token=token, once=True)
         for number in range(_FIGURES)
     ]
 

@@ -33,12 +33,10 @@ from server.routes import (
     metrics,
     overlay,
     overviews,
-    policies,
     remarks,
     runs,
     searches,
     tokens,
-    webhooks,
     why,
 )
 from server.searching import Searcher
@@ -68,20 +66,18 @@ def context_of(settings: Settings) -> Context:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     context: Context = app.state.context
-    deliverer = Deliverer(context.settings, context.database)
-    context.broadcast.start()
-    searcher = Searcher(context.settings, context.database, lambda capability: context.doorbell.ring(capability, times=1))
-    listener = Listener(context.database, context.settings.external_stale_seconds)
-    deliverer.start()
-    searcher.start()
-    context.judge.start()
-    listener.start()
+    threads = (
+        context.broadcast,
+        Deliverer(context.settings, context.database),
+        Searcher(context.settings, context.database, lambda capability: context.doorbell.ring(capability, times=1)),
+        context.judge,
+        Listener(context.database, context.settings.external_stale_seconds),
+    )
+    for each in threads:
+        each.start()
     yield
-    listener.close()
-    context.judge.close()
-    searcher.close()
-    deliverer.close()
-    context.broadcast.close()
+    for each in reversed(threads):
+        each.close()
     context.database.close()
 
 
@@ -101,7 +97,7 @@ def create_app(settings: Settings) -> FastAPI:
     about_runs = (runs, curves, gap, live, overlay)
     about_jobs = (jobs, gate, overviews, remarks, searches, why)
     of_curves = (runs, evaluations, floors)
-    for module in (*about_jobs, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens, webhooks):
+    for module in (*about_jobs, baselines, *about_runs, evaluations, events, floors, health, images, metrics, tokens):
         app.include_router(
             module.router,
             dependencies=[Depends(auth.authorize)],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import base64
+import hashlib
+from base64 import b64decode
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -14,12 +15,48 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 
 # sockaddr_un holds 108 bytes, including the terminating zero.
 _LONGEST_SOCKET_PATH = 107
-_KEY_BYTES = 32
+SECRET_PREFIX = "whsec_"  # noqa: S105 (the prefix of a secret)
+
+WebhookEvent = Literal["job.ended", "verdict.given", "job.hopeless", "job.futile"]
 
 
-def _parts(text: str) -> list[str]:
-    """The entries of a comma-separated setting."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+class Webhook(BaseModel):
+    """A receiver of events. Its repr shows neither the secret nor the URL, whose path may be a secret too."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: HttpUrl = Field(repr=False)
+    secret: SecretStr
+    events: tuple[WebhookEvent, ...] = Field(min_length=1)
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: HttpUrl) -> HttpUrl:
+        if url.username or url.password or url.fragment:
+            raise PydanticCustomError("webhook_url", "has a user, a password or a fragment (#), expected https://HOST/PATH")
+        if url.scheme == "http" and url.host not in ("localhost", "127.0.0.1", "[::1]"):
+            raise PydanticCustomError("webhook_url", "begins with http://, expected https:// for another machine")
+        return url
+
+    @field_validator("secret")
+    @classmethod
+    def _check_secret(cls, secret: SecretStr) -> SecretStr:
+        try:
+            size = len(b64decode(secret.get_secret_value().removeprefix(SECRET_PREFIX), validate=True))
+        except ValueError:
+            size = 0
+        if not 24 <= size <= 64:
+            raise PydanticCustomError(
+                "webhook_secret",
+                "is not 24 to 64 bytes in base64; make one with: {how}",
+                {"how": f'echo "{SECRET_PREFIX}$(openssl rand -base64 32)"'},
+            )
+        return secret
+
+    @property
+    def id(self) -> str:
+        """What the record and the log call it: its host, and a digest that tells two paths of one host apart."""
+        return f"{(self.url.host or '')[:200]}#{hashlib.sha256(str(self.url).encode()).hexdigest()[:12]}"
 
 
 class Settings(BaseSettings):
@@ -99,41 +136,17 @@ class Settings(BaseSettings):
     )
 
     public_url: str = Field(default="", pattern="^(https?://.+)?$", description="public URL of the server; links in webhooks begin with it")
-    webhook_keys: str = Field(
-        default="",
-        repr=False,
-        description="keys that encrypt the secrets of webhooks, comma-separated; the first encrypts, all decrypt (docs/operations.md)",
-    )
-    webhooks_to_private_addresses: bool = Field(
-        default=False, description="allow webhooks to loopback and private addresses, for example inside a company's network"
+    webhooks: tuple[Webhook, ...] = Field(
+        default=(),
+        description="receivers of signed events, a JSON list of objects with url, secret and events (docs/operations.md); unset: none",
     )
 
-    @field_validator("webhook_keys")
+    @field_validator("webhooks")
     @classmethod
-    def _check_keys(cls, text: str) -> str:
-        """Reject what is no key, without showing it."""
-        for number, key in enumerate(_parts(text), start=1):
-            try:
-                size = len(base64.b64decode(key, altchars=b"-_", validate=True))
-            except ValueError:
-                size = 0
-            if size != _KEY_BYTES:
-                raise PydanticCustomError(
-                    "webhook_keys",
-                    "key {number} is not {size} bytes in URL-safe base64; make one with: openssl rand -base64 32 | tr +/ -_",
-                    {"number": number, "size": _KEY_BYTES},
-                )
-        return text
-
-    @property
-    def webhook_key_list(self) -> list[str]:
-        """The keys of webhooks' secrets, newest first."""
-        return _parts(self.webhook_keys)
-
-    @property
-    def webhook_key_file(self) -> Path:
-        """The key of `make serve`, which is used if the settings name none."""
-        return self.state_dir / "webhook.key"
+    def _check_webhooks(cls, hooks: tuple[Webhook, ...]) -> tuple[Webhook, ...]:
+        if len({hook.url for hook in hooks}) < len(hooks):
+            raise PydanticCustomError("webhooks", "two webhooks have the same url, expected one with the events of both")
+        return hooks
 
     @property
     def database(self) -> str:

@@ -69,7 +69,9 @@ def _do(session: Session, options: argparse.Namespace) -> list[str]:
 
 
 def _line(row: Token) -> str:
-    state = "revoked" if row.revoked_at else "valid" if auth.is_live(row) else "expired"
+    state = "valid" if auth.is_live(row) else "expired"
+    if row.revoked_at:
+        state = "revoked"
     times = (time_text(row.expires_at) or "never", time_text(row.last_used_at) or "never")
     return "\t".join((row.id, row.principal, row.name, ",".join(row.scopes), *times, state))
 

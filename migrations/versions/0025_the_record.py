@@ -4,6 +4,8 @@ Revision ID: 0025
 Revises:
 """
 
+from functools import partial
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -13,540 +15,397 @@ branch_labels = None
 depends_on = None
 
 DUTIES = ("housekeeping", "readiness", "listening")
+TEXT_255, TEXT_64, TEXT_32 = sa.String(length=255), sa.String(length=64), sa.String(length=32)
+TEXT, INTEGER, REAL, JSON, BYTES = sa.Text(), sa.BigInteger(), sa.Float(precision=53), sa.JSON(), sa.LargeBinary()
+column, optional, key = partial(sa.Column, nullable=False), partial(sa.Column, nullable=True), partial(sa.Column, primary_key=True)
+
+
+def reference(name: str, to: str, *, nullable: bool = False, primary_key: bool = False, index: bool = False) -> sa.Column[str]:
+    return sa.Column(name, TEXT_255, sa.ForeignKey(to), nullable=nullable, primary_key=primary_key, index=index)
 
 
 def upgrade() -> None:
     op.create_table(
         "baselines",
-        sa.Column("id", sa.String(length=255), nullable=False),
-        sa.Column("name", sa.String(length=255), nullable=False),
-        sa.Column("version", sa.BigInteger(), nullable=False),
-        sa.Column("recipe", sa.String(length=255), nullable=False),
-        sa.Column("engine", sa.String(length=255), nullable=False),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.Column("expires_at", sa.Float(precision=53), nullable=True),
-        sa.Column("owner", sa.String(length=255), nullable=True),
-        sa.PrimaryKeyConstraint("id"),
+        key("id", TEXT_255),
+        column("name", TEXT_255),
+        column("version", INTEGER),
+        column("recipe", TEXT_255),
+        column("engine", TEXT_255),
+        column("created_at", REAL),
+        optional("expires_at", REAL),
+        optional("owner", TEXT_255),
         sa.UniqueConstraint("name", "version"),
     )
     op.create_table(
         "data_reads",
-        sa.Column("place", sa.String(length=64), nullable=False),
-        sa.Column("digest", sa.String(length=255), nullable=False),
-        sa.Column("run_id", sa.String(length=255), nullable=False),
-        sa.PrimaryKeyConstraint("place"),
+        key("place", TEXT_64),
+        column("digest", TEXT_255),
+        column("run_id", TEXT_255),
     )
     op.create_table(
         "duties",
-        sa.Column("name", sa.String(length=32), nullable=False),
-        sa.Column("holder", sa.String(), nullable=False),
-        sa.Column("expires_at", sa.Float(precision=53), nullable=False),
-        sa.PrimaryKeyConstraint("name"),
+        key("name", TEXT_32),
+        column("holder", sa.String()),
+        column("expires_at", REAL),
     )
     op.create_table(
         "imported_groups",
-        sa.Column("family", sa.String(length=255), nullable=False),
-        sa.Column("name", sa.String(length=255), nullable=False),
-        sa.Column("cells", sa.JSON(), nullable=False),
-        sa.Column("imported_by", sa.String(length=255), nullable=False),
-        sa.Column("imported_at", sa.Float(precision=53), nullable=False),
-        sa.PrimaryKeyConstraint("family", "name"),
+        key("family", TEXT_255),
+        key("name", TEXT_255),
+        column("cells", JSON),
+        column("imported_by", TEXT_255),
+        column("imported_at", REAL),
     )
     op.create_table(
         "tokens",
-        sa.Column("id", sa.String(length=255), nullable=False),
-        sa.Column("principal", sa.String(length=255), nullable=False),
-        sa.Column("name", sa.String(length=255), nullable=False),
-        sa.Column("digest", sa.String(length=64), nullable=False),
-        sa.Column("scopes", sa.JSON(), nullable=False),
-        sa.Column("max_running", sa.BigInteger(), nullable=True),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.Column("expires_at", sa.Float(precision=53), nullable=True),
-        sa.Column("last_used_at", sa.Float(precision=53), nullable=True),
-        sa.Column("revoked_at", sa.Float(precision=53), nullable=True),
-        sa.PrimaryKeyConstraint("id"),
+        key("id", TEXT_255),
+        column("principal", TEXT_255),
+        column("name", TEXT_255),
+        column("digest", TEXT_64),
+        column("scopes", JSON),
+        optional("max_running", INTEGER),
+        column("created_at", REAL),
+        optional("expires_at", REAL),
+        optional("last_used_at", REAL),
+        optional("revoked_at", REAL),
     )
     op.create_table(
         "webhooks",
-        sa.Column("id", sa.String(length=255), nullable=False),
-        sa.Column("url", sa.Text(), nullable=False),
-        sa.Column("events", sa.JSON(), nullable=False),
-        sa.Column("secret", sa.String(length=255), nullable=False),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.PrimaryKeyConstraint("id"),
+        key("id", TEXT_255),
+        column("url", TEXT),
+        column("events", JSON),
+        column("secret", TEXT_255),
+        column("created_at", REAL),
     )
     op.create_table(
         "workers",
-        sa.Column("id", sa.String(length=255), nullable=False),
-        sa.Column("name", sa.String(length=255), nullable=False),
-        sa.Column("capability", sa.String(length=255), nullable=False),
-        sa.Column("slots", sa.BigInteger(), nullable=False),
-        sa.Column("device", sa.JSON(), nullable=False),
-        sa.Column("started_at", sa.Float(precision=53), nullable=False),
-        sa.Column("heartbeat_at", sa.Float(precision=53), nullable=False),
-        sa.PrimaryKeyConstraint("id"),
+        key("id", TEXT_255),
+        column("name", TEXT_255),
+        column("capability", TEXT_255),
+        column("slots", INTEGER),
+        column("device", JSON),
+        column("started_at", REAL),
+        column("heartbeat_at", REAL),
     )
     op.create_table(
         "baseline_events",
-        sa.Column("id", sa.String(length=255), nullable=False),
-        sa.Column("baseline_id", sa.String(length=255), nullable=False),
-        sa.Column("kind", sa.String(length=32), nullable=False),
-        sa.Column("who", sa.String(length=255), nullable=False),
-        sa.Column("reason", sa.Text(), nullable=False),
-        sa.Column("detail", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["baseline_id"],
-            ["baselines.id"],
-        ),
-        sa.PrimaryKeyConstraint("id"),
+        key("id", TEXT_255),
+        reference("baseline_id", "baselines.id", index=True),
+        column("kind", TEXT_32),
+        column("who", TEXT_255),
+        column("reason", TEXT),
+        column("detail", TEXT),
+        column("created_at", REAL),
     )
-    op.create_index(op.f("ix_baseline_events_baseline_id"), "baseline_events", ["baseline_id"], unique=False)
     op.create_table(
         "browser_sessions",
-        sa.Column("digest", sa.String(length=64), nullable=False),
-        sa.Column("token_id", sa.String(length=255), nullable=False),
-        sa.Column("expires_at", sa.Float(precision=53), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["token_id"],
-            ["tokens.id"],
-        ),
-        sa.PrimaryKeyConstraint("digest"),
+        key("digest", TEXT_64),
+        reference("token_id", "tokens.id", index=True),
+        column("expires_at", REAL),
     )
-    op.create_index(op.f("ix_browser_sessions_token_id"), "browser_sessions", ["token_id"], unique=False)
     op.create_table(
         "jobs",
-        sa.Column("id", sa.String(length=255), nullable=False),
-        sa.Column("name", sa.String(length=255), nullable=False),
-        sa.Column("status", sa.String(length=32), nullable=False),
-        sa.Column("code", sa.String(length=255), nullable=True),
-        sa.Column("message", sa.Text(), nullable=True),
-        sa.Column("engine", sa.String(length=255), nullable=False),
-        sa.Column("capability", sa.String(length=255), nullable=False),
-        sa.Column("spec", sa.JSON(), nullable=False),
-        sa.Column("devices", sa.BigInteger(), server_default="1", nullable=False),
-        sa.Column("criteria", sa.JSON(), nullable=False),
-        sa.Column("config_hash", sa.String(length=64), nullable=True),
-        sa.Column("revision", sa.String(length=255), nullable=True),
-        sa.Column("data_place", sa.String(length=64), nullable=True),
-        sa.Column("branch", sa.String(length=255), nullable=True),
-        sa.Column("model", sa.String(length=255), nullable=True),
-        sa.Column("worst_gap", sa.Float(precision=53), nullable=True),
-        sa.Column("max_run_seconds", sa.Float(precision=53), nullable=True),
-        sa.Column("early_stop", sa.JSON(), nullable=True),
-        sa.Column("device_class", sa.String(length=255), nullable=True),
-        sa.Column("threads", sa.BigInteger(), nullable=True),
-        sa.Column("reuse", sa.Boolean(), server_default=sa.true(), nullable=False),
-        sa.Column("baseline_id", sa.String(length=255), nullable=True),
-        sa.Column("controls", sa.JSON(), nullable=True),
-        sa.Column("floors", sa.Text(), nullable=True),
-        sa.Column("reruns", sa.Text(), nullable=True),
-        sa.Column("reruns_family", sa.String(length=255), nullable=True),
-        sa.Column("event_sequence", sa.BigInteger(), nullable=False),
-        sa.Column("gate_groups", sa.JSON(), nullable=True),
-        sa.Column("judging_by", sa.String(length=255), nullable=True),
-        sa.Column("judging_until", sa.Float(precision=53), nullable=True),
-        sa.Column("look", sa.BigInteger(), nullable=True),
-        sa.Column("look_candidates", sa.BigInteger(), nullable=True),
-        sa.Column("submitted_by", sa.String(length=255), nullable=True),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.Column("started_at", sa.Float(precision=53), nullable=True),
-        sa.Column("finished_at", sa.Float(precision=53), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["baseline_id"],
-            ["baselines.id"],
-        ),
-        sa.PrimaryKeyConstraint("id"),
+        key("id", TEXT_255),
+        column("name", TEXT_255),
+        column("status", TEXT_32),
+        optional("code", TEXT_255),
+        optional("message", TEXT),
+        column("engine", TEXT_255),
+        column("capability", TEXT_255),
+        column("spec", JSON),
+        column("devices", INTEGER, server_default="1"),
+        column("criteria", JSON),
+        optional("config_hash", TEXT_64, index=True),
+        optional("revision", TEXT_255),
+        optional("data_place", TEXT_64),
+        optional("branch", TEXT_255),
+        optional("model", TEXT_255),
+        optional("worst_gap", REAL),
+        optional("max_run_seconds", REAL),
+        optional("early_stop", JSON),
+        optional("device_class", TEXT_255),
+        optional("threads", INTEGER),
+        column("reuse", sa.Boolean(), server_default=sa.true()),
+        reference("baseline_id", "baselines.id", nullable=True, index=True),
+        optional("controls", JSON),
+        optional("floors", TEXT),
+        optional("reruns", TEXT),
+        optional("reruns_family", TEXT_255),
+        column("event_sequence", INTEGER),
+        optional("gate_groups", JSON),
+        optional("judging_by", TEXT_255),
+        optional("judging_until", REAL),
+        optional("look", INTEGER),
+        optional("look_candidates", INTEGER),
+        optional("submitted_by", TEXT_255),
+        column("created_at", REAL),
+        optional("started_at", REAL),
+        optional("finished_at", REAL),
+        sa.Index("jobs_by_branch", "branch", "id"),
+        sa.Index("jobs_by_claim", "capability", "status", "device_class", "threads", "devices"),
+        sa.Index("jobs_by_data", "data_place", "id"),
+        sa.Index("jobs_by_end", "finished_at", "id"),
+        sa.Index("jobs_by_family", "reruns_family", "id"),
+        sa.Index("jobs_by_gap", "worst_gap", "id"),
+        sa.Index("jobs_by_model", "model", "id"),
+        sa.Index("jobs_by_name", "id", "name"),
+        sa.Index("jobs_by_revision", "revision", "id"),
+        sa.Index("jobs_by_status", "status", "id"),
+        sa.Index("jobs_of_a_name", "name", "id"),
     )
-    op.create_index(op.f("ix_jobs_baseline_id"), "jobs", ["baseline_id"], unique=False)
-    op.create_index(op.f("ix_jobs_config_hash"), "jobs", ["config_hash"], unique=False)
-    op.create_index("jobs_by_branch", "jobs", ["branch", "id"], unique=False)
-    op.create_index("jobs_by_claim", "jobs", ["capability", "status", "device_class", "threads", "devices"], unique=False)
-    op.create_index("jobs_by_data", "jobs", ["data_place", "id"], unique=False)
-    op.create_index("jobs_by_end", "jobs", ["finished_at", "id"], unique=False)
-    op.create_index("jobs_by_family", "jobs", ["reruns_family", "id"], unique=False)
-    op.create_index("jobs_by_gap", "jobs", ["worst_gap", "id"], unique=False)
-    op.create_index("jobs_by_model", "jobs", ["model", "id"], unique=False)
-    op.create_index("jobs_by_name", "jobs", ["id", "name"], unique=False)
-    op.create_index("jobs_by_revision", "jobs", ["revision", "id"], unique=False)
-    op.create_index("jobs_by_status", "jobs", ["status", "id"], unique=False)
-    op.create_index("jobs_of_a_name", "jobs", ["name", "id"], unique=False)
     op.create_table(
         "analyses",
-        sa.Column("job_id", sa.String(length=255), nullable=False),
-        sa.Column("explains", sa.String(length=255), nullable=False),
-        sa.Column("candidate", sa.String(length=255), nullable=False),
-        sa.Column("against", sa.String(length=32), nullable=False),
-        sa.Column("setup", sa.JSON(), nullable=False),
-        sa.Column("answer", sa.JSON(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["explains"],
-            ["jobs.id"],
-        ),
-        sa.ForeignKeyConstraint(
-            ["job_id"],
-            ["jobs.id"],
-        ),
-        sa.PrimaryKeyConstraint("job_id"),
+        reference("job_id", "jobs.id", primary_key=True),
+        reference("explains", "jobs.id", index=True),
+        column("candidate", TEXT_255),
+        column("against", TEXT_32),
+        column("setup", JSON),
+        optional("answer", JSON),
     )
-    op.create_index(op.f("ix_analyses_explains"), "analyses", ["explains"], unique=False)
     op.create_table(
         "arms",
-        sa.Column("id", sa.String(length=255), nullable=False),
-        sa.Column("job_id", sa.String(length=255), nullable=False),
-        sa.Column("position", sa.BigInteger(), nullable=False),
-        sa.Column("name", sa.String(length=255), nullable=False),
-        sa.Column("role", sa.String(length=32), nullable=False),
-        sa.Column("recipe", sa.String(length=255), nullable=False),
-        sa.Column("question", sa.String(length=64), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["job_id"],
-            ["jobs.id"],
-        ),
-        sa.PrimaryKeyConstraint("id"),
+        key("id", TEXT_255),
+        reference("job_id", "jobs.id", index=True),
+        column("position", INTEGER),
+        column("name", TEXT_255),
+        column("role", TEXT_32),
+        column("recipe", TEXT_255),
+        optional("question", TEXT_64, index=True),
         sa.UniqueConstraint("job_id", "name"),
+        sa.Index("arms_by_recipe", "recipe", "role", "job_id"),
     )
-    op.create_index("arms_by_recipe", "arms", ["recipe", "role", "job_id"], unique=False)
-    op.create_index(op.f("ix_arms_job_id"), "arms", ["job_id"], unique=False)
-    op.create_index(op.f("ix_arms_question"), "arms", ["question"], unique=False)
     op.create_table(
         "events",
-        sa.Column("job_id", sa.String(length=255), nullable=False),
-        sa.Column("sequence", sa.BigInteger(), nullable=False),
-        sa.Column("kind", sa.String(length=32), nullable=False),
-        sa.Column("payload", sa.JSON(), nullable=False),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["job_id"],
-            ["jobs.id"],
-        ),
-        sa.PrimaryKeyConstraint("job_id", "sequence"),
+        reference("job_id", "jobs.id", primary_key=True),
+        key("sequence", INTEGER),
+        column("kind", TEXT_32),
+        column("payload", JSON),
+        column("created_at", REAL),
     )
     op.create_table(
         "gap_charts",
-        sa.Column("job_id", sa.String(length=255), nullable=False),
-        sa.Column("made_from", sa.String(length=64), nullable=False),
-        sa.Column("steps", sa.BigInteger(), nullable=False),
-        sa.Column("content", sa.LargeBinary(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["job_id"],
-            ["jobs.id"],
-        ),
-        sa.PrimaryKeyConstraint("job_id"),
+        reference("job_id", "jobs.id", primary_key=True),
+        column("made_from", TEXT_64),
+        column("steps", INTEGER),
+        column("content", BYTES),
     )
     op.create_table(
         "idempotency_keys",
-        sa.Column("principal", sa.String(length=255), nullable=False),
-        sa.Column("key", sa.String(length=255), nullable=False),
-        sa.Column("body_digest", sa.String(length=64), nullable=False),
-        sa.Column("job_id", sa.String(length=255), nullable=False),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["job_id"],
-            ["jobs.id"],
-        ),
-        sa.PrimaryKeyConstraint("principal", "key"),
+        key("principal", TEXT_255),
+        key("key", TEXT_255),
+        column("body_digest", TEXT_64),
+        reference("job_id", "jobs.id"),
+        column("created_at", REAL),
     )
     op.create_table(
         "job_notes",
-        sa.Column("id", sa.String(length=255), nullable=False),
-        sa.Column("job_id", sa.String(length=255), nullable=False),
-        sa.Column("who", sa.String(length=255), nullable=False),
-        sa.Column("text", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["job_id"],
-            ["jobs.id"],
-        ),
-        sa.PrimaryKeyConstraint("id"),
+        key("id", TEXT_255),
+        reference("job_id", "jobs.id", index=True),
+        column("who", TEXT_255),
+        column("text", TEXT),
+        column("created_at", REAL),
     )
-    op.create_index(op.f("ix_job_notes_job_id"), "job_notes", ["job_id"], unique=False)
     op.create_table(
         "job_tags",
-        sa.Column("job_id", sa.String(length=255), nullable=False),
-        sa.Column("tag", sa.String(length=64), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["job_id"],
-            ["jobs.id"],
-        ),
-        sa.PrimaryKeyConstraint("job_id", "tag"),
+        reference("job_id", "jobs.id", primary_key=True),
+        key("tag", TEXT_64),
+        sa.Index("job_tags_by_tag", "tag", "job_id"),
     )
-    op.create_index("job_tags_by_tag", "job_tags", ["tag", "job_id"], unique=False)
     op.create_table(
         "searches",
-        sa.Column("id", sa.String(length=255), nullable=False),
-        sa.Column("base_id", sa.String(length=255), nullable=False),
-        sa.Column("candidate", sa.String(length=255), nullable=False),
-        sa.Column("question", sa.String(length=255), nullable=False),
-        sa.Column("setup", sa.JSON(), nullable=False),
-        sa.Column("state", sa.String(length=32), nullable=False),
-        sa.Column("policy", sa.String(length=255), nullable=True),
-        sa.Column("message", sa.Text(), nullable=True),
-        sa.Column("priority", sa.BigInteger(), nullable=False),
-        sa.Column("max_run_seconds", sa.Float(precision=53), nullable=True),
-        sa.Column("submitted_by", sa.String(length=255), nullable=True),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.Column("finished_at", sa.Float(precision=53), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["base_id"],
-            ["jobs.id"],
-        ),
-        sa.PrimaryKeyConstraint("id"),
+        key("id", TEXT_255),
+        reference("base_id", "jobs.id", index=True),
+        column("candidate", TEXT_255),
+        column("question", TEXT_255, index=True),
+        column("setup", JSON),
+        column("state", TEXT_32, index=True),
+        optional("policy", TEXT_255),
+        optional("message", TEXT),
+        column("priority", INTEGER),
+        optional("max_run_seconds", REAL),
+        optional("submitted_by", TEXT_255),
+        column("created_at", REAL),
+        optional("finished_at", REAL),
     )
-    op.create_index(op.f("ix_searches_base_id"), "searches", ["base_id"], unique=False)
-    op.create_index(op.f("ix_searches_question"), "searches", ["question"], unique=False)
-    op.create_index(op.f("ix_searches_state"), "searches", ["state"], unique=False)
     op.create_table(
         "sign_offs",
-        sa.Column("id", sa.String(length=255), nullable=False),
-        sa.Column("job_id", sa.String(length=255), nullable=False),
-        sa.Column("candidate", sa.String(length=255), nullable=False),
-        sa.Column("verdict_sha256", sa.String(length=64), nullable=False),
-        sa.Column("policy_sha256", sa.String(length=64), nullable=False),
-        sa.Column("who", sa.String(length=255), nullable=False),
-        sa.Column("reason", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.Column("expires_at", sa.Float(precision=53), nullable=False),
-        sa.Column("revoked_at", sa.Float(precision=53), nullable=True),
-        sa.Column("revoked_by", sa.String(length=255), nullable=True),
-        sa.Column("revoke_reason", sa.Text(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["job_id"],
-            ["jobs.id"],
-        ),
-        sa.PrimaryKeyConstraint("id"),
+        key("id", TEXT_255),
+        reference("job_id", "jobs.id", index=True),
+        column("candidate", TEXT_255),
+        column("verdict_sha256", TEXT_64),
+        column("policy_sha256", TEXT_64),
+        column("who", TEXT_255),
+        column("reason", TEXT),
+        column("created_at", REAL),
+        column("expires_at", REAL),
+        optional("revoked_at", REAL),
+        optional("revoked_by", TEXT_255),
+        optional("revoke_reason", TEXT),
     )
-    op.create_index(op.f("ix_sign_offs_job_id"), "sign_offs", ["job_id"], unique=False)
     op.create_table(
         "verdicts",
-        sa.Column("id", sa.String(length=255), nullable=False),
-        sa.Column("job_id", sa.String(length=255), nullable=False),
-        sa.Column("candidate", sa.String(length=255), nullable=False),
-        sa.Column("outcome", sa.String(length=255), nullable=False),
-        sa.Column("document", sa.Text(), nullable=False),
-        sa.Column("code", sa.String(length=255), nullable=True),
-        sa.Column("gap", sa.Float(precision=53), nullable=True),
-        sa.Column("ci_low", sa.Float(precision=53), nullable=True),
-        sa.Column("ci_high", sa.Float(precision=53), nullable=True),
-        sa.Column("margin", sa.Float(precision=53), nullable=True),
-        sa.Column("gap_rel", sa.Float(precision=53), nullable=True),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["job_id"],
-            ["jobs.id"],
-        ),
-        sa.PrimaryKeyConstraint("id"),
+        key("id", TEXT_255),
+        reference("job_id", "jobs.id", index=True),
+        column("candidate", TEXT_255),
+        column("outcome", TEXT_255),
+        column("document", TEXT),
+        optional("code", TEXT_255),
+        optional("gap", REAL),
+        optional("ci_low", REAL),
+        optional("ci_high", REAL),
+        optional("margin", REAL),
+        optional("gap_rel", REAL),
+        column("created_at", REAL),
         sa.UniqueConstraint("job_id", "candidate"),
+        sa.Index("verdicts_by_outcome", "outcome", "job_id"),
     )
-    op.create_index(op.f("ix_verdicts_job_id"), "verdicts", ["job_id"], unique=False)
-    op.create_index("verdicts_by_outcome", "verdicts", ["outcome", "job_id"], unique=False)
     op.create_table(
         "webhook_deliveries",
-        sa.Column("id", sa.String(length=255), nullable=False),
-        sa.Column("webhook_id", sa.String(length=255), nullable=False),
-        sa.Column("kind", sa.String(length=32), nullable=False),
-        sa.Column("job_id", sa.String(length=255), nullable=True),
-        sa.Column("state", sa.String(length=32), nullable=False),
-        sa.Column("attempts", sa.BigInteger(), nullable=False),
-        sa.Column("status", sa.BigInteger(), nullable=True),
-        sa.Column("message", sa.Text(), nullable=True),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.Column("attempted_at", sa.Float(precision=53), nullable=True),
-        sa.Column("next_attempt_at", sa.Float(precision=53), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["job_id"],
-            ["jobs.id"],
-        ),
+        key("id", TEXT_255),
+        column("webhook_id", TEXT_255, index=True),
+        column("kind", TEXT_32),
+        reference("job_id", "jobs.id", nullable=True),
+        column("state", TEXT_32),
+        column("attempts", INTEGER),
+        optional("status", INTEGER),
+        optional("message", TEXT),
+        column("created_at", REAL),
+        optional("attempted_at", REAL),
+        column("next_attempt_at", REAL),
         sa.ForeignKeyConstraint(["webhook_id"], ["webhooks.id"], ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("id"),
+        sa.Index("webhook_deliveries_by_due", "state", "next_attempt_at"),
     )
-    op.create_index(op.f("ix_webhook_deliveries_webhook_id"), "webhook_deliveries", ["webhook_id"], unique=False)
-    op.create_index("webhook_deliveries_by_due", "webhook_deliveries", ["state", "next_attempt_at"], unique=False)
     op.create_table(
         "runs",
-        sa.Column("id", sa.String(length=255), nullable=False),
-        sa.Column("job_id", sa.String(length=255), nullable=False),
-        sa.Column("arm_id", sa.String(length=255), nullable=False),
-        sa.Column("position", sa.BigInteger(), nullable=False),
-        sa.Column("seed", sa.BigInteger(), nullable=False),
-        sa.Column("replicate", sa.BigInteger(), nullable=False),
-        sa.Column("kind", sa.String(length=32), server_default="full", nullable=False),
-        sa.Column("capability", sa.String(length=255), nullable=False),
-        sa.Column("priority", sa.BigInteger(), nullable=False),
-        sa.Column("state", sa.String(length=32), nullable=False),
-        sa.Column("code", sa.String(length=255), nullable=True),
-        sa.Column("message", sa.Text(), nullable=True),
-        sa.Column("epoch", sa.BigInteger(), nullable=False),
-        sa.Column("crashes", sa.BigInteger(), nullable=False),
-        sa.Column("worker_id", sa.String(length=255), nullable=True),
-        sa.Column("lease_expires_at", sa.Float(precision=53), nullable=True),
-        sa.Column("fingerprint", sa.String(length=255), nullable=True),
-        sa.Column("manifest", sa.JSON(), nullable=True),
-        sa.Column("rounding", sa.String(length=32), nullable=True),
-        sa.Column("reused_from", sa.String(length=255), nullable=True),
-        sa.Column("forked_from", sa.String(length=255), nullable=True),
-        sa.Column("kept_checkpoints", sa.JSON(), nullable=True),
-        sa.Column("planned_steps", sa.BigInteger(), nullable=False),
-        sa.Column("steps_done", sa.BigInteger(), nullable=False),
-        sa.Column("last_loss", sa.String(length=32), nullable=True),
-        sa.Column("steps_per_second", sa.Float(precision=53), nullable=True),
-        sa.Column("recorded_at", sa.Float(precision=53), nullable=True),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.Column("started_at", sa.Float(precision=53), nullable=True),
-        sa.Column("finished_at", sa.Float(precision=53), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["arm_id"],
-            ["arms.id"],
-        ),
-        sa.ForeignKeyConstraint(
-            ["forked_from"],
-            ["runs.id"],
-        ),
-        sa.ForeignKeyConstraint(
-            ["job_id"],
-            ["jobs.id"],
-        ),
-        sa.ForeignKeyConstraint(
-            ["reused_from"],
-            ["runs.id"],
-        ),
-        sa.PrimaryKeyConstraint("id"),
+        key("id", TEXT_255),
+        reference("job_id", "jobs.id", index=True),
+        reference("arm_id", "arms.id", index=True),
+        column("position", INTEGER),
+        column("seed", INTEGER),
+        column("replicate", INTEGER),
+        column("kind", TEXT_32, server_default="full"),
+        column("capability", TEXT_255),
+        column("priority", INTEGER),
+        column("state", TEXT_32),
+        optional("code", TEXT_255),
+        optional("message", TEXT),
+        column("epoch", INTEGER),
+        column("crashes", INTEGER),
+        optional("worker_id", TEXT_255),
+        optional("lease_expires_at", REAL),
+        optional("fingerprint", TEXT_255, index=True),
+        optional("manifest", JSON),
+        optional("rounding", TEXT_32),
+        reference("reused_from", "runs.id", nullable=True, index=True),
+        reference("forked_from", "runs.id", nullable=True, index=True),
+        optional("kept_checkpoints", JSON),
+        column("planned_steps", INTEGER),
+        column("steps_done", INTEGER),
+        optional("last_loss", TEXT_32),
+        optional("steps_per_second", REAL),
+        optional("recorded_at", REAL),
+        column("created_at", REAL),
+        optional("started_at", REAL),
+        optional("finished_at", REAL, index=True),
+        sa.Index("runs_by_claim", "state", "capability", "priority", "created_at"),
     )
-    op.create_index(op.f("ix_runs_arm_id"), "runs", ["arm_id"], unique=False)
-    op.create_index(op.f("ix_runs_fingerprint"), "runs", ["fingerprint"], unique=False)
-    op.create_index(op.f("ix_runs_finished_at"), "runs", ["finished_at"], unique=False)
-    op.create_index(op.f("ix_runs_forked_from"), "runs", ["forked_from"], unique=False)
-    op.create_index(op.f("ix_runs_job_id"), "runs", ["job_id"], unique=False)
-    op.create_index(op.f("ix_runs_reused_from"), "runs", ["reused_from"], unique=False)
-    op.create_index("runs_by_claim", "runs", ["state", "capability", "priority", "created_at"], unique=False)
     op.create_table(
         "search_steps",
-        sa.Column("search_id", sa.String(length=255), nullable=False),
-        sa.Column("number", sa.BigInteger(), nullable=False),
-        sa.Column("job_id", sa.String(length=255), nullable=False),
-        sa.Column("evaluations", sa.JSON(), nullable=False),
-        sa.Column("results", sa.JSON(none_as_null=True), nullable=True),
-        sa.Column("cost", sa.Float(precision=53), nullable=False),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["job_id"],
-            ["jobs.id"],
-        ),
-        sa.ForeignKeyConstraint(
-            ["search_id"],
-            ["searches.id"],
-        ),
-        sa.PrimaryKeyConstraint("search_id", "number"),
+        reference("search_id", "searches.id", primary_key=True),
+        key("number", INTEGER),
+        reference("job_id", "jobs.id"),
+        column("evaluations", JSON),
+        optional("results", sa.JSON(none_as_null=True)),
+        column("cost", REAL),
+        column("created_at", REAL),
         sa.UniqueConstraint("job_id"),
     )
     op.create_table(
         "analysis_results",
-        sa.Column("run_id", sa.String(length=255), nullable=False),
-        sa.Column("key", sa.String(length=255), nullable=False),
-        sa.Column("value", sa.JSON(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["run_id"],
-            ["runs.id"],
-        ),
-        sa.PrimaryKeyConstraint("run_id", "key"),
+        reference("run_id", "runs.id", primary_key=True),
+        key("key", TEXT_255),
+        column("value", JSON),
     )
     op.create_table(
         "attempts",
-        sa.Column("run_id", sa.String(length=255), nullable=False),
-        sa.Column("epoch", sa.BigInteger(), nullable=False),
-        sa.Column("state", sa.String(length=32), nullable=False),
-        sa.Column("code", sa.String(length=255), nullable=True),
-        sa.Column("message", sa.Text(), nullable=True),
-        sa.Column("worker_id", sa.String(length=255), nullable=True),
-        sa.Column("first_step", sa.BigInteger(), nullable=True),
-        sa.Column("fingerprint", sa.String(length=255), nullable=True),
-        sa.Column("key", sa.String(length=255), nullable=True),
-        sa.Column("token_digest", sa.String(length=64), nullable=True),
-        sa.Column("started_at", sa.Float(precision=53), nullable=False),
-        sa.Column("ended_at", sa.Float(precision=53), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["run_id"],
-            ["runs.id"],
-        ),
-        sa.PrimaryKeyConstraint("run_id", "epoch"),
+        reference("run_id", "runs.id", primary_key=True),
+        key("epoch", INTEGER),
+        column("state", TEXT_32),
+        optional("code", TEXT_255),
+        optional("message", TEXT),
+        optional("worker_id", TEXT_255),
+        optional("first_step", INTEGER),
+        optional("fingerprint", TEXT_255),
+        optional("key", TEXT_255),
+        optional("token_digest", TEXT_64),
+        column("started_at", REAL),
+        optional("ended_at", REAL),
     )
     op.create_table(
         "baseline_runs",
-        sa.Column("baseline_id", sa.String(length=255), nullable=False),
-        sa.Column("run_id", sa.String(length=255), nullable=False),
-        sa.Column("role", sa.String(length=32), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["baseline_id"],
-            ["baselines.id"],
-        ),
-        sa.ForeignKeyConstraint(
-            ["run_id"],
-            ["runs.id"],
-        ),
-        sa.PrimaryKeyConstraint("baseline_id", "run_id"),
+        reference("baseline_id", "baselines.id", primary_key=True),
+        reference("run_id", "runs.id", primary_key=True, index=True),
+        column("role", TEXT_32),
     )
-    op.create_index(op.f("ix_baseline_runs_run_id"), "baseline_runs", ["run_id"], unique=False)
     op.create_table(
         "chunks",
-        sa.Column("run_id", sa.String(length=255), nullable=False),
-        sa.Column("kind", sa.String(length=32), nullable=False),
-        sa.Column("epoch", sa.BigInteger(), nullable=False),
-        sa.Column("first_step", sa.BigInteger(), nullable=False),
-        sa.Column("last_step", sa.BigInteger(), nullable=False),
-        sa.Column("count", sa.BigInteger(), nullable=False),
-        sa.Column("columns", sa.JSON(), nullable=False),
-        sa.Column("payload", sa.LargeBinary(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["run_id"],
-            ["runs.id"],
-        ),
-        sa.PrimaryKeyConstraint("run_id", "kind", "epoch", "first_step"),
+        reference("run_id", "runs.id", primary_key=True),
+        key("kind", TEXT_32),
+        key("epoch", INTEGER),
+        key("first_step", INTEGER),
+        column("last_step", INTEGER),
+        column("count", INTEGER),
+        column("columns", JSON),
+        optional("payload", BYTES),
     )
     op.create_table(
         "chunk_columns",
-        sa.Column("run_id", sa.String(length=255), nullable=False),
-        sa.Column("kind", sa.String(length=32), nullable=False),
-        sa.Column("epoch", sa.BigInteger(), nullable=False),
-        sa.Column("first_step", sa.BigInteger(), nullable=False),
-        sa.Column("name", sa.String(length=255), nullable=False),
-        sa.Column("payload", sa.LargeBinary(), nullable=False),
+        key("run_id", TEXT_255),
+        key("kind", TEXT_32),
+        key("epoch", INTEGER),
+        key("first_step", INTEGER),
+        key("name", TEXT_255),
+        column("payload", BYTES),
         sa.ForeignKeyConstraint(
             ["run_id", "kind", "epoch", "first_step"],
             ["chunks.run_id", "chunks.kind", "chunks.epoch", "chunks.first_step"],
             ondelete="CASCADE",
         ),
-        sa.PrimaryKeyConstraint("run_id", "kind", "epoch", "first_step", "name"),
     )
     duties = sa.table("duties", sa.column("name", sa.String), sa.column("holder", sa.String), sa.column("expires_at", sa.Float))
     op.bulk_insert(duties, [{"name": name, "holder": "", "expires_at": 0.0} for name in DUTIES])
 
 
 def downgrade() -> None:
-    op.drop_table("chunk_columns")
-    op.drop_table("chunks")
-    op.drop_table("baseline_runs")
-    op.drop_table("attempts")
-    op.drop_table("analysis_results")
-    op.drop_table("search_steps")
-    op.drop_table("runs")
-    op.drop_table("webhook_deliveries")
-    op.drop_table("verdicts")
-    op.drop_table("sign_offs")
-    op.drop_table("searches")
-    op.drop_table("job_tags")
-    op.drop_table("job_notes")
-    op.drop_table("idempotency_keys")
-    op.drop_table("gap_charts")
-    op.drop_table("events")
-    op.drop_table("arms")
-    op.drop_table("analyses")
-    op.drop_table("jobs")
-    op.drop_table("browser_sessions")
-    op.drop_table("baseline_events")
-    op.drop_table("workers")
-    op.drop_table("webhooks")
-    op.drop_table("tokens")
-    op.drop_table("imported_groups")
-    op.drop_table("duties")
-    op.drop_table("data_reads")
-    op.drop_table("baselines")
+    for table in (
+        "chunk_columns",
+        "chunks",
+        "baseline_runs",
+        "attempts",
+        "analysis_results",
+        "search_steps",
+        "runs",
+        "webhook_deliveries",
+        "verdicts",
+        "sign_offs",
+        "searches",
+        "job_tags",
+        "job_notes",
+        "idempotency_keys",
+        "gap_charts",
+        "events",
+        "arms",
+        "analyses",
+        "jobs",
+        "browser_sessions",
+        "baseline_events",
+        "workers",
+        "webhooks",
+        "tokens",
+        "imported_groups",
+        "duties",
+        "data_reads",
+        "baselines",
+    ):
+        op.drop_table(table)

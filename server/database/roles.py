@@ -83,8 +83,7 @@ WORKER: Mapping[str, str] = {
     "tokens": "select (id, max_running)",
     "verdicts": "select, insert",
     "webhook_deliveries": "select, insert, delete",
-    # A row can only be locked by a role that may update one of its columns.
-    "webhooks": "select (id, events), update (created_at)",
+    "webhooks": "select",
     "workers": "select, insert, update, delete",
 }
 _ROLE = re.compile(r"[a-z_][a-z0-9_]{0,62}")

@@ -15,6 +15,7 @@ from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from parity.judging.decision import State
+from server.settings import WebhookEvent
 from training.overrides import Override, arm_label, from_document
 from training.switches import Rounding, Switches
 
@@ -27,8 +28,6 @@ SearchState = Literal["running", "found", "none", "failed", "cancelled"]
 Against = Literal["baseline", "bf16"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
-WebhookEvent = Literal["job.ended", "verdict.given", "job.hopeless", "job.futile"]
-DeliveryKind = WebhookEvent | Literal["test"]
 DeliveryState = Literal["pending", "delivered", "failed"]
 
 
@@ -624,27 +623,25 @@ class IdempotencyKey(Base):
 
 
 class Webhook(Base):
-    """A URL that receives events. Its secret signs them, so it is stored encrypted (`server.database.sealed`), not hashed."""
+    """Which events a webhook of the settings receives: for workers, which know neither its URL nor its secret."""
 
     __tablename__ = "webhooks"
 
     id: Mapped[str] = mapped_column(primary_key=True)
-    url: Mapped[str] = mapped_column(Text)
     events: Mapped[list[str]]
-    secret: Mapped[str]
-    created_at: Mapped[float]
 
 
 class WebhookDelivery(Base):
-    """An event to be sent to one webhook; written in the event's own transaction. `job_id` is None for a test."""
+    """An event to be sent to one webhook; written in the event's own transaction."""
 
     __tablename__ = "webhook_deliveries"
     __table_args__ = (Index("webhook_deliveries_by_due", "state", "next_attempt_at"),)
 
     id: Mapped[str] = mapped_column(primary_key=True)
-    webhook_id: Mapped[str] = mapped_column(ForeignKey("webhooks.id", ondelete="CASCADE"), index=True)
-    kind: Mapped[DeliveryKind] = mapped_column(String(32))
-    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    # No foreign key: a webhook may leave the settings while an event is written.
+    webhook_id: Mapped[str]
+    kind: Mapped[WebhookEvent] = mapped_column(String(32))
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     state: Mapped[DeliveryState] = mapped_column(String(32), default="pending")
     attempts: Mapped[int] = mapped_column(default=0)
     # The HTTP status of the newest answer, and why the newest attempt failed.
@@ -654,5 +651,4 @@ class WebhookDelivery(Base):
     attempted_at: Mapped[float | None]
     next_attempt_at: Mapped[float]
 
-    webhook: Mapped[Webhook] = relationship()
-    job: Mapped[Job | None] = relationship()
+    job: Mapped[Job] = relationship()

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -32,49 +31,39 @@ from server.jobs.conclude import case_of
 from server.settings import Settings
 from server.turns import Turns
 
-Kind = Literal["svg", "png", "pdf"]
 drawing = Turns("drawing figures")
 
 # The colors of the pages, dark enough for white letters.
 _COLORS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "none": "#5f6368"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """The figure of one candidate's verdict, and the file that it is kept in."""
+def figure(settings: Settings, database: Database, job_id: str, candidate: str | None) -> bytes:
+    """The figure of one candidate's verdict (default: the job's first), drawn if it was not before. Call it without a session.
 
-    job_id: str
-    document: VerdictDocument = field(repr=False)
-    path: Path
-
-
-def figure(settings: Settings, job: Job, candidate: str | None, kind: Kind) -> Figure:
-    """Which figure shows one candidate's verdict (default: the job's first); NotFoundError if it has none."""
-    documents = {str(document["candidate"]["name"]): document for document in verdict_documents(job)}
-    name = candidate or next(iter(documents), None)
-    if name is None or name not in documents:
-        there = f"; it has verdicts of {', '.join(documents)}" if documents else ""
-        raise NotFoundError(f"job {job.id} is {job.status} and has no verdict{f' of {name!r}' if name else ''}{there}")
-    verdict = next(row for row in job.verdicts if row.candidate == name)
-    return Figure(job_id=job.id, document=documents[name], path=settings.state_dir / "figures" / f"{verdict.id}-{VERSION}.{kind}")
-
-
-def drawn(database: Database, wanted: Figure) -> bytes:
-    """The bytes of a figure, drawn if it was not before. Call it without a session; UnavailableError if too many wait for theirs."""
-    if not wanted.path.exists():
-        with drawing.take():
-            if not wanted.path.exists():  # another request has drawn it meanwhile
-                _draw(database, wanted)
-    return wanted.path.read_bytes()
-
-
-def _draw(database: Database, wanted: Figure) -> None:
+    NotFoundError if there is no such verdict, UnavailableError if too many wait for theirs.
+    """
     with database.read() as session:
-        case = case_of(session, find_job(session, wanted.job_id))
-    path = wanted.path
+        job = find_job(session, job_id)
+        documents = {str(document["candidate"]["name"]): document for document in verdict_documents(job)}
+        name = candidate or next(iter(documents), None)
+        if name is None or name not in documents:
+            there = f"; it has verdicts of {', '.join(documents)}" if documents else ""
+            raise NotFoundError(f"job {job.id} is {job.status} and has no verdict{f' of {name!r}' if name else ''}{there}")
+        verdict = next(row for row in job.verdicts if row.candidate == name)
+        path = settings.state_dir / "figures" / f"{verdict.id}-{VERSION}.svg"
+    if not path.exists():
+        with drawing.take():
+            if not path.exists():  # another request has drawn it meanwhile
+                _draw(database, job_id, documents[name], path)
+    return path.read_bytes()
+
+
+def _draw(database: Database, job_id: str, document: VerdictDocument, path: Path) -> None:
+    with database.read() as session:
+        case = case_of(session, find_job(session, job_id))
     path.parent.mkdir(parents=True, exist_ok=True)
     half_done = path.with_name(f"{os.getpid()}-{threading.get_ident()}-{path.name}")
-    draw_figure(str(half_done), wanted.document, case)
+    draw_figure(str(half_done), document, case)
     half_done.replace(path)
 
 

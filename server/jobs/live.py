@@ -38,11 +38,12 @@ from parity.judging.window import COMPLETE_SHARE
 from server.database import events, store
 from server.database.sessions import Database
 from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
-from server.database.tables import Arm, Job, JobStatus, Run, WebhookEvent
+from server.database.tables import Arm, Job, JobStatus, Run
 from server.jobs import lifecycle, webhooks
 from server.jobs.imported_floors import family_that_lends
 from server.jobs.ledger import multiplicity_of
 from server.records import frozen
+from server.settings import WebhookEvent
 
 _STEPS_A_CALL = 200_000  # keeps a look short: the elected worker has other duties, too
 _LOOKS = 3  # at a job that changes meanwhile

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, cast
 from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from parity.judging.document_types import VerdictDocument
 from parity.report.forest import Axis, Estimate, axis_of, estimate_of, head_svg, row_svg
 from parity.report.headline import decided_by, next_step
 from server.database.states import JOB_ENDED
@@ -26,13 +27,26 @@ class Row:
     """A candidate. `verdict` is the judge's document; without one, the forecast may be there, while the job trains."""
 
     arm: ArmDocument
-    verdict: Mapping[str, Any] | None
+    verdict: VerdictDocument | None
     estimate: Estimate | None
-    figure: Markup
-    decided: str
-    next_step: str
+    axis: Axis | None
     link: str
     selected: bool
+
+    @property
+    def figure(self) -> Markup:
+        """The gap on the axis of all rows."""
+        return Markup(row_svg(self.estimate, self.axis)) if self.estimate and self.axis else Markup()  # noqa: S704 (numbers of our own)
+
+    @property
+    def decided(self) -> str:
+        """What decided, in words; empty without a verdict."""
+        return decided_by(self.verdict) if self.verdict else ""
+
+    @property
+    def next_step(self) -> str:
+        """The verdict's advice in a few words."""
+        return next_step(self.verdict) if self.verdict else ""
 
     @property
     def live(self) -> bool:
@@ -68,10 +82,21 @@ def candidate_table(job: JobDocument, candidate: str = "", order: Order = "") ->
     """The table of a job; `candidate` is the one whose details are shown, by default the only one."""
     arms = job.arms[1:]
     chosen = arms[0].name if len(arms) == 1 else candidate
-    verdicts = {str(document["candidate"]["name"]): document for document in job.verdicts}
+    verdicts = {document["candidate"]["name"]: document for document in cast(Sequence[VerdictDocument], job.verdicts)}
     estimates = {arm.name: _estimate(job, arm, verdicts.get(arm.name)) for arm in arms}
     axis = axis_of([each for each in estimates.values() if each])
-    rows = [_row(arm, verdicts.get(arm.name), estimates[arm.name], axis, chosen, order) for arm in arms]
+    ordered = {"order": order} if order else {}
+    rows = [
+        Row(
+            arm=arm,
+            verdict=verdicts.get(arm.name),
+            estimate=estimates[arm.name],
+            axis=axis,
+            link="?" + urlencode({"candidate": arm.name} | ordered) + "#candidate",
+            selected=arm.name == chosen,
+        )
+        for arm in arms
+    ]
     ranked = sorted(rows, key=_badness)
     by_order = {"": rows, "gap": ranked, "verdict": sorted(ranked, key=lambda row: _SEVERITY[row.verdict["verdict"]] if row.verdict else 3)}
     kept = {"candidate": candidate} if candidate else {}
@@ -106,23 +131,7 @@ def _badness(row: Row) -> tuple[bool, float]:
     return True, -row.estimate.mean
 
 
-def _row(
-    arm: ArmDocument, verdict: Mapping[str, Any] | None, estimate: Estimate | None, axis: Axis | None, chosen: str, order: Order
-) -> Row:
-    document: Any = verdict
-    return Row(
-        arm=arm,
-        verdict=verdict,
-        estimate=estimate,
-        figure=Markup(row_svg(estimate, axis)) if estimate and axis else Markup(),  # noqa: S704 (numbers of our own)
-        decided=decided_by(document) if verdict else "",
-        next_step=next_step(document) if verdict else "",
-        link="?" + urlencode({"candidate": arm.name} | ({"order": order} if order else {})) + "#candidate",
-        selected=arm.name == chosen,
-    )
-
-
-def _estimate(job: JobDocument, arm: ArmDocument, verdict: Any) -> Estimate | None:
+def _estimate(job: JobDocument, arm: ArmDocument, verdict: VerdictDocument | None) -> Estimate | None:
     """The verdict's gap; while the job trains, the forecast of it. A job that ended without a verdict has neither."""
     if verdict is not None:
         return estimate_of(verdict)

@@ -26,7 +26,6 @@ from server.pages import (
     floors,
     job_lists,
     modules,
-    policies,
     queue,
     refusals,
     remarks,
@@ -54,15 +53,8 @@ def install(app: FastAPI, settings: Settings) -> None:
     app.mount("/static/vendor/uplot", StaticFiles(directory=settings.assets_dir / "uplot" / "dist", check_dir=False))
     site.install(app, settings)
     app.mount("/static", StaticFiles(directory=HERE / "static", packages=[CHARTS]))
-    app.include_router(router)
-    app.include_router(job_lists.router)
-    app.include_router(remarks.router, max_body_size=min(BODY_BYTES, settings.max_body_bytes))
-    app.include_router(baselines.router)
-    app.include_router(floors.router)
-    app.include_router(searches.router)
-    app.include_router(why.router)
-    app.include_router(tokens.router, max_body_size=min(BODY_BYTES, settings.max_body_bytes))
-    app.include_router(doors, max_body_size=min(BODY_BYTES, settings.max_body_bytes))
+    for pages in (router, doors, *(module.router for module in (job_lists, remarks, baselines, floors, searches, why, tokens))):
+        app.include_router(pages, max_body_size=min(BODY_BYTES, settings.max_body_bytes))
     refusals.install(app)
     app.add_exception_handler(LoginNeededError, _to_login)
 
@@ -87,12 +79,6 @@ def compare(job_id: str, request: Request, context: InContext) -> Response:
     return templates.TemplateResponse(request, "compare.html", {"job": document, "table": candidates.candidate_table(document)})
 
 
-@router.get("/policies")
-def policies_page(request: Request) -> Response:
-    """The policies that a job can name."""
-    return templates.TemplateResponse(request, "policies.html", {"profiles": policies.profiles(), "defaults": policies.defaults()})
-
-
 @router.get("/jobs/{job_id}")
 def show(
     job_id: str,
@@ -113,7 +99,6 @@ def show(
         document = job_document(session, job, context.settings.lease_seconds)
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
         stored = has_chart(session, job.id)
-    pairs = list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs))
     values = {
         "job": document,
         "explained": explained,
@@ -125,7 +110,7 @@ def show(
         "there": {kind: set(names) for kind, names in recorded.items()},
         "ended": document.status in JOB_ENDED,
         "runs": [(arm, run) for arm in document.arms for run in (*arm.runs, *arm.noise_runs)],
-        "pairs": pairs,
+        "pairs": list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs)),
         "ground": differences.compare(document.arms, document.criteria.get("may_differ", ())),
         **remarks.values(request, context, document),
         "requested_arms": [document.spec["baseline"], *document.spec["candidates"]],

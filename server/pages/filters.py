@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 from markupsafe import Markup
 
@@ -16,14 +17,31 @@ from parity.report.forest import estimate_of, own_row_svg
 
 MINUS = "\u2212"
 _MISSING = "\u2013"
+_DAYS_FROM = 3 * 86_400
+P = ParamSpec("P")
 
 
-def nats(value: float | str | None, places: int = 4) -> str:
+def _of_number(write: Callable[Concatenate[float, P], str]) -> Callable[Concatenate[float | str | None, P], str]:
+    """A format that also shows a missing number, and one that is not finite; JSON documents write these as nan, inf and -inf."""
+
+    @wraps(write)
+    def shown(value: float | str | None, /, *more: P.args, **named: P.kwargs) -> str:
+        if value is None:
+            return _MISSING
+        number = float(value)
+        if math.isnan(number):
+            return "NaN"
+        if math.isinf(number):
+            return "\u221e" if number > 0 else f"{MINUS}\u221e"
+        return write(number, *more, **named)
+
+    return shown
+
+
+@_of_number
+def nats(number: float, places: int = 4) -> str:
     """A gap in nats with its sign: +0.0262; what is rounded to zero has none."""
-    number = _number(value)
-    if number is None:
-        return _MISSING
-    return wording.signed(number, places).replace("-", MINUS) if math.isfinite(number) else _nonfinite(number)
+    return wording.signed(number, places).replace("-", MINUS)
 
 
 def minus(sentence: str) -> str:
@@ -31,64 +49,53 @@ def minus(sentence: str) -> str:
     return re.sub(r"(?<![\w)])-(?=\d)", MINUS, sentence)
 
 
-def loss(value: float | str | None) -> str:
+@_of_number
+def loss(number: float) -> str:
     """A loss in nats, unsigned: 1.3834."""
-    number = _number(value)
-    if number is None:
-        return _MISSING
-    return f"{number:.4f}" if math.isfinite(number) else _nonfinite(number)
+    return f"{number:.4f}"
 
 
-def percent(value: float | str | None, places: int = 1) -> str:
+@_of_number
+def percent(number: float, places: int = 1) -> str:
     """A share as percent: 0.874 -> 87.4 %."""
-    number = _number(value)
-    if number is None:
-        return _MISSING
-    return f"{100 * number:.{places}f}\u00a0%".replace("-", MINUS) if math.isfinite(number) else _nonfinite(number)
+    return f"{100 * number:.{places}f}\u00a0%".replace("-", MINUS)
 
 
-def signed_percent(value: float | str | None, places: int = 2) -> str:
+@_of_number
+def signed_percent(number: float, places: int = 2) -> str:
     """A share as percent with its sign: 0.0035 -> +0.35 %; what is rounded to zero has none."""
-    number = _number(value)
-    if number is None:
-        return _MISSING
-    return f"{wording.signed(100 * number, places)}\u00a0%".replace("-", MINUS) if math.isfinite(number) else _nonfinite(number)
+    return f"{wording.signed(100 * number, places)}\u00a0%".replace("-", MINUS)
 
 
 def chance(probability: float) -> str:
     """A probability in whole percent, never 0 or 100 %."""
-    return "<\u00a01\u00a0%" if probability < 0.01 else ">\u00a099\u00a0%" if probability > 0.99 else f"{100 * probability:.0f}\u00a0%"
+    if probability < 0.01:
+        return "<\u00a01\u00a0%"
+    return ">\u00a099\u00a0%" if probability > 0.99 else f"{100 * probability:.0f}\u00a0%"
 
 
-def count(value: float | str | None) -> str:
+@_of_number
+def count(number: float) -> str:
     """A whole number with thousands: 1,500."""
-    number = _number(value)
-    return _MISSING if number is None else f"{number:,.0f}"
+    return f"{number:,.0f}"
 
 
-def rate(value: float | str | None) -> str:
+@_of_number
+def rate(number: float) -> str:
     """Steps per second, or the time per step if that is longer than a second: 26.7/s, 31.2 s each."""
-    number = _number(value)
-    if number is None:
-        return _MISSING
     return f"{number:.1f}/s" if number >= 1 or number <= 0 else f"{1 / number:.3g}\u00a0s each"
 
 
 def ratio(measured: Mapping[str, float | str]) -> str:
     """A speed ratio with its interval: 1.31 x (1.28 to 1.34)."""
-    value, low, high = (_number(measured[name]) for name in ("value", "lo", "hi"))
+    value, low, high = (float(measured[name]) for name in ("value", "lo", "hi"))
     return f"{value:.2f}\u00a0x ({low:.2f} to {high:.2f})"
 
 
-def step_time(seconds: float | str | None) -> str:
+@_of_number
+def step_time(number: float) -> str:
     """The time of one step: 37.4 ms, 1.52 s."""
-    number = _number(seconds)
-    if number is None:
-        return _MISSING
     return f"{number:.3g}\u00a0s" if number >= 1 else f"{1000 * number:.3g}\u00a0ms"
-
-
-_DAYS_FROM = 3 * 86_400
 
 
 def gap_in_margins(verdict: VerdictDocument) -> Markup:
@@ -96,11 +103,9 @@ def gap_in_margins(verdict: VerdictDocument) -> Markup:
     return Markup(own_row_svg(estimate_of(verdict)))  # noqa: S704 (numbers of our own)
 
 
-def duration(seconds: float | str | None) -> str:
+@_of_number
+def duration(number: float) -> str:
     """Seconds as readable text: 45 s, 3 min 20 s, 2 h 05 min, 9.5 days."""
-    number = _number(seconds)
-    if number is None:
-        return _MISSING
     whole = round(number)
     if whole < 60:
         return f"{whole}\u00a0s"
@@ -121,23 +126,14 @@ def between(start: str | None, end: str | None) -> str:
 
 def size(value: float | str | None) -> str:
     """A number of parameters: 336 k, 8.0 B."""
-    number = _number(value) or 0.0
+    number = float(value or 0.0)
     for unit, scale in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= scale:
-            shown = number / scale
-            return f"{shown:.0f}\u00a0{unit}" if shown >= 100 else f"{shown:.2g}\u00a0{unit}" if shown < 10 else f"{shown:.3g}\u00a0{unit}"
+        shown = number / scale
+        if shown >= 100:
+            return f"{shown:.0f}\u00a0{unit}"
+        if shown >= 1:
+            return f"{shown:{'.2g' if shown < 10 else '.3g'}}\u00a0{unit}"
     return f"{number:.0f}"
-
-
-def _number(value: float | str | None) -> float | None:
-    """A number, also from the strings nan, inf and -inf, which JSON documents use."""
-    return None if value is None else float(value)
-
-
-def _nonfinite(number: float) -> str:
-    if math.isnan(number):
-        return "NaN"
-    return "\u221e" if number > 0 else f"{MINUS}\u221e"
 
 
 FILTERS: Mapping[str, Callable[..., Any]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -92,8 +92,9 @@ def page(
     place: Where = where or (having or ["public"])[0]
     floors = tables[place]
     rows = _rows_between(floors) if family == ANY_DECODER else _rows(floors, family, origins if place == "imported" else {})
+    recorded = {row.rounding for row in rows}
     lent = [(rounding, find_lender(floors, family, rounding)) for rounding in ROUNDINGS]
-    pooled = [(rounding, lender.floor) for rounding, lender in lent if lender.floor and (family == ANY_DECODER or _has(rows, rounding))]
+    pooled = [(rounding, lender.floor) for rounding, lender in lent if lender.floor and (family == ANY_DECODER or rounding in recorded)]
     shares = [share for row in rows for share in (row.low, row.high)] + [floor.share for _, floor in pooled]
     axis = Axis(low=min(shares, default=1e-4) / 1.3, high=max(shares, default=1e-2) * 1.3)
     problems = floors.families[family].problems if family in floors.families else ()
@@ -141,7 +142,3 @@ def _rows_between(floors: Floors) -> list[GroupRow]:
         runs = sum(group.runs for group in family.groups)
         rows.append(GroupRow(name=family.name, runs=runs, rounding="nearest", share=family.share, low=low, high=high, outlier=False))
     return rows
-
-
-def _has(rows: Sequence[GroupRow], rounding: str) -> bool:
-    return any(row.rounding == rounding for row in rows)

@@ -127,6 +127,7 @@ def compare(
 
 
 @router.get("/trend")
+@router.get("/trend.svg")
 def trend_page(
     request: Request,
     context: InContext,
@@ -136,7 +137,10 @@ def trend_page(
     by: Annotated[By, Query()] = "commit",
     limit: Annotated[int, Query(ge=1, le=MOST_POINTS)] = TREND_POINTS,
 ) -> Response:
-    """The gap of a candidate over commits or days, and which of them moved it; a form where the address names no jobs that have ended."""
+    """The gap of a candidate over commits or days, and which of them moved it; a form where the address names no jobs that have ended.
+
+    `/trend.svg` is the chart alone, as a file.
+    """
     if not gate.strip() and not filters.baseline:
         return templates.TemplateResponse(request, "trend.html", {"trend": None, "why": None, "gate": "", "baseline": ""})
     try:
@@ -156,4 +160,7 @@ def trend_page(
         "address": urlencode([*query, ("candidate", history.candidate), ("by", by), ("limit", str(limit))]),
         "short": short,
     }
+    if request.url.path.endswith(".svg"):
+        policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}  # the file has its style in it
+        return templates.TemplateResponse(request, "trend_file.xml", values, headers=policy, media_type="image/svg+xml")
     return templates.TemplateResponse(request, "trend.html", values)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Form, Request, Response
 from fastapi.responses import RedirectResponse
@@ -17,6 +18,7 @@ from server.web.context import Context, InContext
 from server.web.rules import SCOPES
 from server.web.texts import FormText
 
+N = TypeVar("N", int, float)
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor), Depends(admin)])
 
 
@@ -38,7 +40,8 @@ def create(
     """Create a token and show its text."""
     try:
         with context.database.write() as session:
-            _, text = auth.create_token(session, name.strip(), scopes or [], _number("days", days), _whole("runs at once", max_running))
+            length, at_once = _parsed("days", days, float, "a number"), _parsed("runs at once", max_running, int, "a whole number")
+            _, text = auth.create_token(session, name.strip(), scopes or [], length, at_once)
     except InvalidError as error:
         return _page(request, context, error=str(error), status=422)
     answer = _page(request, context, made=(name.strip(), text), status=201)
@@ -78,15 +81,8 @@ def _page(
     return templates.TemplateResponse(request, "tokens.html", values, status_code=status)
 
 
-def _number(name: str, text: str) -> float | None:
+def _parsed(name: str, text: str, kind: Callable[[str], N], what: str) -> N | None:
     try:
-        return float(text) if text.strip() else None
+        return kind(text) if text.strip() else None
     except ValueError:
-        raise InvalidError(f"{name} is {text!r:.40}, expected a number or an empty field") from None
-
-
-def _whole(name: str, text: str) -> int | None:
-    try:
-        return int(text) if text.strip() else None
-    except ValueError:
-        raise InvalidError(f"{name} is {text!r:.40}, expected a whole number or an empty field") from None
+        raise InvalidError(f"{name} is {text!r:.40}, expected {what} or an empty field") from None

@@ -16,7 +16,6 @@ from sqlalchemy.orm import Session
 
 from server.database.sessions import Database
 from server.database.tables import Attempt, BrowserSession, Event, IdempotencyKey, Job, Run, WebhookDelivery, Worker
-from server.jobs import webhooks
 from server.retention.batch import ROWS_AT_ONCE, Batch, slices
 from server.retention.curves import count
 
@@ -87,11 +86,10 @@ def keys(database: Database, cutoff: float) -> Iterator[Batch]:
 
 
 def deliveries(database: Database, cutoff: float) -> Iterator[Batch]:
-    """Deliveries from before the cutoff that were sent or given up, but for the newest of each webhook."""
+    """Deliveries from before the cutoff that were sent or given up."""
     ended = (WebhookDelivery.state != "pending", WebhookDelivery.created_at < cutoff)
     with database.read() as session:
-        shown = {row.id for row in webhooks.newest(session).values()}
-        old = [row for row in session.scalars(select(WebhookDelivery.id).where(*ended)) if row not in shown]
+        old = session.scalars(select(WebhookDelivery.id).where(*ended)).all()
     why = "deliveries of webhooks are kept for PARITY_RETENTION_KEY_DAYS after they were sent or given up"
     for some in slices(old):
         drop = partial(_drop, delete(WebhookDelivery).where(WebhookDelivery.id.in_(some), *ended))

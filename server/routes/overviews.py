@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import dataclasses
+import io
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
 from server.overviews.matrix import MOST_JOBS, Columns, Matrix, matrix
-from server.overviews.trend import MOST_POINTS, By, Trend, trend
-from server.overviews.trend_files import Kind, trend_file
+from server.overviews.trend import MOST_POINTS, By, Trend, TrendPoint, trend
 from server.overviews.wanted import Wanted
 from server.web.context import InContext
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
-_TYPES = {"csv": "text/csv", "svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 
 
 @router.get("/jobs:compare")
@@ -48,7 +49,11 @@ def show(history: History) -> Trend:
     return history
 
 
-@router.get("/trend.{kind}", response_class=Response, responses={200: {"content": {kind: {} for kind in _TYPES.values()}}})
-def file(history: History, kind: Kind) -> Response:
-    """A trend as a file: its points as CSV, its chart as SVG, PNG or PDF."""
-    return Response(trend_file(history, kind), media_type=_TYPES[kind])
+@router.get("/trend.csv", response_class=Response, responses={200: {"content": {"text/csv": {}}}})
+def table(history: History) -> Response:
+    """A trend as CSV: a line per job, oldest first, with the columns of TrendPoint; an empty cell where there is no value."""
+    text = io.StringIO()
+    rows = csv.DictWriter(text, [field.name for field in dataclasses.fields(TrendPoint)], lineterminator="\n")
+    rows.writeheader()
+    rows.writerows(dataclasses.asdict(point) | {"differs": "; ".join(point.differs)} for point in history.points)
+    return Response(text.getvalue(), media_type="text/csv")

@@ -7,7 +7,6 @@ A subscriber that stops reading is dropped and reconnects with its Last-Event-ID
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -20,8 +19,8 @@ from server.database import events
 from server.database.events import Progress
 from server.database.sessions import Database
 from server.database.tables import Event, Job
+from server.repeating import Repeating
 
-_log = logging.getLogger(__name__)
 _QUEUE_LIMIT = 1000
 
 
@@ -44,30 +43,23 @@ class _Subscriber:
         self.rows.put_nowait(rows)
 
 
-class Broadcast:
+class Broadcast(Repeating):
     """The poller and its subscribers."""
 
     def __init__(self, database: Database, period_seconds: float = 0.25) -> None:
+        super().__init__("events", self._publish, period_seconds, "events could not be read; open pages wait")
         self._database = database
-        self._period = period_seconds
         self._lock = threading.Lock()
         self._subscribers: set[_Subscriber] = set()
         self._seen: dict[str, int] = {}
         self._progress: dict[str, dict[str, Progress]] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._poll, name="events", daemon=True)
-
-    def start(self) -> None:
-        """Start polling."""
-        self._thread.start()
 
     def close(self) -> None:
         """Stop the poller and end every stream."""
-        self._stop.set()
         with self._lock:
             for subscriber in self._subscribers:
                 subscriber.loop.call_soon_threadsafe(subscriber.put, None)
-        self._thread.join()
+        super().close()
 
     async def follow(self, job_id: str, after: int, idle_seconds: float = math.inf) -> AsyncIterator[Event | Progress | None]:
         """Every event of a job with a number above `after`, in order: first the recorded ones, then new ones; and progress in between.
@@ -124,21 +116,12 @@ class Broadcast:
         with self._database.read() as session:
             return events.after(session, job_id, sequence)
 
-    def _poll(self) -> None:
-        while not self._stop.wait(self._period):
-            with self._lock:
-                watched = {subscriber.job_id for subscriber in self._subscribers}
-            try:
-                self._publish(watched)
-            except Exception:  # noqa: BLE001 (without its poller every page would wait and still show that it is connected)
-                _log.warning("events could not be read; open pages wait", exc_info=True)
-
-    def _publish(self, watched: set[str]) -> None:
-        for gone in self._seen.keys() - watched:
-            del self._seen[gone]
+    def _publish(self) -> None:
         with self._lock:
-            for gone in self._progress.keys() - {subscriber.job_id for subscriber in self._subscribers}:
-                del self._progress[gone]
+            watched = {subscriber.job_id for subscriber in self._subscribers}
+            for known in (self._seen, self._progress):
+                for gone in known.keys() - watched:
+                    del known[gone]
         if not watched:
             return
         with self._database.read() as session:

@@ -59,7 +59,6 @@ RULES: Mapping[str, Rule] = {
     "GET /metrics": _READ,
     "GET /api/v1/schemas/parity.json": _PUBLIC,
     "GET /api/v1/workers": _READ,
-    "GET /api/v1/policies": _READ,
     "POST /api/v1/evaluations": _READ,
     # Jobs.
     "GET /api/v1/jobs": _READ,
@@ -68,7 +67,7 @@ RULES: Mapping[str, Rule] = {
     "POST /api/v1/jobs:plan": _READ,
     "GET /api/v1/jobs:compare": _READ,
     "GET /api/v1/trend": _READ,
-    "GET /api/v1/trend.{kind}": _READ,
+    "GET /api/v1/trend.csv": _READ,
     "GET /api/v1/jobs/{job_id}": _READ,
     "POST /api/v1/jobs/{job_id}:cancel": _OWN_JOB,
     "POST /api/v1/jobs/{job_id}:rejudge": _READ,
@@ -84,7 +83,7 @@ RULES: Mapping[str, Rule] = {
     "POST /api/v1/searches/{search_id}:resume": _OWN_JOB,
     "GET /api/v1/jobs/{job_id}/events": _READ,
     "GET /api/v1/jobs/{job_id}/verdict": _READ,
-    "GET /api/v1/jobs/{job_id}/verdict.{kind}": _READ,
+    "GET /api/v1/jobs/{job_id}/verdict.svg": _READ,
     "GET /api/v1/jobs/{job_id}/evidence.zip": _READ,
     "GET /api/v1/jobs/{job_id}/gap": _READ,
     "GET /api/v1/jobs/{job_id}/gaps": _READ,
@@ -118,15 +117,11 @@ RULES: Mapping[str, Rule] = {
     "POST /api/v1/baselines/{name}/versions/{version}:expire": _OWN_NAME,
     "GET /api/v1/floors": _READ,
     "POST /api/v1/floors": _SUBMIT,
-    # Tokens and webhooks.
+    # Tokens.
     "GET /api/v1/tokens": _ADMIN,
     "POST /api/v1/tokens": _ADMIN,
     "POST /api/v1/tokens/{token_id}:rotate": _ADMIN,
     "POST /api/v1/tokens/{token_id}:revoke": _ADMIN,
-    "GET /api/v1/webhooks": _ADMIN,
-    "POST /api/v1/webhooks": _ADMIN,
-    "POST /api/v1/webhooks/{webhook_id}:test": _ADMIN,
-    "DELETE /api/v1/webhooks/{webhook_id}": _ADMIN,
 }
 
 

@@ -30,7 +30,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.judging.document_types import VerdictDocument
-from server.database.sealed import make_key_file
 from server.database.sessions import Database
 from server.jobs.conclude import settled
 from server.jobs.workers import live_workers
@@ -116,8 +115,6 @@ def _prepare(settings: Settings) -> None:
     if problem:
         raise RefusedError(problem)
     (settings.state_dir / "logs").mkdir(parents=True, exist_ok=True)
-    if not settings.webhook_key_list:
-        make_key_file(settings.webhook_key_file)
     free = shutil.disk_usage(settings.state_dir).free
     if free < _FREE_BYTES:
         raise RefusedError(
@@ -188,8 +185,8 @@ def _registered(settings: Settings, database: Database, worker: Part) -> bool:
 
 def _settings_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
-    is_secret = problem["loc"][0] == "webhook_keys"
-    given = "" if is_secret else f" is {problem['input']!r}"
+    may_be_secret = problem["loc"][0] == "webhooks"
+    given = "" if may_be_secret else f" is {problem['input']!r}"
     return f"PARITY_{str(problem['loc'][0]).upper()}{given}: {problem['msg']}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from server.documents.search import PolicyDocument, SearchDocument
-from server.pages.figures.ticks import even_ticks
+from server.pages.figures.ticks import even_ticks, place
 
 WIDTH, HEIGHT = 560.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72.0, 16.0, 28.0, 48.0
@@ -57,12 +57,10 @@ def chart(document: SearchDocument) -> PolicyChart | None:
     speeds = even_ticks(min(1.0, *(each.speed for each in shown)), max(1.05, *(each.speed for each in shown)))
 
     def x(speed: float) -> float:
-        share = (speed - speeds[0]) / (speeds[-1] - speeds[0])
-        return round(_LEFT + _INSET + share * (WIDTH - _LEFT - _RIGHT - 2 * _INSET), 1)
+        return place(speed, speeds[0], speeds[-1], _LEFT + _INSET, WIDTH - _RIGHT - _INSET)
 
     def y(gap: float) -> float:
-        kept = min(max(gap, heights[0]), heights[-1])
-        return round(HEIGHT - _BOTTOM - (kept - heights[0]) / (heights[-1] - heights[0]) * (HEIGHT - _TOP - _BOTTOM), 1)
+        return place(gap, heights[0], heights[-1], HEIGHT - _BOTTOM, _TOP)
 
     return PolicyChart(
         width=WIDTH,

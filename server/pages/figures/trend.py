@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from server.overviews.trend import Trend, TrendPoint, short
-from server.pages.figures.ticks import even_ticks
+from server.pages.figures.ticks import even_ticks, place
 
 WIDTH, HEIGHT = 1120, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 16, 40
@@ -51,20 +51,17 @@ def chart(history: Trend) -> TrendChart:
     ticks = even_ticks(low, high)
     low, high = min(low, ticks[0]), max(high, ticks[-1])
 
-    def place(value: float | None) -> float | None:
-        if value is None:
-            return None
-        share = (min(max(value, low), high) - low) / (high - low)
-        return round(HEIGHT - _BOTTOM - share * (HEIGHT - _BOTTOM - _TOP), 1)
+    def y(value: float | None) -> float | None:
+        return None if value is None else place(value, low, high, HEIGHT - _BOTTOM, _TOP)
 
     marks = [
         Mark(
             point=point,
             x=round(_LEFT + step * (number + 0.5), 1),
-            y=place(point.gap_nats),
-            low=place(point.ci_low),
-            high=place(point.ci_high),
-            margin=place(point.margin_nats),
+            y=y(point.gap_nats),
+            low=y(point.ci_low),
+            high=y(point.ci_high),
+            margin=y(point.margin_nats),
         )
         for number, point in enumerate(points)
     ]
@@ -79,7 +76,7 @@ def chart(history: Trend) -> TrendChart:
         bottom=HEIGHT - _BOTTOM,
         half=round(step / 2, 1),
         marks=marks,
-        ticks=[(place(tick) or 0.0, tick) for tick in ticks],
+        ticks=[(y(tick) or 0.0, tick) for tick in ticks],
         labels=[(first[name], short(name)) for name in names[::every]],
         moves=[(first[move.after] - step / 2, move.what, short(move.after)) for move in history.moves if move.what in ("worse", "better")],
     )

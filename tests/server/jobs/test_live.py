@@ -14,7 +14,6 @@ from sqlalchemy import select
 
 from parity import criteria_from_mapping
 from server.database import events, store
-from server.database.sealed import Box
 from server.database.states import begin_attempt
 from server.database.tables import Attempt, Job, Run, WebhookDelivery
 from server.jobs import live as forecast
@@ -27,7 +26,6 @@ from training.spec import Arm
 pytestmark = pytest.mark.both_databases
 
 STEPS = 2000
-BOX = Box(["MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="])
 
 
 @pytest.fixture
@@ -209,7 +207,7 @@ def test_the_last_steps_are_looked_at_when_the_job_is_judged(database, live):
 def test_a_change_of_state_is_one_event_and_the_first_alarm_a_delivery(database, live):
     job_id = live()
     with database.write() as session:
-        webhooks.register(session, "https://example.com/hook", ["job.hopeless", "job.futile"], BOX, to_private=True)
+        webhooks.register(session, {"h1": ["job.hopeless", "job.futile"]})
     for first in range(0, 800, 50):
         _record(database, job_id, first, first + 50, {"nvfp4": 0.3})
         _watch(database, job_id)

@@ -50,7 +50,6 @@ PAGES = {
     "/baselines/{name}/{version}": ["/baselines/fp8/1?other={job}"],
     "/floors": ["/floors", "/floors?family=any-decoder"],
     "/workers": ["/workers"],
-    "/policies": ["/policies"],
     "/tokens": ["/tokens"],
     "/login": ["/login"],
 }

@@ -1,4 +1,4 @@
-"""The list of jobs, the candidates side by side, the policies and the tokens."""
+"""The list of jobs, the candidates side by side, and the tokens."""
 
 import re
 
@@ -6,15 +6,13 @@ import pytest
 from fastapi.testclient import TestClient
 from playwright.sync_api import Page, expect
 
-from parity.judging.criteria import PROFILES
 from server.app import create_app
 from server.database.tables import Job, Token
 from server.jobs.conclude import decide, write_outcome
 from server.overviews.job_list import job_list
 from server.overviews.wanted import Wanted
-from server.pages import policies
 from server.pages.job_lists import JOBS_A_PAGE
-from server.settings import CHECKOUT, Settings
+from server.settings import Settings
 from server.web import auth
 
 LOOKS = ["light"]
@@ -80,15 +78,6 @@ def test_filter_and_side_by_side_on_the_page(page: Page, database, recorded):
     expect(page.get_by_role("row", name="mxfp8 against nvfp4")).to_contain_text("\N{MINUS SIGN}0.05")
 
 
-def test_the_policies_are_those_of_the_judge_and_of_the_docs():
-    method = (CHECKOUT / "docs" / "method.md").read_text()
-    assert {name for name, _, _ in policies.profiles()} == set(PROFILES)
-    for name, margin, _ in policies.profiles():
-        number = margin.split()[0]
-        row = next(line for line in method.splitlines() if line.startswith(f"| `{name}`"))
-        assert float(number) == pytest.approx(float(row.split("|")[2].split()[0]))
-
-
 def test_a_token_is_made_shown_once_and_revoked(page: Page, database):
     page.goto("/tokens")
     page.get_by_label("Owner or purpose").fill("nightly")
@@ -123,7 +112,7 @@ def test_tokens_are_for_admins_and_for_this_sites_own_forms(asks, database):
         refused = client.post("/tokens", data={"name": "mine", "scopes": "admin"})
         assert refused.status_code == 403
         assert "scope admin" in refused.text
-        assert "/tokens" not in client.get("/policies").text
+        assert "/tokens" not in client.get("/workers").text
         client.post("/login", data={"token": admin})
         foreign = client.post("/tokens", data={"name": "x", "scopes": "admin"}, headers={"Origin": "https://elsewhere.example"})
         assert foreign.status_code == 403

@@ -78,7 +78,7 @@ def test_generated_pages_have_every_command_operation_and_name(site):
 
 
 def test_every_page_and_refusal_links_to_it(api):
-    for page in ("jobs", "workers", "policies", "login", "nothing"):
+    for page in ("jobs", "workers", "login", "nothing"):
         assert 'href="/docs/"' in api.get(f"/{page}", headers={"Accept": "text/html"}).text, page
     assert api.get("/api/v1/jobs/j0").headers["Link"] == '</docs/troubleshooting/#refused-requests>; rel="help"'
     assert 'id="refused-requests"' in api.get("/docs/troubleshooting/").text

@@ -23,7 +23,6 @@ from server.database.tables import (
     JobTag,
     Run,
     SignOff,
-    Webhook,
     WebhookDelivery,
 )
 from server.jobs import ledger
@@ -69,8 +68,6 @@ def judged(database, recorded, age):
             runs = [run.id for run in session.get_one(Job, job_id).runs]
             session.add(IdempotencyKey(principal="me", key=job_id, body_digest="", job_id=job_id, created_at=time.time()))
             session.add(Attempt(run_id=runs[0], epoch=1, state="finished", started_at=time.time()))
-            session.add(Webhook(id=f"h{job_id}", url="https://a", events=[], secret="", created_at=0.0))
-            session.flush()
             session.add(_delivery(job_id, "delivered"))
             session.add(JobTag(job_id=job_id, tag="old"))
             session.add(JobNote(id=f"n{job_id}", job_id=job_id, who="me", text="old", created_at=0.0))

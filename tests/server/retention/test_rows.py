@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from server.database import events
-from server.database.tables import Attempt, BrowserSession, Event, IdempotencyKey, Job, Token, Webhook, WebhookDelivery, Worker
+from server.database.tables import Attempt, BrowserSession, Event, IdempotencyKey, Job, Token, WebhookDelivery, Worker
 from server.jobs.conclude import conclude
 from server.retention import rows
 
@@ -67,25 +67,15 @@ def test_keys_and_logins_end(database, settings, recorded, deleted):
         assert [*session.scalars(select(IdempotencyKey.key)), *session.scalars(select(BrowserSession.digest))] == ["new", "valid"]
 
 
-def test_ended_deliveries_go_except_for_the_newest_of_each_webhook(database, settings, deleted):
-    now = time.time()
+def test_ended_deliveries_go(database, settings, recorded, deleted):
+    job, now = recorded({"nvfp4": 0.0}), time.time()
     with database.write() as session:
-        for hook in ("h1", "h2"):
-            session.add(Webhook(id=hook, url="https://a", events=[], secret="", created_at=now))
-        session.flush()
-        states = (
-            ("d1", "h1", "delivered"),
-            ("d2", "h1", "failed"),
-            ("d3", "h1", "pending"),
-            ("d4", "h1", "delivered"),
-            ("d5", "h2", "failed"),
-        )
-        for delivery, hook, state in states:
-            row = WebhookDelivery(id=delivery, webhook_id=hook, kind="test", state=state, created_at=now - OLD, next_attempt_at=now)
-            session.add(row)
+        for delivery, state, age in (("d1", "delivered", OLD), ("d2", "failed", OLD), ("d3", "pending", OLD), ("d4", "delivered", 0.0)):
+            about = {"webhook_id": "h1", "kind": "job.ended", "job_id": job, "state": state}
+            session.add(WebhookDelivery(id=delivery, created_at=now - age, next_attempt_at=now, **about))
     assert deleted(settings) == [("deliveries", "", 2)]
     with database.read() as session:
-        assert [*session.scalars(select(WebhookDelivery.id).order_by(WebhookDelivery.id))] == ["d3", "d4", "d5"]
+        assert [*session.scalars(select(WebhookDelivery.id).order_by(WebhookDelivery.id))] == ["d3", "d4"]
 
 
 def test_workers_that_are_gone_go_unless_something_names_them(database, settings, recorded, deleted):

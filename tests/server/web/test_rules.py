@@ -85,21 +85,21 @@ def test_an_operation_without_a_rule_and_a_rule_without_an_operation_are_refused
     with_route = copy.deepcopy(described)
     with_route["paths"]["/api/v1/jobs/{job_id}/stars"] = {"post": {}}
     without_route = copy.deepcopy(described)
-    del without_route["paths"]["/api/v1/policies"]
-    for changed, name in ((with_route, "POST /api/v1/jobs/{job_id}/stars"), (without_route, "GET /api/v1/policies")):
+    del without_route["paths"]["/api/v1/workers"]
+    for changed, name in ((with_route, "POST /api/v1/jobs/{job_id}/stars"), (without_route, "GET /api/v1/workers")):
         with pytest.raises(RuntimeError, match=name.replace("{", r"\{").replace("}", r"\}")):
             rules.check(changed)
 
 
 def test_a_new_route_without_a_rule_keeps_the_application_from_starting(settings, monkeypatch):
     from server import app
-    from server.routes import policies
+    from server.routes import events
 
     router = APIRouter(prefix="/api/v1")
-    router.add_api_route("/policies", lambda: None)
-    router.add_api_route("/policies:drop", lambda: None, methods=["POST"])
-    monkeypatch.setattr(policies, "router", router)
-    with pytest.raises(RuntimeError, match="POST /api/v1/policies:drop"):
+    router.add_api_route("/jobs/{job_id}/events", lambda: None)
+    router.add_api_route("/events:drop", lambda: None, methods=["POST"])
+    monkeypatch.setattr(events, "router", router)
+    with pytest.raises(RuntimeError, match="POST /api/v1/events:drop"):
         app.create_app(settings)
 
 
