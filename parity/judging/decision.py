@@ -1,7 +1,7 @@
 """What a decision consists of: one of three verdicts, a reason code with its sentence, and what else holds."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from parity.judging.measurements import Measurements
@@ -43,7 +43,7 @@ def _state(word: str) -> State:
     raise ValueError(f"{word!r} is not a verdict; expected one of {', '.join(WORST_FIRST)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ReasonCode:
     """A code, the one line that documents it, what a user does next, and the check that reports name it under (None: a warning only).
 
@@ -52,7 +52,8 @@ class ReasonCode:
     """
 
     code: str
-    check: CheckName | None
+    check: CheckName | None = None
+    _: KW_ONLY
     means: str
     detail: str | None = None
     next_step: str | None = None
