@@ -35,14 +35,14 @@ from parity.judging import special
 from parity.judging.borrowing import Lending, OwnRuns, borrow
 from parity.judging.capped import FEW_POINTS, NOMINAL, lowered
 from parity.judging.criteria import Amount, Criteria
-from parity.judging.curve import FloatArray, Rounding
+from parity.judging.curve import FloatArray
 from parity.judging.early_stops.spread import RATIO_SD_LOG, EarlySpread, early_df
 from parity.judging.floors.lending import Lenders
 from parity.judging.interval import Interval, interval, t_quantile
-from parity.judging.measurements import lender_for
+from parity.judging.live.run_noise import planned_lending
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise import MANY_POINTS, StandardError, mean_ses
-from parity.judging.run_floor import Prior, RunFloor, RunTerm, assume_stochastic, prior_for, run_floor, run_term
+from parity.judging.run_floor import Prior, RunFloor, RunTerm, priors_for, run_floor, run_term
 from parity.judging.spikes import find_spikes
 from parity.judging.token_slope import NoSlope
 from parity.judging.window_statistics import ArmStatistics, WindowStatistics
@@ -177,25 +177,12 @@ def within_se(design: Design, criteria: Criteria) -> StandardError:
 
 def assumed_priors(design: Design, criteria: Criteria) -> Priors:
     """The priors of both arms without a family."""
-    level = _level(design)
-    return (
-        prior_for(design.baseline_recipe, criteria.baseline_run_floor, criteria, level, design.baseline_rounding),
-        prior_for(design.candidate_recipe, criteria.candidate_run_floor, criteria, level, design.candidate_rounding),
-    )
+    return priors_for(design.arms, criteria, _level(design))
 
 
 def lending_of(design: Design, criteria: Criteria, lenders: Lenders) -> Lending:
     """The family of each arm that names one."""
-    baseline = _rounding(design.baseline_recipe, design.baseline_rounding)
-    candidate = _rounding(design.candidate_recipe, design.candidate_rounding)
-    return (
-        lender_for(BASELINE, baseline, criteria.baseline_run_floor, lenders),
-        lender_for(CANDIDATE, candidate, criteria.candidate_run_floor, lenders),
-    )
-
-
-def _rounding(recipe: str | None, rounding: Rounding | None) -> Rounding:
-    return "stochastic" if assume_stochastic(recipe, rounding) else "nearest"
+    return planned_lending((BASELINE, CANDIDATE), design.arms, criteria, lenders)
 
 
 def _level(design: Design) -> float:

@@ -213,7 +213,6 @@ def _why_no_pass(design: Design, criteria: Criteria, outlook: Chances) -> str:
 
 def _run_noise(design: Design, criteria: Criteria, outlook: Chances) -> tuple[RunNoise, RunNoise]:
     level = design.level or 1.0
-    declared = (criteria.baseline_run_floor, criteria.candidate_run_floor)
     floors = outlook.statistics.floors
     baseline, candidate = (
         RunNoise(
@@ -223,7 +222,7 @@ def _run_noise(design: Design, criteria: Criteria, outlook: Chances) -> tuple[Ru
             basis=_basis(floor, declared=amount is not None),
             family_unused="" if lender is None or floor.prior.loan else lender.refused or _far(lender, level),
         )
-        for arm, floor, amount, lender in zip((BASELINE, CANDIDATE), floors, declared, outlook.lending, strict=True)
+        for arm, floor, amount, lender in zip((BASELINE, CANDIDATE), floors, criteria.run_floors, outlook.lending, strict=True)
     )
     return baseline, candidate
 

@@ -85,8 +85,9 @@ def advise(m: Measurements, decision: Decision, layer_policy: str | None = None,
 
 def _state_rounding(m: Measurements) -> tuple[str, ...]:
     """The option that states how an arm rounds, where that is not on record and its prior counts."""
-    sides = ((m.arms.baseline, m.criteria.baseline_run_floor), (m.arms.candidate, m.criteria.candidate_run_floor))
-    unstated = [arm.name for arm, declared in sides if arm.rounding_unstated and declared is None]
+    unstated = [
+        arm.name for arm, declared in zip(m.arms.both, m.criteria.run_floors, strict=True) if arm.rounding_unstated and declared is None
+    ]
     if not unstated:
         return ()
     options = " ".join(f"--rounding {shlex.quote(name + '=nearest')}" for name in unstated)
@@ -231,7 +232,7 @@ def _finish(m: Measurements) -> str:
     """How a training that is not finished, or not known to be, gets a verdict at its end."""
     if m.window.unreached:
         return f"Train every run to its planned last step, {m.window.at_plan.last:,}."
-    rates = [recorded_rates(run) is not None for arm in (m.arms.baseline, m.arms.candidate) for run in arm.runs]
+    rates = [recorded_rates(run) is not None for arm in m.arms.both for run in arm.runs]
     if m.criteria.schedule == "decayed" or (all(rates) and m.window.plan != "unknown"):
         return "Train to the end of the learning-rate schedule."
     if m.multiplicity.registered:

@@ -54,6 +54,16 @@ class Arms:
     pairing: RunPairing
 
     @property
+    def both(self) -> tuple[Arm, Arm]:
+        """Baseline and candidate."""
+        return self.baseline, self.candidate
+
+    @property
+    def both_runs(self) -> tuple[tuple[Curve, ...], tuple[Curve, ...]]:
+        """The runs of the baseline and those of the candidate."""
+        return self.baseline.runs, self.candidate.runs
+
+    @property
     def runs(self) -> tuple[Curve, ...]:
         """The runs of both arms, baseline first."""
         return (*self.baseline.runs, *self.candidate.runs)

@@ -232,9 +232,14 @@ class Criteria:
         return self.profile or "custom"
 
     @property
+    def run_floors(self) -> tuple[Amount | None, Amount | None]:
+        """The run floors that are stated of baseline and candidate."""
+        return self.baseline_run_floor, self.candidate_run_floor
+
+    @property
     def is_absolute(self) -> bool:
         """Whether the margin and both run floors are amounts of the loss itself, so that its level and its unit do not matter."""
-        amounts = (self.margin, self.baseline_run_floor, self.candidate_run_floor)
+        amounts = (self.margin, *self.run_floors)
         return self.profile is None and all(amount is not None and amount.unit == "nats" for amount in amounts)
 
     def document(self) -> dict[str, Any]:

@@ -237,7 +237,7 @@ def _pairing(arms: Arms) -> dict[str, Any]:
     """How runs were paired; of pairs that the batches show the labels, the seed that stands for them, and how their noise correlates."""
     pairs = [
         {"seed": seed, "baseline": base.label, "candidate": cand.label, "r": pair.r}
-        for seed, (pair, base, cand) in enumerate(zip(arms.pairing.pairs, arms.baseline.runs, arms.candidate.runs, strict=False))
+        for seed, (pair, base, cand) in enumerate(zip(arms.pairing.pairs, *arms.both_runs, strict=False))
     ]
     return {"by": arms.pairing.by, "pairs": pairs}
 

@@ -92,18 +92,18 @@ def measure(
     """Measure two arms of at least one run each in a registered window; `names` and `noise_runs` are those of baseline and candidate."""
     window = decay_phase(window, baseline[0], criteria.min_points)
     arms = make_arms(names, baseline, candidate, criteria, window)
-    aligned = align(arms.baseline.runs, arms.candidate.runs, window.last)
+    aligned = align(*arms.both_runs, window.last)
     usable = usable_controls(arms, controls, criteria, window)
     early = usable_early_stops(arms, usable, noise_runs, criteria, window)
-    resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
-    r_pair = worst_correlation(aligned, arms.baseline.runs, arms.candidate.runs)
+    resolved = resolution(*arms.both_runs, window)
+    r_pair = worst_correlation(aligned, *arms.both_runs)
     proven = r_pair is None or r_pair >= SAME_ORDER or is_proven_somewhere(aligned)
     schedule = _schedule(arms, window, criteria)
     lending = (
         _lender(arms.baseline, criteria.baseline_run_floor, lenders, schedule),
         _lender(arms.candidate, criteria.candidate_run_floor, lenders, schedule),
     )
-    pairs = pairs_to_test(arms.baseline.runs, arms.candidate.runs)
+    pairs = pairs_to_test(*arms.both_runs)
     statistics = _statistics(aligned, arms, lending, usable, early, criteria, multiplicity, window, schedule, resolved.quantum, shorter)
     return Measurements(
         criteria=criteria,
@@ -123,8 +123,8 @@ def measure(
         differing_context=differing_context((*baseline, *candidate, *controls), criteria.may_differ),
         resolution=resolved,
         noise_ratio=noise_ratio(aligned, resolved.quantum, same_batches=proven and criteria.pairing == "paired"),
-        mismatch=find_mismatch(arms.baseline.runs, arms.candidate.runs, aligned, r_pair, resolved.quantum),
-        equal_start=equal_start(arms.baseline.runs, arms.candidate.runs, resolved.quantum),
+        mismatch=find_mismatch(*arms.both_runs, aligned, r_pair, resolved.quantum),
+        equal_start=equal_start(*arms.both_runs, resolved.quantum),
         resemblance=_resemblance(pairs),
         worst_run=_worst_run(arms, window, criteria, schedule, statistics),
         shared_start=_shared_start(arms, pairs),
@@ -196,7 +196,7 @@ def _schedule(arms: Arms, window: Window, criteria: Criteria) -> ScheduleState:
         some = slice(0, end, 1 + end // SLOPE_SAMPLE)
         steps, loss = run.steps[some], run.loss[some]
         slopes.append(log_slope(steps[usable(loss)], loss[usable(loss)], loaded=loaded))
-    return schedule_state((arms.baseline.runs, arms.candidate.runs), window, criteria, max(slopes))
+    return schedule_state(arms.both_runs, window, criteria, max(slopes))
 
 
 def _lender(arm: Arm, declared: Amount | None, lenders: Lenders, schedule: ScheduleState) -> Lender | None:

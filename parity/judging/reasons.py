@@ -56,6 +56,7 @@ NORMS_APART = 10.0  # 0.9 to 2.9 on GB200, 2.9 at the first step from loaded wei
 SHARED_START = 0.1  # of the plan; two recipes part at the first step, but coarse rounding can hide that for a while
 
 
+MarginRule = Callable[[Measurements, WindowStatistics, Margin], str | None]
 _TABLE: list[tuple[State, ReasonCode, Rule]] = []
 
 
@@ -86,6 +87,16 @@ def decides_as(state: State, entry: ReasonCode) -> Callable[[Rule], Rule]:
     return register
 
 
+def with_margin(rule: MarginRule) -> Rule:
+    """A rule that holds only where the window could be measured and the margin is known, which it takes too."""
+
+    def of_measurements(m: Measurements) -> str | None:
+        s = m.statistics
+        return None if s is None or s.margin is None else rule(m, s, s.margin)
+
+    return of_measurements
+
+
 def decide(m: Measurements) -> Decision:
     """Apply the table to one comparison's measurements."""
     rows = [(state, entry, rule(m)) for state, entry, rule in _TABLE]
@@ -107,7 +118,7 @@ def decide(m: Measurements) -> Decision:
     next_step="Check that the file holds the training loss and that the right column was read.",
 )
 def _empty(m: Measurements) -> str | None:
-    for arm in (m.arms.baseline, m.arms.candidate):
+    for arm in m.arms.both:
         for number, run in enumerate(arm.runs, 1):
             if len(run.steps) == 0:
                 return f"Run {run.label or number} of {arm.name} has no steps."
@@ -143,8 +154,8 @@ def _steps_scaled(m: Measurements) -> str | None:
     factor = m.mismatch.factor
     if factor is None:
         return None
-    more, fewer = (m.arms.candidate.name, m.arms.baseline.name) if factor > 1.0 else (m.arms.baseline.name, m.arms.candidate.name)
-    return f"{more} counts {max(factor, 1.0 / factor):,.10g} for each step of {fewer}; point by point the batch noise agrees."
+    more, fewer, factor = _larger_first(m, factor)
+    return f"{more} counts {factor:,.10g} for each step of {fewer}; point by point the batch noise agrees."
 
 
 @decides(
@@ -158,9 +169,15 @@ def _loss_scaled(m: Measurements) -> str | None:
     ratio = m.mismatch.ratio
     if ratio is None:
         return None
-    unit = " (1.4427: bits against nats)" if abs(max(ratio, 1.0 / ratio) / BITS - 1.0) < 0.02 else ""
-    more, fewer = (m.arms.candidate.name, m.arms.baseline.name) if ratio > 1.0 else (m.arms.baseline.name, m.arms.candidate.name)
-    return f"The losses of {more} are {max(ratio, 1.0 / ratio):.4f} times those of {fewer} from the first step on{unit}."
+    more, fewer, ratio = _larger_first(m, ratio)
+    unit = " (1.4427: bits against nats)" if abs(ratio / BITS - 1.0) < 0.02 else ""
+    return f"The losses of {more} are {ratio:.4f} times those of {fewer} from the first step on{unit}."
+
+
+def _larger_first(m: Measurements, ratio: float) -> tuple[str, str, float]:
+    """The arms by name, the larger one first, and how much larger it is, where the candidate is `ratio` times the baseline."""
+    baseline, candidate = m.arms.baseline.name, m.arms.candidate.name
+    return (candidate, baseline, ratio) if ratio > 1.0 else (baseline, candidate, 1.0 / ratio)
 
 
 @decides(
@@ -339,13 +356,13 @@ def _nonfinite(m: Measurements, *, baseline: bool) -> str | None:
     "stability",
     means="the gap ends far above the margin and above its own first half",
 )
-def _diverged(m: Measurements) -> str | None:
-    s = m.statistics
-    if s is None or s.margin is None or s.end is None or not diverged_late(s.spikes.masked_gap, s.margin.nats):
+@with_margin
+def _diverged(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.end is None or not diverged_late(s.spikes.masked_gap, margin.nats):
         return None
     if _data_order(m) is not None or (not s.end.above and s.end.rise <= s.end.limit):  # other batches, or noise alone, can do that
         return None
-    return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_margin(s)} nats."
+    return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_nats(margin)} nats."
 
 
 @decides(
@@ -354,15 +371,15 @@ def _diverged(m: Measurements) -> str | None:
     "stability",
     means="the candidate alone spikes, over more than a tenth of the window, and with its spikes the interval is above the margin",
 )
-def _candidate_unstable(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE or not m.statistics.spikes.candidate_alone:
+@with_margin
+def _candidate_unstable(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.spikes.masked_share <= MAX_MASKED_SHARE or not s.spikes.candidate_alone:
         return None
-    with_spikes = _nominal_bounds(m)[0] + m.statistics.raw_gap_candidate - m.statistics.interval.mean
-    if m.statistics.margin is None or with_spikes <= m.statistics.margin.nats:  # bumps with a small mean effect block a pass: UNSTABLE
+    with_spikes = _nominal_bounds(m)[0] + s.raw_gap_candidate - s.interval.mean
+    if with_spikes <= margin.nats:  # bumps with a small mean effect block a pass: UNSTABLE
         return None
-    s = m.statistics.spikes
-    spikes = f"{m.arms.candidate.name} has {count(s.candidate, 'spike')}, {m.arms.baseline.name} {s.baseline}"
-    return f"{spikes}; they cover {percent(s.masked_share)} of the window."
+    spikes = f"{m.arms.candidate.name} has {count(s.spikes.candidate, 'spike')}, {m.arms.baseline.name} {s.spikes.baseline}"
+    return f"{spikes}; they cover {percent(s.spikes.masked_share)} of the window."
 
 
 @decides(
@@ -399,7 +416,7 @@ def _margin_undetermined(m: Measurements) -> str | None:
     "family of reruns that is like these runs (family in the job file).",
 )
 def _noise_unknown(m: Measurements) -> str | None:
-    declared = m.criteria.baseline_run_floor is not None and m.criteria.candidate_run_floor is not None
+    declared = None not in m.criteria.run_floors
     if m.without_assumed_floor is None or m.statistics is None or not m.statistics.noise_is_assumed or declared:
         return None
     return noise_unknown(m.without_assumed_floor)
@@ -416,13 +433,14 @@ def noise_unknown(record: str) -> str:
     "gap against margin",
     means="the lower end of the interval is above the margin",
 )
-def _gap_exceeds(m: Measurements) -> str | None:
-    lo, _ = _nominal_bounds(m)
-    if m.statistics is None or m.statistics.n < POINTS_TO_FAIL or m.statistics.margin is None or not lo > m.statistics.margin.nats:
+@with_margin
+def _gap_exceeds(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    bounds = _nominal_bounds(m)
+    if s.n < POINTS_TO_FAIL or not bounds[0] > margin.nats:
         return None
-    decimals = sentence_decimals(m.statistics.margin.nats)
-    words = interval_words(*_nominal_bounds(m), decimals)
-    return f"The whole interval ({words}) is above the margin of {_margin(m.statistics)} nats{_as_of_words(m)}."
+    words = interval_words(*bounds, sentence_decimals(margin.nats))
+    as_of_step = "" if m.schedule.finished else f" as of step {m.schedule.step:,}"
+    return f"The whole interval ({words}) is above the margin of {_nats(margin)} nats{as_of_step}."
 
 
 @decides(
@@ -432,10 +450,11 @@ def _gap_exceeds(m: Measurements) -> str | None:
     means="the last quarter or half of the window lies above the margin",
     detail="the interval of its mean gap does",
 )
-def _ends_above(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.margin is None or m.statistics.end is None or not m.statistics.end.above:
+@with_margin
+def _ends_above(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.end is None or not s.end.above:
         return None
-    where = f"the last quarter or half of the window is above the margin of {_margin(m.statistics)} nats"
+    where = f"the last quarter or half of the window is above the margin of {_nats(margin)} nats"
     return f"{m.arms.candidate.name} ends too high: {where}, although the interval over the whole window is not."
 
 
@@ -496,7 +515,7 @@ def _too_few(m: Measurements) -> str | None:
     points = m.statistics.n if m.statistics else 0
     if points >= m.criteria.min_points:
         return None
-    strides = [max(run.completeness.stride or 1 for run in arm.runs) for arm in (m.arms.baseline, m.arms.candidate)]
+    strides = [max(run.completeness.stride or 1 for run in arm.runs) for arm in m.arms.both]
     if strides[0] != strides[1]:
         every = f"the arms are logged every {strides[0]:,} and {strides[1]:,} steps"
         return f"The window has {count(points, 'common step')}: {every}. Log both at the same steps."
@@ -559,7 +578,7 @@ def _arms_identical(m: Measurements) -> str | None:
     next_step="Check that the arms are not swapped, and correct the arm's name or its recipe.",
 )
 def _recipe_contradicted(m: Measurements) -> str | None:
-    return recipe_contradicted(*((arm.name, arm.runs) for arm in (m.arms.baseline, m.arms.candidate)))
+    return recipe_contradicted(*((arm.name, arm.runs) for arm in m.arms.both))
 
 
 def recipe_contradicted(*arms: tuple[str, Sequence[Curve]]) -> str | None:
@@ -594,12 +613,13 @@ def _treatment_unshown(m: Measurements) -> str | None:
     means="the last steps depart from the rest of the window, far enough to cross the margin",
     next_step="Train on until it is clear whether the last steps are a spike or a divergence.",
 )
-def _end_differs(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.margin is None or m.statistics.end is None or not m.statistics.end.differs:
+@with_margin
+def _end_differs(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.end is None or not s.end.differs:
         return None
-    end, decimals = m.statistics.end, sentence_decimals(m.statistics.margin.nats)
+    end, decimals = s.end, sentence_decimals(margin.nats)
     if abs(end.rise) <= end.limit:
-        return f"The gap ends at the margin of {_margin(m.statistics)} nats or above it, although its mean over the window is below."
+        return f"The gap ends at the margin of {_nats(margin)} nats or above it, although its mean over the window is below."
     what = "an unfinished spike or a divergence" if end.rise > 0.0 else f"a spike or divergence of {m.arms.baseline.name}, or a sudden gain"
     steps = "last point" if end.points == 1 else f"last {end.points:,} points"
     return (
@@ -632,11 +652,13 @@ def _arms_share_start(m: Measurements) -> str | None:
     means="the candidate is better by the margin or more: something other than the precision changed",
     next_step="Look for a difference in data, model or evaluation between the arms.",
 )
-def _better(m: Measurements) -> str | None:
-    _, hi = _nominal_bounds(m)
-    if m.statistics is None or m.statistics.margin is None or not (hi < 0.0 and m.statistics.interval.mean <= -m.statistics.margin.nats):
+@with_margin
+def _better(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if not (_nominal_bounds(m)[1] < 0.0 and s.interval.mean <= -margin.nats):
         return None
-    return f"{m.arms.candidate.name} is better by the margin or more ({_interval(m)}): something other than the precision has changed."
+    return (
+        f"{m.arms.candidate.name} is better by the margin or more ({_interval(m, margin)}): something other than the precision has changed."
+    )
 
 
 @decides(
@@ -709,7 +731,7 @@ def rolled_back(candidate: str, runs: Sequence[Curve], level: float) -> str | No
 def _grad_norm_apart(m: Measurements) -> str | None:
     if GRAD_NORM in m.criteria.may_differ:
         return None
-    ratio = norm_ratio(m.arms.baseline.runs, m.arms.candidate.runs, m.aligned.steps[m.window.part(m.aligned.steps)])
+    ratio = norm_ratio(*m.arms.both_runs, m.aligned.steps[m.window.part(m.aligned.steps)])
     if ratio is None or 1.0 / NORMS_APART < ratio < NORMS_APART:
         return None
     return f"The gradient norm of {m.arms.candidate.name} is {ratio:.3g} times that of {m.arms.baseline.name} over the window."
@@ -735,19 +757,17 @@ def _noise_run_diverged(m: Measurements) -> str | None:
     means="the gap rises, and would reach the margin if it went on",
     next_step="Find what drives the gap: where it still grows at the end of the schedule, more steps of the same kind do not close it.",
 )
-def _gap_growing(m: Measurements) -> str | None:
-    if m.statistics is None or (margin := m.statistics.margin) is None:
-        return None
-    s = m.statistics
+@with_margin
+def _gap_growing(_m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     if not s.drift - DRIFT_Z * s.drift_se > 0.0 or not s.interval.mean + DRIFT_REACH * s.drift > margin.nats:
         return None
     where = "and is above" if s.interval.mean > margin.nats else "toward"
-    return f"The gap is growing: by {s.drift:+.4f} nats over the window, {where} the margin of {_margin(s)}."
+    return f"The gap is growing: by {s.drift:+.4f} nats over the window, {where} the margin of {_nats(margin)}."
 
 
 @decides_as(INCONCLUSIVE, BEYOND_PLAN)
 def _beyond_plan(m: Measurements) -> str | None:
-    beyond, s = beyond_plan(m.arms.baseline.runs, m.arms.candidate.runs, m.window), m.statistics
+    beyond, s = beyond_plan(*m.arms.both_runs, m.window), m.statistics
     if beyond is None or s is None:
         return None
     worse = s.margin is not None and beyond.is_worse(s.candidate.level, s.margin.nats, s.sigma_step)
@@ -794,16 +814,10 @@ def _smoothed(m: Measurements) -> str | None:
 
 
 @decides_as(INCONCLUSIVE, ROUNDED)
-def _rounding_hides(m: Measurements) -> str | None:
+@with_margin
+def _rounding_hides(m: Measurements, _s: WindowStatistics, margin: Margin) -> str | None:
     _, hi = _bounds(m)
-    if (
-        m.statistics is None
-        or m.statistics.margin is None
-        or m.resolution.rounding == 0.0
-        or hi + m.resolution.rounding < m.statistics.margin.nats
-    ):
-        return None
-    if hi >= m.statistics.margin.nats:
+    if m.resolution.rounding == 0.0 or hi + m.resolution.rounding < margin.nats or hi >= margin.nats:
         return None
     return (
         f"Losses are rounded to {m.resolution.quantum:.2g}: that can move the gap by {m.resolution.rounding:.2g} nats, across the margin."
@@ -817,14 +831,15 @@ def _rounding_hides(m: Measurements) -> str | None:
     means="only without the candidate's spikes is the interval below the margin",
     next_step="Find the cause of the candidate's spikes: with them the gap may be above the margin.",
 )
-def _spikes_hide(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.margin is None or m.statistics.spikes.masked_share == 0.0 or _within_margin(m) is None:
+@with_margin
+def _spikes_hide(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.spikes.masked_share == 0.0 or _within_margin(m) is None:
         return None
     _, hi = _bounds(m)
-    spikes = m.statistics.raw_gap_candidate - m.statistics.interval.mean
-    if hi + spikes < m.statistics.margin.nats:
+    spikes = s.raw_gap_candidate - s.interval.mean
+    if hi + spikes < margin.nats:
         return None
-    decimals = sentence_decimals(m.statistics.margin.nats)
+    decimals = sentence_decimals(margin.nats)
     return (
         f"The spikes of {m.arms.candidate.name} add {spikes:.{decimals}f} nats to the gap: with them the interval reaches "
         f"{signed(hi + spikes, decimals)}, across the margin."
@@ -832,25 +847,26 @@ def _spikes_hide(m: Measurements) -> str | None:
 
 
 @decides_as(INCONCLUSIVE, VALIDATION_LOSS_WORSE)
-def _validation_before(m: Measurements) -> str | None:
+@with_margin
+def _validation_before(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     """The last evaluation before the window, where the window has none in common; `gates` looks at those of the window."""
-    if m.statistics is None or m.statistics.margin is None or m.criteria.validation != "veto":
+    if m.criteria.validation != "veto":
         return None
-    runs, term = (m.arms.baseline.runs, m.arms.candidate.runs), m.statistics.interval.run
-    before = gap_before_window(*runs, m.window, term, m.criteria.confidence)
-    if before is None or before[1] <= m.statistics.margin.nats:
+    before = gap_before_window(*m.arms.both_runs, m.window, s.interval.run, m.criteria.confidence)
+    if before is None or before[1] <= margin.nats:
         return None
     where = f"At step {before[0]:,}, the last common evaluation,"
-    return f"{where} the validation gap is at least {before[1]:+.4f} nats, above the margin of {_margin(m.statistics)}."
+    return f"{where} the validation gap is at least {before[1]:+.4f} nats, above the margin of {_nats(margin)}."
 
 
 @decides_as(INCONCLUSIVE, ROUNDED)
-def _margin_of_few_digits(m: Measurements) -> str | None:
+@with_margin
+def _margin_of_few_digits(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     """Batch noise wider than a printed step averages the rounding away, so that a long curve shows less than a step."""
-    s, printed = m.statistics, m.resolution.quantum
-    if s is None or s.margin is None or m.criteria.is_absolute or printed <= s.sigma_step or _within_margin(m) is None:
+    printed = m.resolution.quantum
+    if m.criteria.is_absolute or printed <= s.sigma_step or _within_margin(m) is None:
         return None
-    return few_digits(s.margin, printed) if s.margin.nats < MIN_PRINTED_STEPS * printed else None
+    return few_digits(margin, printed) if margin.nats < MIN_PRINTED_STEPS * printed else None
 
 
 def few_digits(margin: Margin, printed: float) -> str:
@@ -883,11 +899,11 @@ def _noise_rejected(m: Measurements) -> str | None:
     means="the margin is above 5 % of the loss, and the policy does not say that this is meant",
     next_step='State a smaller margin, such as "1%", or wide_margin: accept in the policy.',
 )
-def _margin_wide(m: Measurements) -> str | None:
-    margin = m.statistics.margin if m.statistics else None
-    if margin is None or margin.rel <= WIDE_MARGIN or m.criteria.wide_margin == "accept" or _within_margin(m) is None:
+@with_margin
+def _margin_wide(m: Measurements, _s: WindowStatistics, margin: Margin) -> str | None:
+    if margin.rel <= WIDE_MARGIN or m.criteria.wide_margin == "accept" or _within_margin(m) is None:
         return None
-    return f"The margin of {_margin(m.statistics) if m.statistics else ''} nats is {percent(margin.rel)} of the loss."
+    return f"The margin of {_nats(margin)} nats is {percent(margin.rel)} of the loss."
 
 
 @decides_as(INCONCLUSIVE, AS_OF)
@@ -901,13 +917,12 @@ def _passes_as_of(m: Measurements) -> str | None:
     "gap against margin",
     means="the upper end of the interval is below the margin",
 )
-def _within_margin(m: Measurements) -> str | None:
+@with_margin
+def _within_margin(m: Measurements, _s: WindowStatistics, margin: Margin) -> str | None:
     lo, hi = _bounds(m)
-    if m.statistics is None or m.statistics.margin is None or not hi < m.statistics.margin.nats:
+    if not hi < margin.nats or (m.criteria.two_sided and not lo > -margin.nats):
         return None
-    if m.criteria.two_sided and not lo > -m.statistics.margin.nats:
-        return None
-    return f"The upper end of the interval ({_interval(m)}) is below the margin of {_margin(m.statistics)} nats."
+    return f"The upper end of the interval ({_interval(m, margin)}) is below the margin of {_nats(margin)} nats."
 
 
 @decides(
@@ -917,14 +932,11 @@ def _within_margin(m: Measurements) -> str | None:
     means="the interval contains the margin",
     detail="the advice says which runs or steps would decide",
 )
-def _straddles(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.margin is None or _within_margin(m) or _gap_exceeds(m) or _better(m):
+@with_margin
+def _straddles(m: Measurements, _s: WindowStatistics, margin: Margin) -> str | None:
+    if _within_margin(m) or _gap_exceeds(m) or _better(m):
         return None
-    return f"The interval ({_interval(m)}) straddles the margin of {_margin(m.statistics)} nats."
-
-
-def _as_of_words(m: Measurements) -> str:
-    return "" if m.schedule.finished else f" as of step {m.schedule.step:,}"
+    return f"The interval ({_interval(m, margin)}) straddles the margin of {_nats(margin)} nats."
 
 
 def _bounds(m: Measurements) -> tuple[float, float]:
@@ -937,14 +949,12 @@ def _nominal_bounds(m: Measurements) -> tuple[float, float]:
     return m.statistics.interval.bounds(m.criteria.confidence) if m.statistics else (float("nan"), float("nan"))
 
 
-def _interval(m: Measurements) -> str:
-    decimals = sentence_decimals(m.statistics.margin.nats if m.statistics and m.statistics.margin else None)
-    return interval_words(*_bounds(m), decimals)
+def _interval(m: Measurements, margin: Margin) -> str:
+    return interval_words(*_bounds(m), sentence_decimals(margin.nats))
 
 
-def _margin(statistics: WindowStatistics) -> str:
-    nats = statistics.margin.nats if statistics.margin else float("nan")
-    return f"{nats:.{sentence_decimals(nats)}f}"
+def _nats(margin: Margin) -> str:
+    return f"{margin.nats:.{sentence_decimals(margin.nats)}f}"
 
 
 def table() -> tuple[tuple[State | None, ReasonCode], ...]:

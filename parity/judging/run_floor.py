@@ -20,7 +20,7 @@ Sources: 131 groups of reruns in 15 families (docs/method.md); Satterthwaite 194
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -147,6 +147,24 @@ def prior_for(
         share *= STOCHASTIC_FACTOR
         state += " with stochastic or unstated rounding"
     return Prior(tau=share * level, df=criteria.run_floor_df, basis=f"assumed for {state}: {100 * share:.3g} % of the loss", assumed=True)
+
+
+class Rounds(Protocol):
+    """An arm, or a run of it: its recipe and its rounding, None where they are not on record."""
+
+    @property
+    def recipe(self) -> str | None: ...
+    @property
+    def rounding(self) -> Rounding | None: ...
+
+
+def priors_for(arms: tuple[Rounds, Rounds], criteria: Criteria, level: float, slope: float | None = None) -> tuple[Prior, Prior]:
+    """`prior_for` of baseline and candidate."""
+    baseline, candidate = (
+        prior_for(arm.recipe, declared, criteria, level, arm.rounding, slope=slope)
+        for arm, declared in zip(arms, criteria.run_floors, strict=True)
+    )
+    return baseline, candidate
 
 
 def run_floor(

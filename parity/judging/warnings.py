@@ -141,7 +141,7 @@ def _noise_contradicted(m: Measurements) -> str | None:
 )
 def _family_unused(m: Measurements) -> str | None:
     unused: dict[tuple[str, str], list[str]] = {}
-    for arm, lender in zip((m.arms.baseline, m.arms.candidate), m.lending, strict=True):
+    for arm, lender in zip(m.arms.both, m.lending, strict=True):
         if lender is not None and (reason := lender.refused or _other_level(m, lender)):
             unused.setdefault((ascii(lender.family)[1:-1], reason), []).append(arm.name)
     lines = [f"Family {family} was not used for {' and '.join(arms)}: {reason}." for (family, reason), arms in unused.items()]
@@ -177,7 +177,7 @@ def _identical(m: Measurements) -> str | None:
     next_step="Log more digits. Where runs are equal bit for bit, train replicates with another seed for what may differ between runs.",
 )
 def _equal(m: Measurements) -> str | None:
-    runs = [run for arm in (m.arms.baseline, m.arms.candidate) for run in arm.left_out if run.relation == "equal"]
+    runs = [run for arm in m.arms.both for run in arm.left_out if run.relation == "equal"]
     if not runs:
         return None
     shown = ", ".join(run.label for run in runs[:RUNS_SHOWN]) + (f" and {len(runs) - RUNS_SHOWN} more" if len(runs) > RUNS_SHOWN else "")
@@ -195,7 +195,7 @@ def _dependent(m: Measurements) -> str | None:
 
 
 def _left_out(m: Measurements, relations: tuple[Relation, ...]) -> str | None:
-    runs = [run for arm in (m.arms.baseline, m.arms.candidate) for run in arm.left_out if run.relation in relations]
+    runs = [run for arm in m.arms.both for run in arm.left_out if run.relation in relations]
     if not runs:
         return None
     whys = "; ".join(f"{run.label}: {run.why}" for run in runs[:RUNS_SHOWN])
@@ -214,7 +214,7 @@ NONFINITE_DROPPED = ReasonCode(
 
 @warns_as(NONFINITE_DROPPED)
 def _nonfinite_dropped(m: Measurements) -> str | None:
-    arms = [arm for arm in (m.arms.baseline, m.arms.candidate) if arm.nonfinite.count]
+    arms = [arm for arm in m.arms.both if arm.nonfinite.count]
     if not arms:
         return None
     parts = [f"{arm.name} {arm.nonfinite.count:,} from step {arm.nonfinite.first_step:,} on" for arm in arms]
@@ -242,11 +242,11 @@ def _spikes_masked(m: Measurements) -> str | None:
     next_step="Evaluate all runs at the same steps: then the validation loss is judged, too.",
 )
 def _validation_not_compared(m: Measurements) -> str | None:
-    arms = (m.arms.baseline, m.arms.candidate)
+    arms = m.arms.both
     evaluated = [any(is_evaluated(run) for run in arm.runs) for arm in arms]
     if evaluated[0] != evaluated[1]:
         return f"The validation losses were not compared: only {arms[evaluated.index(True)].name} has them."
-    if not evaluated_apart(m.arms.baseline.runs, m.arms.candidate.runs, m.window):
+    if not evaluated_apart(*m.arms.both_runs, m.window):
         return None
     return "The validation losses were not compared: the arms evaluated at no common step of the window."
 
@@ -258,7 +258,7 @@ def _validation_not_compared(m: Measurements) -> str | None:
     next_step_of_job="Record the same facts in the manifests of both arms.",
 )
 def _context_in_one_arm(m: Measurements) -> str | None:
-    arms = (m.arms.baseline, m.arms.candidate)
+    arms = m.arms.both
     parts = []
     for key in (ENGINE, DEVICE_CLASS, DATA_DIGEST):
         recorded = [any(key in run.context for run in arm.runs) for arm in arms]
@@ -290,7 +290,7 @@ def _steps_missing(m: Measurements) -> str | None:
 def _policy_unusual(m: Measurements) -> str | None:
     c = m.criteria
     parts = [f"confidence {percent(c.confidence)}"] if c.confidence < USUAL_CONFIDENCE else []
-    usual_df = MAX_DF if c.baseline_run_floor is not None and c.candidate_run_floor is not None else ASSUMED_DF
+    usual_df = ASSUMED_DF if None in c.run_floors else MAX_DF
     parts += [f"run floors on {c.run_floor_df:,.6g} degrees of freedom"] if c.run_floor_df > usual_df else []
     parts += [f"window {percent(c.window_fraction)} of the plan"] if c.window_fraction < 0.1 else []
     if m.statistics is not None:
@@ -430,7 +430,7 @@ BEYOND_PLAN = ReasonCode(
 @warns_as(BEYOND_PLAN)
 def goes_beyond_plan(m: Measurements) -> str | None:
     """The sentence of `BEYOND_PLAN`, which also decides where those steps could hide something."""
-    beyond = beyond_plan(m.arms.baseline.runs, m.arms.candidate.runs, m.window)
+    beyond = beyond_plan(*m.arms.both_runs, m.window)
     if beyond is None:
         return None
     what = f"Steps after the last one that is compared ({m.window.last:,}) are not in the window; a run goes on to {beyond.last:,}"
@@ -475,7 +475,7 @@ def _schedule_stated(m: Measurements) -> str | None:
     means="only one arm recorded its learning rate, so nothing shows that the arms share a schedule",
 )
 def _rate_in_one_arm(m: Measurements) -> str | None:
-    arms = (m.arms.baseline, m.arms.candidate)
+    arms = m.arms.both
     recorded = [any(recorded_rates(run) is not None for run in arm.runs) for arm in arms]
     if recorded[0] == recorded[1]:
         return None

@@ -23,7 +23,7 @@ from parity.judging.margin import Margin, determine_margin
 from parity.judging.multiplicity import ONE_LOOK, Multiplicity
 from parity.judging.noise import MANY_POINTS, StandardError, lag1, mean_se, step_noise
 from parity.judging.run_end import RunEnd, measure_end
-from parity.judging.run_floor import RunFloor, RunTerm, early_spread, own_spread, prior_for, run_floor, run_term, run_term_over_seeds
+from parity.judging.run_floor import RunFloor, RunTerm, early_spread, own_spread, priors_for, run_floor, run_term, run_term_over_seeds
 from parity.judging.spikes import Spikes, find_spikes, no_spikes
 from parity.judging.token_slope import NoSlope, TokenSlope, token_slope
 from parity.judging.window import SENSITIVITY_FRACTIONS, Window, detrended, drift, ols_change
@@ -279,14 +279,13 @@ def _between_runs(
     pair: PairInWindow, base_means: FloatArray, cand_means: FloatArray
 ) -> tuple[tuple[RunFloor, RunFloor], RunTerm, FloatArray]:
     """Run floor of each arm, the between-run part of the gap's variance, and the gap of each seed (S,), of run means (K,)."""
-    aligned, arms, criteria = pair.aligned, pair.arms, pair.criteria
+    aligned = pair.aligned
     base_seeds, cand_seeds = aligned.baseline_seeds, aligned.candidate_seeds
     base_of = {seed: _mean_of_seed(base_means, base_seeds, seed) for seed in aligned.seeds}
     gaps = np.array([_mean_of_seed(cand_means, cand_seeds, seed) - base_of[seed] for seed in aligned.seeds])
     size = abs(float(np.mean(list(base_of.values()))))
     control_means = pair.controls.offsets + base_of[aligned.seeds[0]] if len(pair.controls.used) else None
-    base_prior = prior_for(arms.baseline.recipe, criteria.baseline_run_floor, criteria, size, arms.baseline.rounding, slope=pair.slope)
-    cand_prior = prior_for(arms.candidate.recipe, criteria.candidate_run_floor, criteria, size, arms.candidate.rounding, slope=pair.slope)
+    priors = priors_for(pair.arms.both, pair.criteria, size, pair.slope)
     if pair.lending != NO_LENDERS:
         spreads = own_spread(base_means, base_seeds, control_means), own_spread(cand_means, cand_seeds)
         early = early_spread(pair.early[0], base_means), early_spread(pair.early[1], cand_means)
@@ -297,10 +296,10 @@ def _between_runs(
             gap_df=len(gaps) - 1,
             gap_runs=(len(base_means) / len(gaps), len(cand_means) / len(gaps)),
         )
-        base_prior, cand_prior = borrow((base_prior, cand_prior), pair.lending, own, size)
+        priors = borrow(priors, pair.lending, own, size)
     floors = (
-        run_floor(base_prior, base_means, base_seeds, control_means, pair.early[0]),
-        run_floor(cand_prior, cand_means, cand_seeds, None, pair.early[1]),
+        run_floor(priors[0], base_means, base_seeds, control_means, pair.early[0]),
+        run_floor(priors[1], cand_means, cand_seeds, None, pair.early[1]),
     )
     return floors, run_term(*floors) if len(gaps) == 1 else run_term_over_seeds(gaps, *floors), gaps
 

@@ -47,7 +47,7 @@ def usable_early_stops(
     """The early-stopped reruns of baseline and candidate, `given` in that order."""
     known = [*arms.runs, *controls.used]
     sides = []
-    for arm, runs in zip((arms.baseline, arms.candidate), given, strict=True):
+    for arm, runs in zip(arms.both, given, strict=True):
         early = _usable(arm, runs, known, criteria, window)
         known += early.used
         sides.append(early)

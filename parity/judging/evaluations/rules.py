@@ -189,7 +189,7 @@ def _no_evidence_for_a_pass(m: Measured, margin: Margin, question: Question) -> 
 
 def _noise_unknown(m: Measured, criteria: Criteria) -> str | None:
     """What the record says of models whose run noise nobody may assume, where the policy declares none and the runs do not show it."""
-    declared = criteria.baseline_run_floor is not None and criteria.candidate_run_floor is not None
+    declared = None not in criteria.run_floors
     record = without_assumed_floor([run for arm in m.runs for run in arm])
     shown = sum(len(arm) - 1 for arm in m.runs) >= MIN_MEASURED_DF and not m.single
     return None if record is None or declared or shown or not m.points else noise_unknown(record)

@@ -219,8 +219,7 @@ def _floors(
     late = steps[: int(np.searchsorted(steps, shared, side="right"))]
     late = late[-max(1, len(late) // 5) :] if len(late) else steps[-1:]
     floors = []
-    sides = ((baseline, criteria.baseline_run_floor), (candidate, criteria.candidate_run_floor))
-    for number, (arm, declared) in enumerate(sides):
+    for number, (arm, declared) in enumerate(zip((baseline, candidate), criteria.run_floors, strict=True)):
         means = [(_late_mean(run, late), run.seed) for run in arm]
         known = [(mean, seed) for mean, seed in means if math.isfinite(mean)]
         prior = prior_for(arm[0].recipe, declared, criteria, abs(level), rounding_of(run.rounding for run in arm))

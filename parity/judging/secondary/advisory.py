@@ -36,7 +36,7 @@ class Advisory:
 
 def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> Advisory:
     """Everything that the runs' columns allow, with the downstream tasks that were compared already."""
-    measured = throughput(m.arms.baseline.runs, m.arms.candidate.runs, m.criteria.confidence)
+    measured = throughput(*m.arms.both_runs, m.criteria.confidence)
     speed, reason = (None, measured.reason) if isinstance(measured, NotComparable) else (measured, None)
     statistics = m.statistics
     if statistics is None:
@@ -61,12 +61,12 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> A
         first = int(m.aligned.steps[0])
         tax = token_tax(law, window, first, statistics.interval.mean, lo, hi, constant_rate=constant_rate(m.arms.runs))
     return Advisory(
-        grad_norm=gradient_parity(m.arms.baseline.runs, m.arms.candidate.runs, window, m.criteria.confidence),
+        grad_norm=gradient_parity(*m.arms.both_runs, window, m.criteria.confidence),
         token_tax=tax,
         throughput=speed,
         speed_reason=reason,
         net_speedup=net_speedup(speed.ratio, tax) if speed is not None and tax is not None else None,
-        validation=validation_gap(m.arms.baseline.runs, m.arms.candidate.runs, m.window, statistics.interval.run, m.criteria.confidence),
+        validation=validation_gap(*m.arms.both_runs, m.window, statistics.interval.run, m.criteria.confidence),
         run_spikes=spikes_over_run(curves[1] - curves[0], m.aligned.steps, statistics.baseline.level, m.resolution.quantum),
         downstream=downstream,
     )

@@ -41,7 +41,7 @@ def compare_peers(
     The intervals of all pairs of `candidates` hold together at the policy's confidence, whatever the number of looks.
     """
     m = measure(names, first, second, criteria, (), window, lenders)
-    measured = throughput(m.arms.baseline.runs, m.arms.candidate.runs, criteria.confidence)
+    measured = throughput(*m.arms.both_runs, criteria.confidence)
     speed = None if isinstance(measured, NotComparable) else measured
     paired = criteria.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded
     faster = f", step speed {speed.ratio.value:.3f} x ({speed.ratio.lo:.3f} to {speed.ratio.hi:.3f})" if speed else ""
