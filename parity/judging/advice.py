@@ -85,9 +85,8 @@ def advise(m: Measurements, decision: Decision, layer_policy: str | None = None,
 
 def _state_rounding(m: Measurements) -> tuple[str, ...]:
     """The option that states how an arm rounds, where that is not on record and its prior counts."""
-    unstated = [
-        arm.name for arm, declared in zip(m.arms.both, m.criteria.run_floors, strict=True) if arm.rounding_unstated and declared is None
-    ]
+    arms = zip(m.arms.both, m.criteria.run_floors, strict=True)
+    unstated = [arm.name for arm, declared in arms if arm.rounding_unstated and declared is None]
     if not unstated:
         return ()
     options = " ".join(f"--rounding {shlex.quote(name + '=nearest')}" for name in unstated)

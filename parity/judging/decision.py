@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+from parity.judging import document_types
 from parity.judging.measurements import Measurements
 
-State = Literal["pass", "fail", "inconclusive"]
+State = document_types.State
 PASS: State = "pass"  # noqa: S105  (a verdict, not a password)
 FAIL: State = "fail"
 INCONCLUSIVE: State = "inconclusive"

@@ -12,16 +12,14 @@ from parity.judging.arms import Arm, Arms
 from parity.judging.criteria import POINTS_TO_FAIL
 from parity.judging.curve import Curve
 from parity.judging.decision import Decision
-from parity.judging.document_types import VerdictDocument
+from parity.judging.document_types import CheckDocument, PeerDocument, VerdictDocument
 from parity.judging.early_stops.spread import EarlySpread
 from parity.judging.floors.lending import Loan
-from parity.judging.gates import Check
 from parity.judging.inputs.alignment import NONFINITE_SHARE
 from parity.judging.measurements import Measurements
 from parity.judging.multiplicity import look_weight
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z
 from parity.judging.secondary.advisory import Advisory
-from parity.judging.secondary.peers import Peer
 from parity.judging.token_slope import TokenSlope
 from parity.judging.window_statistics import ArmStatistics, WindowStatistics
 from parity.version import JUDGE_VERSION
@@ -35,8 +33,8 @@ def verdict_document(
     decision: Decision,
     advice: Advice,
     advisory: Advisory,
-    checks: tuple[Check, ...],
-    peers: tuple[Peer, ...],
+    checks: tuple[CheckDocument, ...],
+    peers: tuple[PeerDocument, ...],
     layer_policy: str | None,
 ) -> VerdictDocument:
     """The document of one comparison, keys sorted, safe for JSON."""

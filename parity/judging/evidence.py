@@ -31,11 +31,7 @@ from parity.judging.bundle.manifest import (
     families_of,
     layer_snrs,
     multiplicity_of,
-    planned_steps_of,
-    shown,
     task_results,
-    text_or_none,
-    truth,
 )
 from parity.judging.bundle.strict_json import JsonError, parse_json
 from parity.judging.criteria import Criteria, criteria_from_mapping
@@ -50,6 +46,7 @@ from parity.judging.multiplicity import Multiplicity
 from parity.judging.secondary.downstream import Evaluations
 from parity.judging.sign_offs import sha256_of
 from parity.judging.verdict import judge
+from parity.structure import optional, shown, typed
 from parity.version import JUDGE_VERSION
 
 AnyDocument = VerdictDocument | EvaluationDocument
@@ -330,9 +327,9 @@ def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case | Eva
         shorter=arms.shorter,
         noise_runs=arms.noise_runs,
         criteria=criteria_from_mapping(manifest["criteria"]),
-        planned_steps=planned_steps_of(manifest["planned_steps"]),
-        assume_complete=truth(manifest["assume_complete"], "assume_complete"),
-        layer_policy=text_or_none(manifest["layer_policy"], "layer_policy"),
+        planned_steps=optional(manifest["planned_steps"], int, "planned_steps"),
+        assume_complete=typed(manifest["assume_complete"], bool, "assume_complete"),
+        layer_policy=optional(manifest["layer_policy"], str, "layer_policy"),
         baseline_name=arms.baseline_name,
         layer_snr_db=layer_snrs(manifest.get("layer_snr_db", {})),
         evaluations=task_results(parse_json(files.get(EVALUATIONS, b"{}"))),

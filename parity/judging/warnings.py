@@ -346,7 +346,7 @@ def _window_sensitive(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.margin is None:
         return None
     margin = m.statistics.margin.nats
-    sides = {_side(entry.lo, entry.hi, margin): entry.fraction for entry in m.statistics.sensitivity}
+    sides = {_side(entry["lo"], entry["hi"], margin): entry["fraction"] for entry in m.statistics.sensitivity}
     if len(sides) < 2:
         return None
     windows = ", ".join(f"last {100 * fraction:g} %: {side}" for side, fraction in sorted(sides.items(), key=lambda item: item[1]))

@@ -16,6 +16,7 @@ from parity.judging.borrowing import NO_LENDERS, Lending, OwnRuns, borrow
 from parity.judging.capped import RunChange, capped_interval, missing_points, run_changes, run_interval
 from parity.judging.criteria import POINTS_TO_FAIL, Criteria
 from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray
+from parity.judging.document_types import SensitivityDocument
 from parity.judging.early_stops.spread import EarlySpread, early_df
 from parity.judging.inputs.alignment import Aligned
 from parity.judging.interval import Interval, interval
@@ -45,17 +46,6 @@ class ArmStatistics:
     floor: RunFloor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sensitivity:
-    """The interval over another last fraction of the plan: `n` points, mean gap and its ends in nats."""
-
-    fraction: float
-    n: int
-    mean: float
-    lo: float
-    hi: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WindowStatistics:
     """The window's measurements over `n` common points; losses and gaps in nats, a gap positive where the candidate is worse.
@@ -78,7 +68,7 @@ class WindowStatistics:
     drift: float
     drift_se: float
     end: RunEnd | None
-    sensitivity: tuple[Sensitivity, ...]
+    sensitivity: tuple[SensitivityDocument, ...]
 
     @property
     def floors(self) -> tuple[RunFloor, RunFloor]:
@@ -308,7 +298,7 @@ def _mean_of_seed(means: FloatArray, seeds: tuple[int, ...], seed: int) -> float
     return float(np.mean([mean for mean, own in zip(means, seeds, strict=True) if own == seed]))
 
 
-def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tuple[Sensitivity, ...]:
+def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tuple[SensitivityDocument, ...]:
     """C3: the interval over the last 10, 20, 30 and 50 % of the plan, with the window's own between-run term."""
     entries = []
     for fraction in SENSITIVITY_FRACTIONS:
@@ -322,5 +312,5 @@ def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tup
             gap = other.spikes().masked_gap
             of_fraction = interval(float(gap.mean()), _within_se(other, gap), in_window.run)
         lo, hi = of_fraction.bounds(pair.confidence, pair.within_confidence)
-        entries.append(Sensitivity(fraction=fraction, n=points, mean=of_fraction.mean, lo=lo, hi=hi))
+        entries.append(SensitivityDocument(fraction=fraction, n=points, mean=of_fraction.mean, lo=lo, hi=hi))
     return tuple(entries)

@@ -16,10 +16,9 @@ Can fail: 0.4 points, which 10 recipes of one 8B model have on HellaSwag (sd 0.6
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from parity.judging.criteria import Criteria
-from parity.judging.decision import State
+from parity.judging.document_types import State, TaskDocument
 from parity.judging.interval import t_quantile
 from parity.judging.secondary.evaluations import EvaluationError, TaskResult, accuracy_gap, paired_accuracy
 from parity.wording import count
@@ -44,28 +43,6 @@ _MOST_WORDS = max(map(len, _CHOICES))
 _SAYS = {"pass": "not worse by", "fail": "worse by more than", "inconclusive": "open against"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskGap:
-    """One task: accuracies (0 to 1), the candidate's minus the baseline's with its interval and margin in percentage points.
-
-    `chance` is the accuracy of guessing (0 to 1), None where it is not known; a task whose baseline is `at_chance` is not judged.
-    """
-
-    task: str
-    baseline: float
-    candidate: float
-    gap_points: float
-    lo_points: float
-    hi_points: float
-    items: int
-    paired: bool
-    margin_points: float
-    chance: float | None
-    at_chance: bool
-    state: State
-    sentence: str
-
-
 def check_arms(evaluations: Evaluations, baseline: str, candidates: Collection[str]) -> None:
     """Raise EvaluationError where an arm is unknown or named twice, or where there is nothing to compare."""
     if not evaluations:
@@ -80,7 +57,7 @@ def check_arms(evaluations: Evaluations, baseline: str, candidates: Collection[s
         raise EvaluationError(f"an evaluation was given for {given}; expected {baseline} and at least one of {', '.join(candidates)}")
 
 
-def downstream_gaps(evaluations: Evaluations, baseline: str, candidate: str, criteria: Criteria) -> tuple[TaskGap, ...]:
+def downstream_gaps(evaluations: Evaluations, baseline: str, candidate: str, criteria: Criteria) -> tuple[TaskDocument, ...]:
     """Every common task of two arms; nothing where the candidate was not evaluated. Raises EvaluationError that names the arms."""
     if candidate not in evaluations:
         return ()
@@ -92,7 +69,7 @@ def downstream_gaps(evaluations: Evaluations, baseline: str, candidate: str, cri
 
 def compare_tasks(
     baseline: Mapping[str, TaskResult], candidate: Mapping[str, TaskResult], margin_points: float, confidence: float
-) -> tuple[TaskGap, ...]:
+) -> tuple[TaskDocument, ...]:
     """Every task that both arms have, by name; raises ValueError if they share none, or where items don't match."""
     tasks = sorted(baseline.keys() & candidate.keys())
     if not tasks:
@@ -100,7 +77,7 @@ def compare_tasks(
     return tuple(_compare(task, baseline[task], candidate[task], margin_points, confidence) for task in tasks)
 
 
-def _compare(task: str, baseline: TaskResult, candidate: TaskResult, margin_points: float, confidence: float) -> TaskGap:
+def _compare(task: str, baseline: TaskResult, candidate: TaskResult, margin_points: float, confidence: float) -> TaskDocument:
     paired = bool(baseline.by_item and candidate.by_item)
     if paired:
         if odd := baseline.by_item.keys() ^ candidate.by_item.keys():
@@ -118,7 +95,7 @@ def _compare(task: str, baseline: TaskResult, candidate: TaskResult, margin_poin
     chance = chance_level(_choices(task, baseline, candidate))
     at_chance = chance is not None and accuracies[0] - chance < AT_CHANCE * (1.0 - chance)
     state: State = "pass" if lo > -margin_points else "fail" if hi < -margin_points and chance is not None else "inconclusive"
-    return TaskGap(
+    return TaskDocument(
         task=task,
         baseline=accuracies[0],
         candidate=accuracies[1],
