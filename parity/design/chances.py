@@ -99,8 +99,7 @@ class Chances:
     def _below(self, limit: FloatArray, gap: float) -> FloatArray:
         if self.se == 0.0:
             return np.where(limit > gap, 1.0, 0.0)
-        share: FloatArray = special.ndtr((limit - gap) / self.se)
-        return share
+        return special.ndtr((limit - gap) / self.se)
 
 
 def chances(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, *, rough: bool = False) -> Chances:
@@ -243,8 +242,7 @@ class _Drawn:
         if self.n < FEW_POINTS:
             nominal = special.stdtrit(self.df, 0.5 + NOMINAL / 2.0) * self.errors * within
             ends[:, 1:][nominal[:, 1:] > t_quantile(NOMINAL, run.df) * run_se] = np.inf
-        halves: FloatArray = np.sort(ends.min(axis=1))
-        return halves
+        return np.sort(ends.min(axis=1))
 
 
 @cache

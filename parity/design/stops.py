@@ -82,8 +82,7 @@ def _offsets(rng: np.random.Generator, count: int) -> FloatArray:
     other[:, 0] = rng.standard_normal(count)
     for block in range(1, BLOCKS):
         other[:, block] = keep * other[:, block - 1] + np.sqrt(1.0 - keep**2) * rng.standard_normal(count)
-    offsets: FloatArray = q * (r * rng.standard_normal((count, 1)) + np.sqrt(1.0 - r**2) * other)
-    return offsets
+    return q * (r * rng.standard_normal((count, 1)) + np.sqrt(1.0 - r**2) * other)
 
 
 def _progress(path: FloatArray, level: float) -> Progress:

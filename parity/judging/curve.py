@@ -112,8 +112,7 @@ def once_per_run(function: Callable[[Curve], Fact]) -> Callable[[Curve], Fact]:
 
 def usable(loss: FloatArray) -> BoolArray:
     """Where losses are finite and at most 1e6 nats in size, (n,)."""
-    finite: BoolArray = np.abs(loss) <= MAX_LOSS
-    return finite
+    return np.abs(loss) <= MAX_LOSS
 
 
 def all_usable(loss: FloatArray) -> bool:

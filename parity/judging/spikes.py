@@ -122,8 +122,7 @@ def no_spikes(gap: FloatArray) -> Spikes:
 def widen(mask: BoolArray, by: int) -> BoolArray:
     """The mask (n,) with every true stretch longer by `by` points on both sides."""
     kernel = np.ones(2 * by + 1)
-    near: BoolArray = np.convolve(mask.astype(np.float64), kernel, mode="full")[by : by + len(mask)] > 0.5
-    return near
+    return np.convolve(mask.astype(np.float64), kernel, mode="full")[by : by + len(mask)] > 0.5
 
 
 def stretches(mask: BoolArray) -> tuple[np.ndarray, np.ndarray]:

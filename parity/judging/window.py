@@ -141,8 +141,7 @@ def ols_change(series: FloatArray, steps: IntArray) -> float:
 
 def detrended(series: FloatArray, steps: IntArray) -> FloatArray:
     """The (n,) values at (n,) steps without their least-squares trend; their mean stays."""
-    flat: FloatArray = series - _unit_steps(steps) * ols_change(series, steps)
-    return flat
+    return series - _unit_steps(steps) * ols_change(series, steps)
 
 
 def drift(gap: FloatArray, steps: IntArray) -> tuple[float, float]:

@@ -120,5 +120,4 @@ def _drift(arm: Sequence[FloatArray]) -> tuple[float, float]:
 def _blocks(times: FloatArray, count: int) -> FloatArray:
     """Log medians of `count` blocks of consecutive step times, (count,)."""
     size = len(times) // count
-    blocks: FloatArray = np.log(np.median(times[-size * count :].reshape(count, size), axis=1))
-    return blocks
+    return np.log(np.median(times[-size * count :].reshape(count, size), axis=1))
