@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, cast
 
-from parity.canonical_json import canonical_json, json_value
+from parity.canonical_json import canonical_json, json_value, picked
 from parity.judging.advice import LayerSnr
 from parity.judging.bundle.archive import UNREADABLE, ArchiveError, read_members
 from parity.judging.bundle.arrays import pack_array
@@ -68,7 +68,7 @@ class EvidenceError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Case:
-    """Everything that `judge` was given."""
+    """Everything that `judge` was given, by the names of its parameters."""
 
     baseline: Sequence[Curve]
     candidates: Mapping[str, Sequence[Curve]]
@@ -88,24 +88,7 @@ class Case:
 
     def documents(self) -> list[VerdictDocument]:
         """Judge the case: one document a candidate."""
-        verdicts = judge(
-            self.baseline,
-            self.candidates,
-            self.criteria,
-            controls=self.controls,
-            planned_steps=self.planned_steps,
-            assume_complete=self.assume_complete,
-            layer_policy=self.layer_policy,
-            baseline_name=self.baseline_name,
-            layer_snr_db=self.layer_snr_db,
-            evaluations=self.evaluations,
-            floors=self.floors,
-            families=self.families,
-            noise_runs=self.noise_runs,
-            multiplicity=self.multiplicity,
-            shorter=self.shorter,
-        )
-        return [verdict.document() for verdict in verdicts]
+        return [verdict.document() for verdict in judge(**picked(self, *self.__slots__))]
 
     def arms(self) -> Iterator[tuple[str, str, Sequence[Curve]]]:
         """Role, name and runs of each arm, then controls and shorter runs, then noise runs."""
@@ -302,14 +285,8 @@ def _store_run(run: Curve, prefix: str, files: dict[str, bytes]) -> dict[str, An
         names[name] = f"{prefix}-{index:02}.npy"
         files[names[name]] = pack_array(array)
     return {
-        "label": run.label,
-        "seed": run.seed,
+        **picked(run, "label", "seed", "replicate", "recipe", "rounding", "context", "notes"),
         **({} if run.seed_stated or run.seed else {"seed_stated": False}),
-        "replicate": run.replicate,
-        "recipe": run.recipe,
-        "rounding": run.rounding,
-        "context": dict(run.context),
-        "notes": run.notes,
         "duplicates": run.completeness.duplicates,
         **({"rolled_back": run.completeness.rolled_back} if run.completeness.rolled_back else {}),
         "arrays": names,
