@@ -4,6 +4,8 @@ Revision ID: 0025
 Revises:
 """
 
+from functools import partial
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -13,6 +15,13 @@ branch_labels = None
 depends_on = None
 
 DUTIES = ("housekeeping", "readiness", "listening")
+TEXT_255, TEXT_64, TEXT_32 = sa.String(length=255), sa.String(length=64), sa.String(length=32)
+TEXT, INTEGER, REAL, JSON, BYTES = sa.Text(), sa.BigInteger(), sa.Float(precision=53), sa.JSON(), sa.LargeBinary()
+column, optional = partial(sa.Column, nullable=False), partial(sa.Column, nullable=True)
+
+
+def reference(name: str, to: str) -> sa.ForeignKeyConstraint:
+    return sa.ForeignKeyConstraint([name], [to])
 
 
 def upgrade() -> None:
@@ -522,31 +531,34 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    op.drop_table("chunk_columns")
-    op.drop_table("chunks")
-    op.drop_table("baseline_runs")
-    op.drop_table("attempts")
-    op.drop_table("analysis_results")
-    op.drop_table("search_steps")
-    op.drop_table("runs")
-    op.drop_table("webhook_deliveries")
-    op.drop_table("verdicts")
-    op.drop_table("sign_offs")
-    op.drop_table("searches")
-    op.drop_table("job_tags")
-    op.drop_table("job_notes")
-    op.drop_table("idempotency_keys")
-    op.drop_table("gap_charts")
-    op.drop_table("events")
-    op.drop_table("arms")
-    op.drop_table("analyses")
-    op.drop_table("jobs")
-    op.drop_table("browser_sessions")
-    op.drop_table("baseline_events")
-    op.drop_table("workers")
-    op.drop_table("webhooks")
-    op.drop_table("tokens")
-    op.drop_table("imported_groups")
-    op.drop_table("duties")
-    op.drop_table("data_reads")
-    op.drop_table("baselines")
+    for table in (
+        "chunk_columns",
+        "chunks",
+        "baseline_runs",
+        "attempts",
+        "analysis_results",
+        "search_steps",
+        "runs",
+        "webhook_deliveries",
+        "verdicts",
+        "sign_offs",
+        "searches",
+        "job_tags",
+        "job_notes",
+        "idempotency_keys",
+        "gap_charts",
+        "events",
+        "arms",
+        "analyses",
+        "jobs",
+        "browser_sessions",
+        "baseline_events",
+        "workers",
+        "webhooks",
+        "tokens",
+        "imported_groups",
+        "duties",
+        "data_reads",
+        "baselines",
+    ):
+        op.drop_table(table)

@@ -105,11 +105,8 @@ class Chances:
 def chances(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, *, rough: bool = False) -> Chances:
     """The chances of a design whose level is set; `rough` ones, at the expected spreads alone, cost a hundredth and may be 3 points low."""
     drawn = drawing(design, criteria, lenders)
-    taus, within, judged = drawn.taus, drawn.within, drawn.judged
-    expected = (taus[0] ** 2 * _data_df(design)[0], taus[1] ** 2 * _data_df(design)[1])
-    statistics = _statistics(design, criteria, _floors(design, drawn.assumed, drawn.lending, _level(design), expected), judged)
-    se = math.sqrt(within.value**2 + taus[0] ** 2 / design.baseline_runs + taus[1] ** 2 / design.candidate_runs)
-    rows = list(_drawn(design, criteria, drawn.assumed, drawn.lending, taus, within, se, rough=rough))
+    statistics = _statistics(design, criteria, drawn.floors_of(*_data_df(design)), drawn.judged)
+    rows = list(_drawn(drawn, criteria, rough=rough))
     return Chances(
         statistics=statistics,
         lending=drawn.lending,
@@ -117,7 +114,7 @@ def chances(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, 
         half_widths=np.array([half for half, _, _ in rows]),
         weights=np.array([weight for _, weight, _ in rows]),
         counts=np.array([1.0 if known else 0.0 for _, _, known in rows]),
-        se=se,
+        se=drawn.se,
         two_sided=criteria.two_sided,
     )
 
@@ -136,14 +133,29 @@ class Drawing:
     within: StandardError
     judged: StandardError
 
+    @property
+    def se(self) -> float:
+        """The true standard error of the gap."""
+        baseline, candidate = self.taus
+        return math.sqrt(self.within.value**2 + baseline**2 / self.design.baseline_runs + candidate**2 / self.design.candidate_runs)
+
     def floors(self, squares: tuple[float, float]) -> Floors:
         """The run floors where the full runs and controls of each arm have these sums of squares about their mean.
 
         Reruns that stop early, which are not drawn, add what is expected of them.
         """
         worth = early_df(self.design.noise_runs)
-        expected = tuple(own + tau**2 * worth for own, tau in zip(squares, self.taus, strict=True))
-        return _floors(self.design, self.assumed, self.lending, _level(self.design), (expected[0], expected[1]))
+        return self._floors(squares[0] + self.taus[0] ** 2 * worth, squares[1] + self.taus[1] ** 2 * worth)
+
+    def floors_of(self, baseline: float, candidate: float) -> Floors:
+        """The run floors where all that shows an arm's run noise has so many times tau^2 as its sum of squares."""
+        return self._floors(self.taus[0] ** 2 * baseline, self.taus[1] ** 2 * candidate)
+
+    def _floors(self, baseline: float, candidate: float) -> Floors:
+        design, level = self.design, _level(self.design)
+        first, second = _priors(design, self.assumed, self.lending, level, (baseline, candidate))
+        floor = _floor(first, design.baseline_runs, design.controls, design.noise_runs, baseline, level)
+        return floor, _floor(second, design.candidate_runs, 0, design.noise_runs, candidate, level)
 
 
 def drawing(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES) -> Drawing:
@@ -190,28 +202,20 @@ def _level(design: Design) -> float:
     return design.level
 
 
-def _drawn(
-    design: Design,
-    criteria: Criteria,
-    assumed: Priors,
-    lending: Lending,
-    taus: tuple[float, float],
-    within: StandardError,
-    se: float,
-    *,
-    rough: bool,
-) -> Iterator[tuple[float, float, bool]]:
+def _drawn(drawn: Drawing, criteria: Criteria, *, rough: bool) -> Iterator[tuple[float, float, bool]]:
     """Half-widths at the nodes of the spreads, each with its chance, and whether the policy accepts its run noise."""
-    level, rejects, levels = _level(design), criteria.assumed_noise == "reject", first_confidence(design, criteria)
+    design, within, judged, se = drawn.design, drawn.within, drawn.judged, drawn.se
+    rejects, levels = criteria.assumed_noise == "reject", first_confidence(design, criteria)
     matters = not rough and se > 0.0 and (within.value / se) ** 2 > _NEGLIGIBLE
     few = _few_points(points(design, criteria), design.autocorrelation) if matters else None
-    judged = _judged(within, points(design, criteria), design.autocorrelation)
     errors = chi_squared(WITHIN_DF, _WITHIN_NODES) if matters else ((WITHIN_DF, 1.0),)
-    nodes = 1 if rough else _NODES if min(_data_df(design)) > 0 else _NODES_ALONE
+    nodes = _NODES if min(_data_df(design)) > 0 else _NODES_ALONE
+    if rough:
+        nodes = 1
     for ratio, likelihood in _ratios(1 if rough or not design.noise_runs else _RATIO_NODES):
         first_arm, second_arm = (_spreads(df, design.noise_runs, ratio, nodes) for df in _rerun_df(design))
         for (first, chance), (second, other) in itertools.product(first_arm, second_arm):
-            floors = _floors(design, assumed, lending, level, (taus[0] ** 2 * first, taus[1] ** 2 * second))
+            floors = drawn.floors_of(first, second)
             term = run_term(*floors)
             known = not rejects or not _statistics(design, criteria, floors, judged).noise_is_assumed
             if few is not None:
@@ -219,8 +223,8 @@ def _drawn(
                     yield float(group.mean()), likelihood * chance * other / _GROUPS, known
                 continue
             for square, third in errors:
-                drawn = StandardError(value=judged.value * math.sqrt(square / WITHIN_DF), df=judged.df)
-                yield interval(0.0, drawn, term).half_width(*levels), likelihood * chance * other * third, known
+                error = StandardError(value=judged.value * math.sqrt(square / WITHIN_DF), df=judged.df)
+                yield interval(0.0, error, term).half_width(*levels), likelihood * chance * other * third, known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -324,14 +328,6 @@ def _priors(
         gap_runs=(design.baseline_runs, design.candidate_runs),
     )
     return borrow(assumed, lending, own, level)
-
-
-def _floors(design: Design, assumed: Priors, lending: Lending, level: float, squares: tuple[float, float]) -> Floors:
-    """The run floors where all that shows the arms' run noise has these sums of squares."""
-    first, second = _priors(design, assumed, lending, level, squares)
-    early = design.noise_runs
-    baseline = _floor(first, design.baseline_runs, design.controls, early, squares[0], level)
-    return baseline, _floor(second, design.candidate_runs, 0, early, squares[1], level)
 
 
 def _floor(prior: Prior, runs: int, controls: int, noise_runs: int, squares: float, level: float) -> RunFloor:

@@ -32,6 +32,13 @@ CheckName = Literal[
 GATE: CheckName = "gate"
 
 
+def state_of(*, passes: bool, fails: bool) -> State:
+    """The state of a check that passes, fails, or leaves it open."""
+    if passes:
+        return PASS
+    return FAIL if fails else INCONCLUSIVE
+
+
 def worst(states: Iterable[str]) -> State:
     """The worst of at least one verdict; ValueError for an unknown one, or for no verdict at all."""
     return min((_state(word) for word in states), key=WORST_FIRST.index)

@@ -3,6 +3,7 @@
 from typing import Any, Literal, NotRequired, Required, TypedDict
 
 State = Literal["pass", "fail", "inconclusive"]
+GradNormState = Literal["inside", "outside", "open"]
 
 REUSED = "reused: "  # how a run's note begins where its curve is that of a run that was trained before
 STOPPED = "stopped: "  # how it begins where the live rules ended the run
@@ -268,7 +269,7 @@ class GradNormDocument(TypedDict):
     hi: float
     p99_ratio: float
     n: int
-    state: Literal["inside", "outside", "open"]
+    state: GradNormState
     basis: str
     clipped_share: list[float | None]
 

@@ -7,7 +7,6 @@ version of the judge is judged again and shown next to what it records, but neve
 which series, digests and verdict were all replaced consistently: keep the bundle's own sha256 where you trust it.
 """
 
-import dataclasses
 import hashlib
 import io
 import math
@@ -132,11 +131,10 @@ def bundle_bytes(case: Case | EvaluationCase, documents: Sequence[AnyDocument], 
 
 def _manifest_of(case: Case) -> dict[str, Any]:
     return {
-        "assume_complete": case.assume_complete,
-        "layer_policy": case.layer_policy,
+        **picked(case, "assume_complete", "layer_policy"),
         "layer_snr_db": {name: [[*key, snr] for key, snr in sorted(snrs.items())] for name, snrs in case.layer_snr_db.items()},
-        **({"families": dict(case.families)} if case.families else {}),
-        **({"multiplicity": dataclasses.asdict(case.multiplicity)} if case.multiplicity else {}),
+        **({"families": case.families} if case.families else {}),
+        **({"multiplicity": case.multiplicity} if case.multiplicity else {}),
     }
 
 

@@ -10,7 +10,7 @@ accuracy: fails where one task is surely worse by more than its margin, passes w
 from collections.abc import Mapping
 
 from parity.judging.criteria import GATES, Criteria
-from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, Decision, Reason, State
+from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, Decision, Reason, State, state_of
 from parity.judging.document_types import CheckDocument
 from parity.judging.evaluation_codes import AS_OF
 from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
@@ -76,7 +76,7 @@ def _spikes(advisory: Advisory) -> tuple[State | None, str]:
     if spikes is None:
         return None, f"Spikes over the whole run could not be counted: fewer than {2 * RUN_BLOCK_POINTS} common steps."
     p = spikes["p_candidate_more"]
-    state: State = FAIL if p < ONE_SIDED_ALPHA else INCONCLUSIVE if p < OPEN_ALPHA else PASS
+    state = state_of(passes=p >= OPEN_ALPHA, fails=p < ONE_SIDED_ALPHA)
     words = {PASS: "no more than chance gives", FAIL: "more than chance gives", INCONCLUSIVE: "perhaps more than chance gives"}[state]
     both = f"Over the whole run the candidate spikes {count(spikes['candidate'], 'time')}, the baseline {count(spikes['baseline'], 'time')}"
     return state, f"{both}: {words} (p {p:.2g})."
@@ -103,7 +103,7 @@ def _validation(advisory: Advisory, margin: Margin | None) -> tuple[State | None
             FAIL,
             f"At the last evaluation the validation gap is at least {gap.last_lo:+.4f} nats, above the margin of {margin.nats:.4f}.",
         )
-    state: State = PASS if gap.hi < margin.nats else FAIL if gap.lo > margin.nats else INCONCLUSIVE
+    state = state_of(passes=gap.hi < margin.nats, fails=gap.lo > margin.nats)
     words = {PASS: "is below", FAIL: "is above", INCONCLUSIVE: "straddles"}[state]
     return state, f"The validation gap {gap.mean:+.4f} nats ({gap.lo:+.4f} to {gap.hi:+.4f}) {words} the margin of {margin.nats:.4f}."
 
@@ -112,7 +112,7 @@ def _net_speedup(advisory: Advisory) -> tuple[State | None, str]:
     speedup = advisory.net_speedup
     if speedup is None:
         return None, f"The net speed-up cannot be computed: {_why_no_speedup(advisory)}."
-    state: State = PASS if speedup["lo"] > 1.0 else FAIL if speedup["hi"] < 1.0 else INCONCLUSIVE
+    state = state_of(passes=speedup["lo"] > 1.0, fails=speedup["hi"] < 1.0)
     words = {PASS: "is a gain", FAIL: "is a loss", INCONCLUSIVE: "is not distinguishable from 1"}[state]
     return state, f"The net speed-up {speedup['value']:.3f} x ({speedup['lo']:.3f} to {speedup['hi']:.3f}) {words}."
 

@@ -142,7 +142,9 @@ def prior_for(
         return Prior(tau=declared.nats(level), df=criteria.run_floor_df, basis=f"declared by the policy: {declared}{evidence}")
     other = criteria.loss_unit == "other"
     share = assumed_share(0.0 if slope is None and other else slope)
-    state = "a loss of another kind" if other else "a finished schedule" if slope is None else "an unfinished run"
+    state = "a finished schedule" if slope is None else "an unfinished run"
+    if other:
+        state = "a loss of another kind"
     if assume_stochastic(recipe, rounding):
         share *= STOCHASTIC_FACTOR
         state += " with stochastic or unstated rounding"
@@ -199,9 +201,10 @@ def own_spread(
     replicate_df = len(run_seeds) - len(set(run_seeds))
     squares, df = _within(groups)
     source: TauSource | None = None
-    if df:
-        has_controls = df > replicate_df
-        source = "replicates" if not has_controls else "controls" if not replicate_df else "replicates and controls"
+    if df > replicate_df:
+        source = "replicates and controls" if replicate_df else "controls"
+    elif df:
+        source = "replicates"
     return squares, df, source
 
 

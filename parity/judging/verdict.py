@@ -17,7 +17,7 @@ from parity.judging.floors.lending import Lenders
 from parity.judging.gates import apply_gates, checks
 from parity.judging.interval import Interval
 from parity.judging.margin import Margin
-from parity.judging.measurements import Measurements, measure
+from parity.judging.measurements import FurtherRuns, Measurements, measure
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.reasons import decide
 from parity.judging.secondary.advisory import Advisory, measure_advisory
@@ -132,8 +132,8 @@ def judge(
         for number, (candidate, runs) in enumerate(candidates.items()):
             complete = assume_complete or criteria.schedule == "decayed"
             window = plan_window((*baseline, *runs), planned_steps, complete, criteria.window_fraction)
-            reruns = early.get(name, ()), early.get(candidate, ())
-            measured = measure((name, candidate), baseline, runs, criteria, controls, window, lenders, reruns, shared, shorter)
+            further = FurtherRuns(controls, (early.get(name, ()), early.get(candidate, ())), shorter)
+            measured = measure((name, candidate), baseline, runs, criteria, window, lenders, further, shared)
             advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, name, candidate, criteria))
             made = checks(advisory, measured.statistics.margin if measured.statistics else None, criteria)
             decision = apply_gates(decide(measured), made, criteria)

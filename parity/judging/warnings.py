@@ -354,7 +354,9 @@ def _window_sensitive(m: Measurements) -> str | None:
 
 
 def _side(lo: float, hi: float, margin: float) -> str:
-    return "above the margin" if lo > margin else "below the margin" if hi < margin else "straddles it"
+    if lo > margin:
+        return "above the margin"
+    return "below the margin" if hi < margin else "straddles it"
 
 
 ROUNDED = ReasonCode(

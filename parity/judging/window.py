@@ -90,8 +90,9 @@ def plan_window(runs: Sequence[Curve], planned_steps: int | None, assume_complet
     """
     spans = [(int(run.steps[0]), int(run.steps[-1])) for run in runs if len(run.steps)]
     origin = min(1, min((first for first, _ in spans), default=0))
-    plan: PlanSource = "declared" if planned_steps is not None else "assumed complete" if assume_complete else "unknown"
+    plan: PlanSource = "declared"
     if planned_steps is None:
+        plan = "assumed complete" if assume_complete else "unknown"
         planned_steps = max(max((last for _, last in spans), default=0) - origin + 1, 1)
     end = origin + planned_steps - 1
     shortest = min((last for _, last in spans), default=end)

@@ -1,9 +1,9 @@
 """A comparison of evaluations in a bundle's manifest: what it asks besides its arms, written and read with every value's type checked."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
+from parity.canonical_json import picked
 from parity.judging.bundle.manifest import Arms, multiplicity_of
 from parity.judging.criteria import criteria_from_mapping
 from parity.judging.evaluations.case import EvaluationCase
@@ -18,13 +18,8 @@ def manifest_of(case: EvaluationCase) -> dict[str, Any]:
     """The manifest's keys that only a comparison of evaluations has."""
     return {
         "kind": KIND,
-        "paired": case.paired,
-        "cluster": case.cluster,
-        "at": list(case.at),
-        "target": case.target,
-        "tokens_per_step": case.tokens_per_step,
-        "times": [asdict(run) for run in case.times],
-        **({"multiplicity": asdict(case.multiplicity)} if case.multiplicity else {}),
+        **picked(case, "paired", "cluster", "at", "target", "tokens_per_step", "times"),
+        **({"multiplicity": case.multiplicity} if case.multiplicity else {}),
     }
 
 

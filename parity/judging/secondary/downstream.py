@@ -18,7 +18,8 @@ import re
 from collections.abc import Collection, Mapping
 
 from parity.judging.criteria import Criteria
-from parity.judging.document_types import State, TaskDocument
+from parity.judging.decision import state_of
+from parity.judging.document_types import TaskDocument
 from parity.judging.interval import t_quantile
 from parity.judging.secondary.evaluations import EvaluationError, TaskResult, accuracy_gap, paired_accuracy
 from parity.wording import count
@@ -94,7 +95,7 @@ def _compare(task: str, baseline: TaskResult, candidate: TaskResult, margin_poin
     lo, hi = gap - math.hypot(gap - items_lo, run), gap + math.hypot(items_hi - gap, run)
     chance = chance_level(_choices(task, baseline, candidate))
     at_chance = chance is not None and accuracies[0] - chance < AT_CHANCE * (1.0 - chance)
-    state: State = "pass" if lo > -margin_points else "fail" if hi < -margin_points and chance is not None else "inconclusive"
+    state = state_of(passes=lo > -margin_points, fails=hi < -margin_points and chance is not None)
     return TaskDocument(
         task=task,
         baseline=accuracies[0],
@@ -137,4 +138,6 @@ def public_choices(task: str) -> int | None:
 
 def chance_level(choices: int | None) -> float | None:
     """The accuracy of guessing among so many choices (0: free answers, which nobody guesses); None where their number is not known."""
-    return None if choices is None else 1.0 / choices if choices else 0.0
+    if choices is None:
+        return None
+    return 1.0 / choices if choices else 0.0

@@ -10,11 +10,11 @@ Source: Newcombe 1998, methods 10 (unpaired); Agresti and Min 2005 (paired, Wald
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
 from parity.judging import special
+from parity.judging.decision import State, state_of
 
 MAX_CHOICES = 1000
 
@@ -56,7 +56,7 @@ class AccuracyGap:
     n: int
     paired: bool
     margin: float
-    state: Literal["pass", "fail", "inconclusive"]
+    state: State
 
 
 def paired_accuracy(baseline: Sequence[bool], candidate: Sequence[bool], margin: float, confidence: float = 0.95) -> AccuracyGap:
@@ -88,8 +88,7 @@ def accuracy_gap(baseline: tuple[int, int], candidate: tuple[int, int], margin: 
 def _judged(gap: float, lo: float, hi: float, n: int, margin: float, *, paired: bool) -> AccuracyGap:
     if not margin > 0.0:
         raise ValueError(f"margin is {margin}; expected a positive number of points such as 0.01")
-    state: Literal["pass", "fail", "inconclusive"] = "pass" if lo > -margin else "fail" if hi < -margin else "inconclusive"
-    return AccuracyGap(gap=gap, lo=lo, hi=hi, n=n, paired=paired, margin=margin, state=state)
+    return AccuracyGap(gap=gap, lo=lo, hi=hi, n=n, paired=paired, margin=margin, state=state_of(passes=lo > -margin, fails=hi < -margin))
 
 
 def _wilson(correct: int, items: int, z: float) -> tuple[float, float, float]:

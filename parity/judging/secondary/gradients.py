@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from parity.judging.curve import Curve, FloatArray, IntArray
-from parity.judging.document_types import GradNormDocument
+from parity.judging.document_types import GradNormDocument, GradNormState
 from parity.judging.interval import t_quantile
 from parity.judging.noise import mean_se, median
 
@@ -38,6 +38,11 @@ def gradient_parity(
     run_variance, df, basis = _between_runs(left, right, within.df)
     half = t_quantile(confidence, df) * math.hypot(within.value, math.sqrt(run_variance))
     lo, hi = mean - half, mean + half
+    state: GradNormState = "open"
+    if lo > LIMIT or hi < -LIMIT:
+        state = "outside"
+    elif lo > -LIMIT and hi < LIMIT:
+        state = "inside"
     p99 = [float(np.exp(np.quantile(arm, 0.99))) for arm in (left, right)]
     return GradNormDocument(
         ratio=math.exp(mean),
@@ -45,7 +50,7 @@ def gradient_parity(
         hi=math.exp(hi),
         p99_ratio=p99[1] / p99[0],
         n=int(good.sum()),
-        state="inside" if lo > -LIMIT and hi < LIMIT else "outside" if lo > LIMIT or hi < -LIMIT else "open",
+        state=state,
         basis=basis,
         clipped_share=[_clipped_share(baseline, steps), _clipped_share(candidate, steps)],
     )

@@ -28,7 +28,7 @@ def compare_peers(
 
     The intervals of all pairs of `candidates` hold together at the policy's confidence, whatever the number of looks.
     """
-    m = measure(names, first, second, criteria, (), window, lenders)
+    m = measure(names, first, second, criteria, window, lenders)
     measured = throughput(*m.arms.both_runs, criteria.confidence)
     ratio = None if measured is None or isinstance(measured, NotComparable) else measured["ratio"]
     paired = criteria.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded

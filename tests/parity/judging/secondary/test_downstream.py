@@ -95,9 +95,9 @@ def test_mmlu_at_chance_fails_nobody_and_what_costs_4_percent_fails() -> None:
     failed = []
     for arm, (loss, _, _) in LLAMA_160B.items():
         tasks = compared(arm)
-        assert (tasks["mmlu"].at_chance, tasks["mmlu"].state, tasks["mmlu"].chance) == (True, "inconclusive", 0.25)
-        assert "at chance" in tasks["mmlu"].sentence
-        if tasks["hellaswag"].state == "fail":
+        assert (tasks["mmlu"]["at_chance"], tasks["mmlu"]["state"], tasks["mmlu"]["chance"]) == (True, "inconclusive", 0.25)
+        assert "at chance" in tasks["mmlu"]["sentence"]
+        if tasks["hellaswag"]["state"] == "fail":
             failed.append(loss)
     assert sorted(failed) == [4.4, 6.7]
 
