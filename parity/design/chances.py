@@ -38,14 +38,12 @@ from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import FloatArray
 from parity.judging.early_stops.spread import RATIO_SD_LOG, EarlySpread, early_df
 from parity.judging.floors.lending import Lenders
-from parity.judging.interval import Interval, interval, t_quantile
+from parity.judging.interval import interval, t_quantile
 from parity.judging.live.run_noise import planned_lending
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise import MANY_POINTS, StandardError, mean_ses
 from parity.judging.run_floor import Prior, RunFloor, RunTerm, priors_for, run_floor, run_term
-from parity.judging.spikes import find_spikes
-from parity.judging.token_slope import NoSlope
-from parity.judging.window_statistics import ArmStatistics, WindowStatistics
+from parity.judging.window_statistics import GapNoise
 
 PAIR_SD = Amount(value=0.0011, unit="relative")
 WITHIN_DF = 12.0
@@ -62,11 +60,11 @@ Floors = tuple[RunFloor, RunFloor]
 class Chances:
     """What the judge will have of a design, in the design's unit.
 
-    `statistics` is the window as it will be if the runs spread as assumed. `half_widths` (n,) come with the chances `weights` (n,), and
+    `expected` is the gap's noise as it will be if the runs spread as assumed. `half_widths` (n,) come with the chances `weights` (n,), and
     `counts` (n,) is False where the policy would reject the run noise as assumed. `se` is the gap's true standard error.
     """
 
-    statistics: WindowStatistics
+    expected: GapNoise
     lending: Lending
     half_width: float
     half_widths: FloatArray
@@ -105,12 +103,12 @@ class Chances:
 def chances(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, *, rough: bool = False) -> Chances:
     """The chances of a design whose level is set; `rough` ones, at the expected spreads alone, cost a hundredth and may be 3 points low."""
     drawn = drawing(design, criteria, lenders)
-    statistics = _statistics(design, criteria, drawn.floors_of(*_data_df(design)), drawn.judged)
+    expected = _noise(drawn.floors_of(*_data_df(design)), drawn.judged)
     rows = list(_drawn(drawn, criteria, rough=rough))
     return Chances(
-        statistics=statistics,
+        expected=expected,
         lending=drawn.lending,
-        half_width=statistics.interval.half_width(*first_confidence(design, criteria)),
+        half_width=expected.interval.half_width(*first_confidence(design, criteria)),
         half_widths=np.array([half for half, _, _ in rows]),
         weights=np.array([weight for _, weight, _ in rows]),
         counts=np.array([1.0 if known else 0.0 for _, _, known in rows]),
@@ -217,7 +215,7 @@ def _drawn(drawn: Drawing, criteria: Criteria, *, rough: bool) -> Iterator[tuple
         for (first, chance), (second, other) in itertools.product(first_arm, second_arm):
             floors = drawn.floors_of(first, second)
             term = run_term(*floors)
-            known = not rejects or not _statistics(design, criteria, floors, judged).noise_is_assumed
+            known = not rejects or not _noise(floors, judged).noise_is_assumed
             if few is not None:
                 for group in np.array_split(few.half_widths(term, within.value, levels), _GROUPS):
                     yield float(group.mean()), likelihood * chance * other / _GROUPS, known
@@ -349,26 +347,6 @@ def _means_with(runs: int, squares: float) -> FloatArray:
     return means
 
 
-def _statistics(design: Design, criteria: Criteria, floors: Floors, within: StandardError) -> WindowStatistics:
-    """The statistics that the judge would have of the window: two flat arms without spikes, whose gap is 0."""
-    level, n = _level(design), points(design, criteria)
-    gap: Interval = interval(0.0, within, run_term(*floors))
-    baseline, candidate = (ArmStatistics(level=level, first_loss=level, decline=0.0, floor=floor) for floor in floors)
-    return WindowStatistics(
-        n=n,
-        baseline=baseline,
-        candidate=candidate,
-        spikes=find_spikes(np.zeros(1), level),
-        interval=gap,
-        raw_gap=0.0,
-        raw_gap_candidate=0.0,
-        token_slope=NoSlope(why="it is planned for"),
-        margin=None,
-        sigma_step=0.0,
-        sd_paired=within.value * math.sqrt(n),
-        rho1=design.autocorrelation,
-        drift=0.0,
-        drift_se=0.0,
-        end=None,
-        sensitivity=(),
-    )
+def _noise(floors: Floors, within: StandardError) -> GapNoise:
+    """What the judge would have of a gap of 0."""
+    return GapNoise(interval=interval(0.0, within, run_term(*floors)), floors=floors)

@@ -297,8 +297,7 @@ def _measure_noise(m: Measurements) -> str:
     missing = math.ceil(MIN_MEASURED_DF - statistics.measured_df - statistics.early_df)
     if statistics.interval.run.seeds > 1:
         return f"Add {count(missing, 'seed')} to both arms to measure the run noise."
-    sides = ((m.arms.baseline, statistics.baseline), (m.arms.candidate, statistics.candidate))
-    bare = [arm.name for arm, measured in sides if not measured.floor.has_reruns]
+    bare = [arm.name for arm, floor in zip(m.arms.both, statistics.floors, strict=True) if not floor.has_reruns]
     if not bare:
         return f"Add {count(missing, 'replicate')} to either arm to measure the run noise on {MIN_MEASURED_DF} degrees of freedom."
     number = count(max(missing, len(bare)), "replicate")

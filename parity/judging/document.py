@@ -19,6 +19,7 @@ from parity.judging.inputs.alignment import NONFINITE_SHARE
 from parity.judging.measurements import Measurements
 from parity.judging.multiplicity import look_weight
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z
+from parity.judging.run_floor import RunFloor
 from parity.judging.secondary.advisory import Advisory
 from parity.judging.token_slope import TokenSlope
 from parity.judging.window_statistics import ArmStatistics, WindowStatistics
@@ -92,8 +93,8 @@ def _measured(m: Measurements) -> dict[str, Any]:
             "seeds": statistics.interval.run.seeds,
         },
         "tau": {
-            "baseline": _tau(statistics.baseline, statistics),
-            "candidate": _tau(statistics.candidate, statistics),
+            "baseline": _tau(statistics.floors[0], statistics),
+            "candidate": _tau(statistics.floors[1], statistics),
             "controls_used": len(m.controls.used),
         },
         "noise": _noise(statistics, m.r_pair),
@@ -147,8 +148,7 @@ def _gap(statistics: WindowStatistics, confidence: float, within_confidence: flo
     }
 
 
-def _tau(arm: ArmStatistics, statistics: WindowStatistics) -> dict[str, Any]:
-    floor = arm.floor
+def _tau(floor: RunFloor, statistics: WindowStatistics) -> dict[str, Any]:
     return {
         "value": floor.tau,
         "rel": floor.tau / abs(statistics.baseline.level) if statistics.baseline.level else None,

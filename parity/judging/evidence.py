@@ -296,16 +296,11 @@ def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case | Eva
     if manifest.get("kind") == KIND:
         return evaluation_case(manifest, arms)
     return Case(
-        baseline=arms.baseline,
-        candidates=arms.candidates,
-        controls=arms.controls,
-        shorter=arms.shorter,
-        noise_runs=arms.noise_runs,
+        **picked(arms, "baseline", "candidates", "controls", "shorter", "noise_runs", "baseline_name"),
         criteria=criteria_from_mapping(manifest["criteria"]),
         planned_steps=optional(manifest["planned_steps"], int, "planned_steps"),
         assume_complete=typed(manifest["assume_complete"], bool, "assume_complete"),
         layer_policy=optional(manifest["layer_policy"], str, "layer_policy"),
-        baseline_name=arms.baseline_name,
         layer_snr_db=layer_snrs(manifest.get("layer_snr_db", {})),
         evaluations=task_results(parse_json(files.get(EVALUATIONS, b"{}"))),
         floors=read_floors(files[FLOORS].decode()) if FLOORS in files else None,

@@ -397,7 +397,7 @@ def _margin_undetermined(m: Measurements) -> str | None:
         return None
     if m.criteria.margin is not None and m.criteria.margin.unit == "tokens" and isinstance(m.statistics.token_slope, NoSlope):
         return f"A margin of {m.criteria.margin} is no amount in nats yet: {m.statistics.token_slope.why}."
-    if m.statistics.baseline.floor.one_apart:
+    if m.statistics.floors[0].one_apart:
         return (
             "The noise-floor margin has no yardstick: one run of the baseline ends far from the others, further than their spread explains."
         )

@@ -62,18 +62,14 @@ def noise_assumed(m: Measurements) -> str | None:
     """The sentence of `RUN_NOISE_ASSUMED`, which a policy may also let decide."""
     if m.statistics is None or not m.statistics.noise_is_assumed:
         return None
-    sides = ((m.arms.baseline.name, m.statistics.baseline), (m.arms.candidate.name, m.statistics.candidate))
+    sides = zip(m.arms.both, m.statistics.floors, strict=True)
     level = abs(m.statistics.baseline.level)
     df = int(m.statistics.data_df)
-    prior = (
-        []
-        if m.statistics.interval.run.seeds > 1
-        else [
-            (name, arm.floor.prior.tau / level)
-            for name, arm in sides
-            if not arm.floor.has_reruns and level and not (arm.floor.prior.loan and arm.floor.prior.loan.is_data)
-        ]
-    )
+    prior = [
+        (arm.name, floor.prior.tau / level)
+        for arm, floor in sides
+        if level and m.statistics.interval.run.seeds == 1 and not floor.has_reruns and not (floor.prior.loan and floor.prior.loan.is_data)
+    ]
     if not prior:
         return f"Run noise rests mostly on an assumption: {count(df, 'degree')} of freedom {_of_data(m)}, {MIN_MEASURED_DF} needed."
     shares = {percent(share) for _, share in prior}

@@ -38,42 +38,19 @@ NoiseBasis = Literal["measured", "borrowed", "assumed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmStatistics:
-    """One arm in the window: mean loss, first loss of the run, least-squares decline, run floor; nats."""
+    """One arm in the window: mean loss, first loss of the run, least-squares decline; nats."""
 
     level: float
     first_loss: float
     decline: float
-    floor: RunFloor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WindowStatistics:
-    """The window's measurements over `n` common points; losses and gaps in nats, a gap positive where the candidate is worse.
+class GapNoise:
+    """The gap's interval, and the run floors of baseline and candidate on which it rests."""
 
-    `raw_gap` includes the spikes of both arms, `raw_gap_candidate` those of the candidate alone.
-    """
-
-    n: int
-    baseline: ArmStatistics
-    candidate: ArmStatistics
-    spikes: Spikes
     interval: Interval
-    raw_gap: float
-    raw_gap_candidate: float
-    token_slope: TokenSlope | NoSlope
-    margin: Margin | None
-    sigma_step: float
-    sd_paired: float
-    rho1: float
-    drift: float
-    drift_se: float
-    end: RunEnd | None
-    sensitivity: tuple[SensitivityDocument, ...]
-
-    @property
-    def floors(self) -> tuple[RunFloor, RunFloor]:
-        """The run floors of baseline and candidate."""
-        return self.baseline.floor, self.candidate.floor
+    floors: tuple[RunFloor, RunFloor]
 
     @property
     def measured_df(self) -> int:
@@ -114,6 +91,30 @@ class WindowStatistics:
             return "assumed"
         bare = self.interval.run.seeds == 1 and any(not floor.has_reruns for floor in self.floors)
         return "borrowed" if bare or self.measured_df + self.early_df < MIN_MEASURED_DF else "measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WindowStatistics(GapNoise):
+    """The window's measurements over `n` common points; losses and gaps in nats, a gap positive where the candidate is worse.
+
+    `raw_gap` includes the spikes of both arms, `raw_gap_candidate` those of the candidate alone.
+    """
+
+    n: int
+    baseline: ArmStatistics
+    candidate: ArmStatistics
+    spikes: Spikes
+    raw_gap: float
+    raw_gap_candidate: float
+    token_slope: TokenSlope | NoSlope
+    margin: Margin | None
+    sigma_step: float
+    sd_paired: float
+    rho1: float
+    drift: float
+    drift_se: float
+    end: RunEnd | None
+    sensitivity: tuple[SensitivityDocument, ...]
 
     @property
     def effective_n(self) -> float:
@@ -220,17 +221,17 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
     measured = window_gap(pair, window)
     gap = measured.spikes.masked_gap
     change, change_se = drift(gap, pair.steps)
-    baseline, candidate = (
-        _arm_statistics(curve, pair, measured.keep, floor) for curve, floor in zip(pair.means, measured.floors, strict=True)
-    )
-    slope = token_slope(pair.criteria, pair.shorter, pair.arms.baseline.runs, window, baseline.level, baseline.floor.tau)
-    margin = determine_margin(pair.criteria, baseline.level, baseline.floor, slope if isinstance(slope, TokenSlope) else None)
+    baseline, candidate = (_arm_statistics(curve, pair, measured.keep) for curve in pair.means)
+    floor = measured.floors[0]
+    slope = token_slope(pair.criteria, pair.shorter, pair.arms.baseline.runs, window, baseline.level, floor.tau)
+    margin = determine_margin(pair.criteria, baseline.level, floor, slope if isinstance(slope, TokenSlope) else None)
     return WindowStatistics(
         n=len(pair.steps),
         baseline=baseline,
         candidate=candidate,
         spikes=measured.spikes,
         interval=measured.interval,
+        floors=measured.floors,
         raw_gap=float(pair.gap.mean()),
         raw_gap_candidate=float(np.maximum(pair.gap, gap).mean()),
         token_slope=slope,
@@ -258,11 +259,11 @@ def _within_se(pair: PairInWindow, gap: FloatArray) -> StandardError:
     return StandardError(value=float(np.hypot(arms[0].value, arms[1].value)), df=min(arm.df for arm in arms))
 
 
-def _arm_statistics(curve: FloatArray, pair: PairInWindow, keep: BoolArray, floor: RunFloor) -> ArmStatistics:
+def _arm_statistics(curve: FloatArray, pair: PairInWindow, keep: BoolArray) -> ArmStatistics:
     in_window = curve[pair.part][keep]
     level, first = float(in_window.mean()), float(curve[0])
     decline = -ols_change(in_window, pair.steps[keep])
-    return ArmStatistics(level=level, first_loss=first, decline=decline, floor=floor)
+    return ArmStatistics(level=level, first_loss=first, decline=decline)
 
 
 def _between_runs(

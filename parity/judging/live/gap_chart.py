@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.canonical_json import picked
 from parity.judging.arms import rounding_of
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, usable
@@ -148,18 +149,12 @@ def binned_gap(
     level = criteria.confidence if confidence is None else confidence
     columns = _bins(steps[inside], (cand - base)[inside], runs_2T[:, inside], basis.floors, level, edges)
     return BinnedGap(
-        first_step=columns.first_step,
-        last_step=columns.last_step,
-        mean=columns.mean,
+        **picked(columns, "first_step", "last_step", "mean", "n"),
         lo=columns.mean - columns.half_width,
         hi=columns.mean + columns.half_width,
-        n=columns.n,
         nonfinite_baseline=_nonfinite_steps(base_runs, first_step, last_step),
         nonfinite_candidate=_nonfinite_steps(cand_runs, first_step, last_step),
-        margin_nats=basis.margin_nats,
-        level=basis.level,
-        level_is_provisional=basis.level_is_provisional,
-        window=basis.window,
+        **picked(basis, "margin_nats", "level", "level_is_provisional", "window"),
     )
 
 
