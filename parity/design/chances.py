@@ -318,13 +318,8 @@ def _priors(
     design: Design, assumed: Priors, lending: Lending, level: float, squares: tuple[float, float], *, reruns: bool = True
 ) -> Priors:
     """The priors where all reruns of the arms show these sums of squares; with `reruns` off, those before any run."""
-    own = OwnRuns(
-        squares=squares,
-        df=_data_df(design) if reruns else (0, 0),
-        gap_squares=0.0,
-        gap_df=0,
-        gap_runs=(design.baseline_runs, design.candidate_runs),
-    )
+    df = _data_df(design) if reruns else (0, 0)
+    own = OwnRuns(squares=squares, df=df, gap_runs=(design.baseline_runs, design.candidate_runs))
     return borrow(assumed, lending, own, level)
 
 

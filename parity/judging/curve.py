@@ -120,6 +120,11 @@ def all_usable(loss: FloatArray) -> bool:
     return loss.size == 0 or (float(loss.min()) >= -MAX_LOSS and float(loss.max()) <= MAX_LOSS)
 
 
+def between(steps: IntArray, first: float, last: float) -> slice:
+    """The part of ascending steps (n,) from the first to the last step, both included."""
+    return slice(int(np.searchsorted(steps, first)), int(np.searchsorted(steps, last, side="right")))
+
+
 def series_digest(steps: IntArray, loss: FloatArray) -> str:
     """sha256 (hex) of little-endian int64 steps followed by little-endian float64 losses."""
     digest = hashlib.sha256(np.ascontiguousarray(steps, dtype="<i8").data)

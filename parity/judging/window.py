@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from parity.judging.curve import Curve, FloatArray, IntArray
+from parity.judging.curve import Curve, FloatArray, IntArray, between
 from parity.judging.noise import dot, mean_se
 from parity.wording import percent
 
@@ -55,7 +55,7 @@ class Window:
 
     def part(self, steps: IntArray) -> slice:
         """The window's part of sorted steps (n,)."""
-        return slice(int(np.searchsorted(steps, self.first)), int(np.searchsorted(steps, self.last, side="right")))
+        return between(steps, self.first, self.last)
 
     @property
     def at_plan(self) -> "Window":

@@ -13,7 +13,7 @@ import numpy as np
 from parity.canonical_json import picked
 from parity.judging.arms import rounding_of
 from parity.judging.criteria import Criteria
-from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, usable
+from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, between, usable
 from parity.judging.inputs.counted_runs import independent_runs
 from parity.judging.interval import t_quantile
 from parity.judging.live.level import level_at_end
@@ -217,15 +217,14 @@ def _floors(
     for number, (arm, declared) in enumerate(zip((baseline, candidate), criteria.run_floors, strict=True)):
         means = [(_late_mean(run, late), run.seed) for run in arm]
         known = [(mean, seed) for mean, seed in means if math.isfinite(mean)]
-        prior = prior_for(arm[0].recipe, declared, criteria, abs(level), rounding_of(run.rounding for run in arm))
-        if priors is not None:
-            prior = priors[number]
+        rounding = rounding_of(run.rounding for run in arm)
+        prior = priors[number] if priors else prior_for(arm[0].recipe, declared, criteria, abs(level), rounding)
         floors.append(run_floor(prior, np.array([mean for mean, _ in known]), [seed for _, seed in known]))
     return floors[0], floors[1]
 
 
 def _late_mean(run: Curve, late: IntArray) -> float:
-    part = run.loss[int(np.searchsorted(run.steps, late[0])) : int(np.searchsorted(run.steps, late[-1], side="right"))]
+    part = run.loss[between(run.steps, late[0], late[-1])]
     part = part[usable(part)]
     return float(part.mean()) if len(part) else math.nan
 

@@ -56,8 +56,6 @@ def run_noise(arms: tuple[LiveArm, LiveArm], criteria: Criteria, level: float, l
         own = OwnRuns(
             squares=(spreads[0][0], spreads[1][0]),
             df=(spreads[0][1], spreads[1][1]),
-            gap_squares=0.0,
-            gap_df=0,
             gap_runs=(max(arms[0].runs / seeds, 1.0), max(arms[1].runs / seeds, 1.0)),
         )
         priors = borrow(priors, lending, own, level)
