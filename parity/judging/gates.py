@@ -9,7 +9,7 @@ accuracy: fails where one task is surely worse by more than its margin, passes w
 
 from collections.abc import Mapping
 
-from parity.judging.criteria import GATES, Criteria
+from parity.judging.criteria import Criteria
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, Decision, Reason, State, state_of
 from parity.judging.document_types import CheckDocument
 from parity.judging.evaluation_codes import AS_OF
@@ -32,9 +32,8 @@ def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tup
         "net_speedup": _net_speedup(advisory),
     }
     return tuple(
-        CheckDocument(name=name, role="gate" if name in criteria.gates else "advice", state=outcomes[name][0], sentence=outcomes[name][1])
-        for name in GATES
-        if name in outcomes
+        CheckDocument(name=name, role="gate" if name in criteria.gates else "advice", state=state, sentence=sentence)
+        for name, (state, sentence) in outcomes.items()
     )
 
 

@@ -85,10 +85,10 @@ def _compare(task: str, baseline: TaskResult, candidate: TaskResult, margin_poin
             raise ValueError(f"task {task}: item {min(odd)!r} is in one file only; expected the same items in both")
         items = list(baseline.by_item)
         results = [[arm.by_item[item] for item in items] for arm in (baseline, candidate)]
-        accuracy = paired_accuracy(results[0], results[1], margin_points / 100.0, confidence)
+        accuracy = paired_accuracy(results[0], results[1], confidence)
     else:
         counts = [(arm.correct, arm.items) for arm in (baseline, candidate)]
-        accuracy = accuracy_gap(counts[0], counts[1], margin_points / 100.0, confidence)
+        accuracy = accuracy_gap(counts[0], counts[1], confidence)
     accuracies = baseline.correct / baseline.items, candidate.correct / candidate.items
     gap, items_lo, items_hi = (100.0 * value for value in (accuracy.gap, accuracy.lo, accuracy.hi))
     run = t_quantile(confidence, RUN_NOISE_DF) * RUN_NOISE_POINTS * math.sqrt(2.0)

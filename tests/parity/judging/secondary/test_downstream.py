@@ -53,12 +53,12 @@ def test_items_are_paired_by_name_and_counts_are_two_proportions() -> None:
     cand = {key: base[key] ^ bool(rng.random() < 0.05) for key in reversed(base)}
     arms = [TaskResult(correct=sum(arm.values()), items=500, by_item=arm) for arm in (base, cand)]
     (paired,) = compare_tasks({"arc": arms[0]}, {"arc": arms[1], "other": arms[1]}, 1.5, 0.95)
-    expected = paired_accuracy(list(base.values()), [cand[key] for key in base], 0.015)
+    expected = paired_accuracy(list(base.values()), [cand[key] for key in base])
     assert (paired["lo_points"], paired["hi_points"]) == pytest.approx(with_run_noise(expected))
     assert paired["paired"]
     counts = TaskResult(correct=arms[1].correct, items=500)
     (loose,) = compare_tasks({"arc": arms[0]}, {"arc": counts}, 1.5, 0.95)
-    wide = accuracy_gap((arms[0].correct, 500), (arms[1].correct, 500), 0.015)
+    wide = accuracy_gap((arms[0].correct, 500), (arms[1].correct, 500))
     assert (loose["lo_points"], loose["hi_points"]) == pytest.approx(with_run_noise(wide))
     assert not loose["paired"]
 
