@@ -168,8 +168,7 @@ def drawing(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES) 
 
 def first_confidence(design: Design, criteria: Criteria) -> tuple[float, float]:
     """The confidence of a look's interval, which the looks and candidates share, and that of its error within pairs."""
-    shared = Multiplicity(looks=criteria.looks, candidates=design.candidates)
-    return shared.confidence(criteria.confidence), shared.within_confidence(criteria.confidence)
+    return Multiplicity(looks=criteria.looks, candidates=design.candidates).levels(criteria.confidence)
 
 
 def points(design: Design, criteria: Criteria) -> int:

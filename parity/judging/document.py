@@ -84,7 +84,7 @@ def _measured(m: Measurements) -> dict[str, Any]:
     return {
         **picked(statistics, "margin", "end"),
         "token_slope": statistics.token_slope if isinstance(statistics.token_slope, TokenSlope) else None,
-        "gap": _gap(statistics, m.confidence, m.within_confidence),
+        "gap": _gap(statistics, m.levels),
         "se_parts": {
             "within": statistics.interval.within.value,
             "within_df": statistics.interval.within.df,
@@ -132,9 +132,9 @@ def _multiplicity(m: Measurements) -> dict[str, Any]:
     }
 
 
-def _gap(statistics: WindowStatistics, confidence: float, within_confidence: float) -> dict[str, Any]:
+def _gap(statistics: WindowStatistics, levels: tuple[float, float]) -> dict[str, Any]:
     level, interval = statistics.baseline.level, statistics.interval
-    lo, hi = interval.bounds(confidence, within_confidence)
+    lo, hi = interval.bounds(*levels)
     return {
         **picked(interval, "mean", "se", "df"),
         "rel": interval.mean / level if level else None,
@@ -142,7 +142,7 @@ def _gap(statistics: WindowStatistics, confidence: float, within_confidence: flo
         "masked": interval.mean,
         "lo": lo,
         "hi": hi,
-        "confidence": confidence,
+        "confidence": levels[0],
         "ci95": interval.bounds(0.95),
         "ci90": interval.bounds(0.90),
     }

@@ -68,14 +68,14 @@ class Measurements:
         return self.multiplicity.confidence(self.criteria.confidence)
 
     @property
-    def within_confidence(self) -> float:
-        """That of its error within pairs, which looks do not share."""
-        return self.multiplicity.within_confidence(self.criteria.confidence)
+    def levels(self) -> tuple[float, float]:
+        """That confidence, and the one of its error within pairs, which looks do not share."""
+        return self.multiplicity.levels(self.criteria.confidence)
 
     @property
     def bounds(self) -> tuple[float, float] | None:
         """The ends of that interval, nats; None without a window."""
-        return self.statistics.interval.bounds(self.confidence, self.within_confidence) if self.statistics else None
+        return self.statistics.interval.bounds(*self.levels) if self.statistics else None
 
 
 class FurtherRuns(NamedTuple):

@@ -147,14 +147,9 @@ class PairInWindow:
     slope: float | None = None
 
     @property
-    def confidence(self) -> float:
-        """The confidence of the interval that decides."""
-        return self.multiplicity.confidence(self.criteria.confidence)
-
-    @property
-    def within_confidence(self) -> float:
-        """That of its error within pairs."""
-        return self.multiplicity.within_confidence(self.criteria.confidence)
+    def levels(self) -> tuple[float, float]:
+        """The confidence of the interval that decides, and that of its error within pairs."""
+        return self.multiplicity.levels(self.criteria.confidence)
 
     @property
     def steps(self) -> IntArray:
@@ -247,8 +242,8 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
 
 
 def _end(pair: PairInWindow, gap: FloatArray, measured: Interval, margin: Margin, level: float) -> RunEnd | None:
-    nominal, within = pair.criteria.confidence, pair.within_confidence
-    return measure_end(gap, measured, margin.nats, pair.confidence, level, pair.quantum, nominal, within)
+    confidence, within = pair.levels
+    return measure_end(gap, measured, margin.nats, confidence, level, pair.quantum, pair.criteria.confidence, within)
 
 
 def _within_se(pair: PairInWindow, gap: FloatArray) -> StandardError:
@@ -312,6 +307,6 @@ def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tup
         else:
             gap = other.spikes().masked_gap
             of_fraction = interval(float(gap.mean()), _within_se(other, gap), in_window.run)
-        lo, hi = of_fraction.bounds(pair.confidence, pair.within_confidence)
+        lo, hi = of_fraction.bounds(*pair.levels)
         entries.append(SensitivityDocument(fraction=fraction, n=points, mean=of_fraction.mean, lo=lo, hi=hi))
     return tuple(entries)

@@ -43,7 +43,7 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskDocument, ...] = ())
         return Advisory(throughput=speed, speed_reason=reason, downstream=downstream)
     window = m.aligned.steps[m.window.part(m.aligned.steps)]
     curves = m.aligned.arm_means()
-    lo, hi = statistics.interval.bounds(m.confidence, m.within_confidence)
+    lo, hi = statistics.interval.bounds(*m.levels)
     law = None if isinstance(statistics.token_slope, TokenSlope) else fit_law(m.aligned.steps, curves[0])
     tax = None
     if isinstance(statistics.token_slope, TokenSlope):
