@@ -6,10 +6,9 @@ Nothing is converted: `true` is no number, and "0" is no seed. `refuse` makes th
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
+from numbers import Real
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
-
-import numpy as np
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -92,5 +91,5 @@ def check_words(item: "DataclassInstance", place: str, refuse: Refusal) -> None:
 
 def check_between(place: str, value: object, low: float, high: float, refuse: Refusal) -> None:
     """Refuse what is no number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, Real) or value < low or not value <= high:  # NaN is in no range
         raise refuse(place, value, f"a number from {low:g} to {high:g}")
