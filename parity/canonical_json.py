@@ -26,6 +26,11 @@ def json_value(value: object) -> Any:
     return value
 
 
+def picked(item: object, *names: str) -> dict[str, Any]:
+    """Some attributes of an object by their names."""
+    return {name: getattr(item, name) for name in names}
+
+
 def canonical_json(value: object) -> str:
     """Canonical JSON text of a value, with a newline at its end."""
     return json.dumps(json_value(value), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -61,7 +61,7 @@ def comparison_case(
         baseline_name=baseline_name,
         layer_snr_db=dict(layer_snr_db or {}),
         evaluations=dict(evaluations or {}),
-        floors=(floors if floors is not None else public_floors()) if named else None,
+        floors=floors or public_floors() if named else None,
         families=named,
         noise_runs=early,
         multiplicity=multiplicity,
@@ -89,7 +89,7 @@ def families_of_configs(arms: Sequence[Arm], floors: Floors | None) -> dict[str,
     """The family by arm that the configs of all its runs state, if the table of reruns has it; any other name borrows nothing."""
     stated = {name: {run.context.get(FAMILY) for run in runs} for name, runs in arms}
     alone = {name: family for name, (family, *others) in stated.items() if family is not None and not others}
-    known = (floors if floors is not None else public_floors()).families if alone else {}
+    known = (floors or public_floors()).families if alone else {}
     return {name: family for name, family in alone.items() if family in known}
 
 

@@ -108,7 +108,9 @@ def _numbers(values: Any, name: str) -> tuple[FloatArray | None, BoolArray]:
         ) from None
     if raw.ndim != 1:
         raise InputError(f"{name} has shape {raw.shape}; expected one dimension, a value per step")
-    empty = values.is_null() if hasattr(values, "is_null") else given.mask if isinstance(given, np.ma.MaskedArray) else False
+    empty = given.mask if isinstance(given, np.ma.MaskedArray) else False
+    if hasattr(values, "is_null"):
+        empty = values.is_null()
     null = np.zeros(len(raw), dtype=bool) | np.asarray(empty, dtype=bool)
     if raw.dtype.kind == "O":
         null |= np.array([value is None for value in raw], dtype=bool)

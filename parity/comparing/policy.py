@@ -20,21 +20,16 @@ def policy(
     profile: str | None = None,
     gates: Sequence[str] = (),
     accuracy_margin: float | None = None,
-    looks: int | None = None,
-    schedule: str | None = None,
-    start: str | None = None,
-    loss_unit: str | None = None,
+    **others: object,
 ) -> Criteria:
-    """The policy in `stated`, the keys of a `criteria:` part, with the other arguments over it.
+    """The policy in `stated`, the keys of a `criteria:` part, with the other arguments over it; `others` are keys such as `looks`.
 
     A margin or a profile replaces both. Without either in any place the profile is nvfp4. Raises CriteriaError.
     """
     mapping = dict(stated)
     if gates:
         mapping["gates"] = list(dict.fromkeys([LOSS, *gates]))
-    if accuracy_margin is not None:
-        mapping["accuracy_margin_points"] = accuracy_margin
-    others = {"looks": looks, "schedule": schedule, "start": start, "loss_unit": loss_unit}
+    others["accuracy_margin_points"] = accuracy_margin
     mapping |= {key: value for key, value in others.items() if value is not None}
     if margin is not None or profile is not None:
         mapping["margin"], mapping["profile"] = margin, profile

@@ -35,17 +35,15 @@ from parity.judging import special
 from parity.judging.borrowing import Lending, OwnRuns, borrow
 from parity.judging.capped import FEW_POINTS, NOMINAL, lowered
 from parity.judging.criteria import Amount, Criteria
-from parity.judging.curve import FloatArray, Rounding
+from parity.judging.curve import FloatArray
 from parity.judging.early_stops.spread import RATIO_SD_LOG, EarlySpread, early_df
 from parity.judging.floors.lending import Lenders
-from parity.judging.interval import Interval, interval, t_quantile
-from parity.judging.measurements import lender_for
+from parity.judging.interval import interval, t_quantile
+from parity.judging.live.run_noise import planned_lending
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise import MANY_POINTS, StandardError, mean_ses
-from parity.judging.run_floor import Prior, RunFloor, RunTerm, assume_stochastic, prior_for, run_floor, run_term
-from parity.judging.spikes import find_spikes
-from parity.judging.token_slope import NoSlope
-from parity.judging.window_statistics import ArmStatistics, WindowStatistics
+from parity.judging.run_floor import Prior, RunFloor, RunTerm, priors_for, run_floor, run_term
+from parity.judging.window_statistics import GapNoise
 
 PAIR_SD = Amount(value=0.0011, unit="relative")
 WITHIN_DF = 12.0
@@ -62,11 +60,11 @@ Floors = tuple[RunFloor, RunFloor]
 class Chances:
     """What the judge will have of a design, in the design's unit.
 
-    `statistics` is the window as it will be if the runs spread as assumed. `half_widths` (n,) come with the chances `weights` (n,), and
+    `expected` is the gap's noise as it will be if the runs spread as assumed. `half_widths` (n,) come with the chances `weights` (n,), and
     `counts` (n,) is False where the policy would reject the run noise as assumed. `se` is the gap's true standard error.
     """
 
-    statistics: WindowStatistics
+    expected: GapNoise
     lending: Lending
     half_width: float
     half_widths: FloatArray
@@ -99,26 +97,22 @@ class Chances:
     def _below(self, limit: FloatArray, gap: float) -> FloatArray:
         if self.se == 0.0:
             return np.where(limit > gap, 1.0, 0.0)
-        share: FloatArray = special.ndtr((limit - gap) / self.se)
-        return share
+        return special.ndtr((limit - gap) / self.se)
 
 
 def chances(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, *, rough: bool = False) -> Chances:
     """The chances of a design whose level is set; `rough` ones, at the expected spreads alone, cost a hundredth and may be 3 points low."""
     drawn = drawing(design, criteria, lenders)
-    taus, within, judged = drawn.taus, drawn.within, drawn.judged
-    expected = (taus[0] ** 2 * _data_df(design)[0], taus[1] ** 2 * _data_df(design)[1])
-    statistics = _statistics(design, criteria, _floors(design, drawn.assumed, drawn.lending, _level(design), expected), judged)
-    se = math.sqrt(within.value**2 + taus[0] ** 2 / design.baseline_runs + taus[1] ** 2 / design.candidate_runs)
-    rows = list(_drawn(design, criteria, drawn.assumed, drawn.lending, taus, within, se, rough=rough))
+    expected = _noise(drawn.floors_of(*_data_df(design)), drawn.judged)
+    rows = list(_drawn(drawn, criteria, rough=rough))
     return Chances(
-        statistics=statistics,
+        expected=expected,
         lending=drawn.lending,
-        half_width=statistics.interval.half_width(*first_confidence(design, criteria)),
+        half_width=expected.interval.half_width(*first_confidence(design, criteria)),
         half_widths=np.array([half for half, _, _ in rows]),
         weights=np.array([weight for _, weight, _ in rows]),
         counts=np.array([1.0 if known else 0.0 for _, _, known in rows]),
-        se=se,
+        se=drawn.se,
         two_sided=criteria.two_sided,
     )
 
@@ -137,14 +131,29 @@ class Drawing:
     within: StandardError
     judged: StandardError
 
+    @property
+    def se(self) -> float:
+        """The true standard error of the gap."""
+        baseline, candidate = self.taus
+        return math.sqrt(self.within.value**2 + baseline**2 / self.design.baseline_runs + candidate**2 / self.design.candidate_runs)
+
     def floors(self, squares: tuple[float, float]) -> Floors:
         """The run floors where the full runs and controls of each arm have these sums of squares about their mean.
 
         Reruns that stop early, which are not drawn, add what is expected of them.
         """
         worth = early_df(self.design.noise_runs)
-        expected = tuple(own + tau**2 * worth for own, tau in zip(squares, self.taus, strict=True))
-        return _floors(self.design, self.assumed, self.lending, _level(self.design), (expected[0], expected[1]))
+        return self._floors(squares[0] + self.taus[0] ** 2 * worth, squares[1] + self.taus[1] ** 2 * worth)
+
+    def floors_of(self, baseline: float, candidate: float) -> Floors:
+        """The run floors where all that shows an arm's run noise has so many times tau^2 as its sum of squares."""
+        return self._floors(self.taus[0] ** 2 * baseline, self.taus[1] ** 2 * candidate)
+
+    def _floors(self, baseline: float, candidate: float) -> Floors:
+        design, level = self.design, _level(self.design)
+        first, second = _priors(design, self.assumed, self.lending, level, (baseline, candidate))
+        floor = _floor(first, design.baseline_runs, design.controls, design.noise_runs, baseline, level)
+        return floor, _floor(second, design.candidate_runs, 0, design.noise_runs, candidate, level)
 
 
 def drawing(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES) -> Drawing:
@@ -159,8 +168,7 @@ def drawing(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES) 
 
 def first_confidence(design: Design, criteria: Criteria) -> tuple[float, float]:
     """The confidence of a look's interval, which the looks and candidates share, and that of its error within pairs."""
-    shared = Multiplicity(looks=criteria.looks, candidates=design.candidates)
-    return shared.confidence(criteria.confidence), shared.within_confidence(criteria.confidence)
+    return Multiplicity(looks=criteria.looks, candidates=design.candidates).levels(criteria.confidence)
 
 
 def points(design: Design, criteria: Criteria) -> int:
@@ -177,25 +185,12 @@ def within_se(design: Design, criteria: Criteria) -> StandardError:
 
 def assumed_priors(design: Design, criteria: Criteria) -> Priors:
     """The priors of both arms without a family."""
-    level = _level(design)
-    return (
-        prior_for(design.baseline_recipe, criteria.baseline_run_floor, criteria, level, design.baseline_rounding),
-        prior_for(design.candidate_recipe, criteria.candidate_run_floor, criteria, level, design.candidate_rounding),
-    )
+    return priors_for(design.arms, criteria, _level(design))
 
 
 def lending_of(design: Design, criteria: Criteria, lenders: Lenders) -> Lending:
     """The family of each arm that names one."""
-    baseline = _rounding(design.baseline_recipe, design.baseline_rounding)
-    candidate = _rounding(design.candidate_recipe, design.candidate_rounding)
-    return (
-        lender_for(BASELINE, baseline, criteria.baseline_run_floor, lenders),
-        lender_for(CANDIDATE, candidate, criteria.candidate_run_floor, lenders),
-    )
-
-
-def _rounding(recipe: str | None, rounding: Rounding | None) -> Rounding:
-    return "stochastic" if assume_stochastic(recipe, rounding) else "nearest"
+    return planned_lending((BASELINE, CANDIDATE), design.arms, criteria, lenders)
 
 
 def _level(design: Design) -> float:
@@ -204,37 +199,29 @@ def _level(design: Design) -> float:
     return design.level
 
 
-def _drawn(
-    design: Design,
-    criteria: Criteria,
-    assumed: Priors,
-    lending: Lending,
-    taus: tuple[float, float],
-    within: StandardError,
-    se: float,
-    *,
-    rough: bool,
-) -> Iterator[tuple[float, float, bool]]:
+def _drawn(drawn: Drawing, criteria: Criteria, *, rough: bool) -> Iterator[tuple[float, float, bool]]:
     """Half-widths at the nodes of the spreads, each with its chance, and whether the policy accepts its run noise."""
-    level, rejects, levels = _level(design), criteria.assumed_noise == "reject", first_confidence(design, criteria)
+    design, within, judged, se = drawn.design, drawn.within, drawn.judged, drawn.se
+    rejects, levels = criteria.assumed_noise == "reject", first_confidence(design, criteria)
     matters = not rough and se > 0.0 and (within.value / se) ** 2 > _NEGLIGIBLE
     few = _few_points(points(design, criteria), design.autocorrelation) if matters else None
-    judged = _judged(within, points(design, criteria), design.autocorrelation)
     errors = chi_squared(WITHIN_DF, _WITHIN_NODES) if matters else ((WITHIN_DF, 1.0),)
-    nodes = 1 if rough else _NODES if min(_data_df(design)) > 0 else _NODES_ALONE
+    nodes = _NODES if min(_data_df(design)) > 0 else _NODES_ALONE
+    if rough:
+        nodes = 1
     for ratio, likelihood in _ratios(1 if rough or not design.noise_runs else _RATIO_NODES):
         first_arm, second_arm = (_spreads(df, design.noise_runs, ratio, nodes) for df in _rerun_df(design))
         for (first, chance), (second, other) in itertools.product(first_arm, second_arm):
-            floors = _floors(design, assumed, lending, level, (taus[0] ** 2 * first, taus[1] ** 2 * second))
+            floors = drawn.floors_of(first, second)
             term = run_term(*floors)
-            known = not rejects or not _statistics(design, criteria, floors, judged).noise_is_assumed
+            known = not rejects or not _noise(floors, judged).noise_is_assumed
             if few is not None:
                 for group in np.array_split(few.half_widths(term, within.value, levels), _GROUPS):
                     yield float(group.mean()), likelihood * chance * other / _GROUPS, known
                 continue
             for square, third in errors:
-                drawn = StandardError(value=judged.value * math.sqrt(square / WITHIN_DF), df=judged.df)
-                yield interval(0.0, drawn, term).half_width(*levels), likelihood * chance * other * third, known
+                error = StandardError(value=judged.value * math.sqrt(square / WITHIN_DF), df=judged.df)
+                yield interval(0.0, error, term).half_width(*levels), likelihood * chance * other * third, known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -256,8 +243,7 @@ class _Drawn:
         if self.n < FEW_POINTS:
             nominal = special.stdtrit(self.df, 0.5 + NOMINAL / 2.0) * self.errors * within
             ends[:, 1:][nominal[:, 1:] > t_quantile(NOMINAL, run.df) * run_se] = np.inf
-        halves: FloatArray = np.sort(ends.min(axis=1))
-        return halves
+        return np.sort(ends.min(axis=1))
 
 
 @cache
@@ -331,22 +317,9 @@ def _priors(
     design: Design, assumed: Priors, lending: Lending, level: float, squares: tuple[float, float], *, reruns: bool = True
 ) -> Priors:
     """The priors where all reruns of the arms show these sums of squares; with `reruns` off, those before any run."""
-    own = OwnRuns(
-        squares=squares,
-        df=_data_df(design) if reruns else (0, 0),
-        gap_squares=0.0,
-        gap_df=0,
-        gap_runs=(design.baseline_runs, design.candidate_runs),
-    )
+    df = _data_df(design) if reruns else (0, 0)
+    own = OwnRuns(squares=squares, df=df, gap_runs=(design.baseline_runs, design.candidate_runs))
     return borrow(assumed, lending, own, level)
-
-
-def _floors(design: Design, assumed: Priors, lending: Lending, level: float, squares: tuple[float, float]) -> Floors:
-    """The run floors where all that shows the arms' run noise has these sums of squares."""
-    first, second = _priors(design, assumed, lending, level, squares)
-    early = design.noise_runs
-    baseline = _floor(first, design.baseline_runs, design.controls, early, squares[0], level)
-    return baseline, _floor(second, design.candidate_runs, 0, early, squares[1], level)
 
 
 def _floor(prior: Prior, runs: int, controls: int, noise_runs: int, squares: float, level: float) -> RunFloor:
@@ -368,26 +341,6 @@ def _means_with(runs: int, squares: float) -> FloatArray:
     return means
 
 
-def _statistics(design: Design, criteria: Criteria, floors: Floors, within: StandardError) -> WindowStatistics:
-    """The statistics that the judge would have of the window: two flat arms without spikes, whose gap is 0."""
-    level, n = _level(design), points(design, criteria)
-    gap: Interval = interval(0.0, within, run_term(*floors))
-    baseline, candidate = (ArmStatistics(level=level, first_loss=level, decline=0.0, floor=floor) for floor in floors)
-    return WindowStatistics(
-        n=n,
-        baseline=baseline,
-        candidate=candidate,
-        spikes=find_spikes(np.zeros(1), level),
-        interval=gap,
-        raw_gap=0.0,
-        raw_gap_candidate=0.0,
-        token_slope=NoSlope(why="it is planned for"),
-        margin=None,
-        sigma_step=0.0,
-        sd_paired=within.value * math.sqrt(n),
-        rho1=design.autocorrelation,
-        drift=0.0,
-        drift_se=0.0,
-        end=None,
-        sensitivity=(),
-    )
+def _noise(floors: Floors, within: StandardError) -> GapNoise:
+    """What the judge would have of a gap of 0."""
+    return GapNoise(interval=interval(0.0, within, run_term(*floors)), floors=floors)

@@ -7,6 +7,7 @@ from typing import get_args
 from parity.judging.curve import Rounding
 from parity.judging.early_stops.spread import MIN_STOP
 from parity.judging.early_stops.usable import MAX_NOISE_RUNS
+from parity.judging.live.run_noise import LiveArm
 from parity.recipes import check_recipe
 from parity.wording import count
 
@@ -42,6 +43,14 @@ class Design:
     devices: int = 1
     candidates: int = 1
     log_every: int = 1
+
+    @property
+    def arms(self) -> tuple[LiveArm, LiveArm]:
+        """Baseline and candidate before any of their runs has trained."""
+        return (
+            LiveArm(recipe=self.baseline_recipe, rounding=self.baseline_rounding, runs=self.baseline_runs),
+            LiveArm(recipe=self.candidate_recipe, rounding=self.candidate_rounding, runs=self.candidate_runs),
+        )
 
     def __post_init__(self) -> None:
         for name in (

@@ -41,7 +41,9 @@ def likeness(name: str, columns: Mapping[str, str]) -> Likeness:
         raise ReadError(f"{name}: the last fifth of the run has no finite loss; expected a run that converged")
     logged = curve.columns.get("step_seconds", np.empty(0))
     logged = logged[np.isfinite(logged) & (logged > 0.0)]
-    seconds = facts.step_seconds if facts.step_seconds is not None else float(np.median(logged)) if len(logged) else None
+    seconds = facts.step_seconds
+    if seconds is None and len(logged):
+        seconds = float(np.median(logged))
     level, family = float(finite.mean()), curve.context.get(FAMILY)
     known = {"loss": f"{level:.4g}", "recipe": curve.recipe, "rounding": curve.rounding, "family": family}
     stride = curve.completeness.stride or 1

@@ -60,10 +60,9 @@ def looks_ahead(design: Design, criteria: Criteria, lenders: Lenders, margin: fl
     spent, before = 0.0, 0
     ahead = []
     for number, (one, drawn) in enumerate(zip(designs, drawings, strict=True), 1):
-        shared = Multiplicity(look=number, looks=criteria.looks, candidates=design.candidates)
-        confidence, within_level = shared.confidence(criteria.confidence), shared.within_confidence(criteria.confidence)
+        levels = Multiplicity(look=number, looks=criteria.looks, candidates=design.candidates).levels(criteria.confidence)
         base, cand = left[:, : one.baseline_runs], right[:, : one.candidate_runs]
-        halves, nominal = (_half_widths(drawn, base, cand, *levels) for levels in ((confidence, within_level), (criteria.confidence,) * 2))
+        halves, nominal = (_half_widths(drawn, base, cand, own) for own in (levels, (criteria.confidence, criteria.confidence)))
         estimate = cand.mean(axis=1) - base.mean(axis=1) + within
         spent += (run_steps(one) - before) * float(open_at[0.0].mean())
         before = run_steps(one)
@@ -76,7 +75,7 @@ def looks_ahead(design: Design, criteria: Criteria, lenders: Lenders, margin: fl
         ahead.append(
             LookAhead(
                 look=number,
-                confidence=confidence,
+                confidence=levels[0],
                 design=one,
                 passed=decided[0.0] / DRAWN,
                 failed=decided[2.0 * margin] / DRAWN,
@@ -87,14 +86,13 @@ def looks_ahead(design: Design, criteria: Criteria, lenders: Lenders, margin: fl
     return tuple(ahead)
 
 
-def _half_widths(drawn: Drawing, base: FloatArray, cand: FloatArray, confidence: float, within_confidence: float) -> FloatArray:
+def _half_widths(drawn: Drawing, base: FloatArray, cand: FloatArray, levels: tuple[float, float]) -> FloatArray:
     """Half the interval of each job (n,) from its runs' late means (n, K)."""
     squares = [((arm - arm.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for arm in (base, cand)]
     halves = np.empty(len(base))
     for job, (first, second) in enumerate(zip(*squares, strict=True)):
-        halves[job] = interval(0.0, drawn.judged, run_term(*drawn.floors((float(first), float(second))))).half_width(
-            confidence, within_confidence
-        )
+        floors = drawn.floors((float(first), float(second)))
+        halves[job] = interval(0.0, drawn.judged, run_term(*floors)).half_width(*levels)
     return halves
 
 

@@ -123,7 +123,7 @@ def plan(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, bud
         design = best_within(design, question, most, cheapest) or design
     outlook = chances(design, criteria, lenders)
     ahead = looks_ahead(design, criteria, lenders, question.margin)
-    gap = outlook.statistics.interval
+    gap = outlook.expected.interval
     return Plan(
         design=design,
         unit=unit,
@@ -135,7 +135,7 @@ def plan(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, bud
         decides=_power_by_the_end(design, question, outlook, ahead) >= WANTED_POWER,
         no_pass=_why_no_pass(design, criteria, outlook),
         run_noise=_run_noise(design, criteria, outlook),
-        noise_basis=outlook.statistics.noise_basis,
+        noise_basis=outlook.expected.noise_basis,
         run_steps=run_steps(design),
         gpu_hours=gpu_hours(design),
         cheapest=cheapest,
@@ -213,8 +213,7 @@ def _why_no_pass(design: Design, criteria: Criteria, outlook: Chances) -> str:
 
 def _run_noise(design: Design, criteria: Criteria, outlook: Chances) -> tuple[RunNoise, RunNoise]:
     level = design.level or 1.0
-    declared = (criteria.baseline_run_floor, criteria.candidate_run_floor)
-    floors = outlook.statistics.floors
+    floors = outlook.expected.floors
     baseline, candidate = (
         RunNoise(
             arm=arm,
@@ -223,7 +222,7 @@ def _run_noise(design: Design, criteria: Criteria, outlook: Chances) -> tuple[Ru
             basis=_basis(floor, declared=amount is not None),
             family_unused="" if lender is None or floor.prior.loan else lender.refused or _far(lender, level),
         )
-        for arm, floor, amount, lender in zip((BASELINE, CANDIDATE), floors, declared, outlook.lending, strict=True)
+        for arm, floor, amount, lender in zip((BASELINE, CANDIDATE), floors, criteria.run_floors, outlook.lending, strict=True)
     )
     return baseline, candidate
 

@@ -19,7 +19,6 @@ from parity.judging.live.offsets import correlation, spread
 from parity.judging.live.prediction import predict
 from parity.judging.live.progress import BLOCKS, Progress
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, state_of
-from parity.judging.live.run_noise import LiveArm
 
 DRAWN, EVERY = 40, BLOCKS // 20
 GAPS_IN_MARGINS = (0.0, 1.0, 2.0)
@@ -51,10 +50,6 @@ def stops(design: Design, criteria: Criteria, lenders: Lenders, margin: float, c
     block_sd = drawn.within.value * np.sqrt(BLOCKS * criteria.window_fraction)
     offsets = drawn.taus[1] * _offsets(rng, DRAWN * pairs) - drawn.taus[0] * _offsets(rng, DRAWN * pairs)
     noise = (offsets + block_sd * rng.standard_normal(offsets.shape)).reshape(DRAWN, pairs, BLOCKS)
-    arms = (
-        LiveArm(recipe=design.baseline_recipe, rounding=design.baseline_rounding, runs=design.baseline_runs),
-        LiveArm(recipe=design.candidate_recipe, rounding=design.candidate_rounding, runs=design.candidate_runs),
-    )
     level = design.level or 1.0
 
     def trained(path: FloatArray) -> float:
@@ -62,7 +57,7 @@ def stops(design: Design, criteria: Criteria, lenders: Lenders, margin: float, c
         whole = [_progress(each, level) for each in path]
         for block in range(FIRST_FORECAST, BLOCKS, EVERY):
             seen = [(pair.until(block), False) for pair in whole]
-            made = predict(seen, pairs, arms, criteria, drawn.lending, confidence=confidence)
+            made = predict(seen, pairs, design.arms, criteria, drawn.lending, confidence=confidence)
             if made is not None and state_of(made) in ENDED_BY:
                 return block / BLOCKS
         return 1.0
@@ -87,8 +82,7 @@ def _offsets(rng: np.random.Generator, count: int) -> FloatArray:
     other[:, 0] = rng.standard_normal(count)
     for block in range(1, BLOCKS):
         other[:, block] = keep * other[:, block - 1] + np.sqrt(1.0 - keep**2) * rng.standard_normal(count)
-    offsets: FloatArray = q * (r * rng.standard_normal((count, 1)) + np.sqrt(1.0 - r**2) * other)
-    return offsets
+    return q * (r * rng.standard_normal((count, 1)) + np.sqrt(1.0 - r**2) * other)
 
 
 def _progress(path: FloatArray, level: float) -> Progress:

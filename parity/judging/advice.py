@@ -64,8 +64,8 @@ def advise(m: Measurements, decision: Decision, layer_policy: str | None = None,
     if statistics is None or statistics.margin is None:
         return Advice(sentences=_by_code(m, decision, layer_policy, layer_snr_db))
     state_first = _state_rounding(m) if decision.state == INCONCLUSIVE and decision.deciding.code not in MISFITS else ()
-    lo, hi = statistics.interval.bounds(m.confidence, m.within_confidence)
-    half = statistics.interval.half_width(m.confidence, m.within_confidence)
+    lo, hi = statistics.interval.bounds(*m.levels)
+    half = statistics.interval.half_width(*m.levels)
     to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - half
     if decision.deciding.code != "CI_STRADDLES_MARGIN":
         sentences = _by_code(m, decision, layer_policy, layer_snr_db)
@@ -85,8 +85,8 @@ def advise(m: Measurements, decision: Decision, layer_policy: str | None = None,
 
 def _state_rounding(m: Measurements) -> tuple[str, ...]:
     """The option that states how an arm rounds, where that is not on record and its prior counts."""
-    sides = ((m.arms.baseline, m.criteria.baseline_run_floor), (m.arms.candidate, m.criteria.candidate_run_floor))
-    unstated = [arm.name for arm, declared in sides if arm.rounding_unstated and declared is None]
+    arms = zip(m.arms.both, m.criteria.run_floors, strict=True)
+    unstated = [arm.name for arm, declared in arms if arm.rounding_unstated and declared is None]
     if not unstated:
         return ()
     options = " ".join(f"--rounding {shlex.quote(name + '=nearest')}" for name in unstated)
@@ -114,7 +114,7 @@ def predicted(gap: Interval, floors: tuple[RunFloor, RunFloor], add_baseline: in
 
 def _decides(m: Measurements, statistics: WindowStatistics, got: Interval) -> bool:
     distance = abs(statistics.margin.nats - got.mean) if statistics.margin else 0.0
-    return got.half_width(m.confidence, m.within_confidence) < distance
+    return got.half_width(*m.levels) < distance
 
 
 def runs_that_decide(m: Measurements, statistics: WindowStatistics) -> tuple[int, int] | None:
@@ -126,7 +126,7 @@ def runs_that_decide(m: Measurements, statistics: WindowStatistics) -> tuple[int
             else [(total - candidate, candidate) for candidate in range(total, -1, -1)]
         )
         widths = {split: predicted(statistics.interval, statistics.floors, *split, 1.0) for split in splits}
-        best = min(splits, key=lambda split: widths[split].half_width(m.confidence, m.within_confidence))
+        best = min(splits, key=lambda split: widths[split].half_width(*m.levels))
         if _decides(m, statistics, widths[best]):
             return best
     return None
@@ -205,7 +205,7 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
     about_noise = decision.state == PASS or decision.deciding.code == "RUN_NOISE_ASSUMED"
     if about_noise and m.statistics is not None and m.statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
         decimals = sentence_decimals(m.statistics.margin.nats)
-        half = m.statistics.interval.half_width(m.confidence, m.within_confidence)
+        half = m.statistics.interval.half_width(*m.levels)
         sentences.append(_measure_noise(m))
         sentences.append(
             f"With the noise assumed, a true gap up to {max(m.statistics.margin.nats - half, 0.0):.{decimals}f} nats can pass."
@@ -231,7 +231,7 @@ def _finish(m: Measurements) -> str:
     """How a training that is not finished, or not known to be, gets a verdict at its end."""
     if m.window.unreached:
         return f"Train every run to its planned last step, {m.window.at_plan.last:,}."
-    rates = [recorded_rates(run) is not None for arm in (m.arms.baseline, m.arms.candidate) for run in arm.runs]
+    rates = [recorded_rates(run) is not None for arm in m.arms.both for run in arm.runs]
     if m.criteria.schedule == "decayed" or (all(rates) and m.window.plan != "unknown"):
         return "Train to the end of the learning-rate schedule."
     if m.multiplicity.registered:
@@ -297,8 +297,7 @@ def _measure_noise(m: Measurements) -> str:
     missing = math.ceil(MIN_MEASURED_DF - statistics.measured_df - statistics.early_df)
     if statistics.interval.run.seeds > 1:
         return f"Add {count(missing, 'seed')} to both arms to measure the run noise."
-    sides = ((m.arms.baseline, statistics.baseline), (m.arms.candidate, statistics.candidate))
-    bare = [arm.name for arm, measured in sides if not measured.floor.has_reruns]
+    bare = [arm.name for arm, floor in zip(m.arms.both, statistics.floors, strict=True) if not floor.has_reruns]
     if not bare:
         return f"Add {count(missing, 'replicate')} to either arm to measure the run noise on {MIN_MEASURED_DF} degrees of freedom."
     number = count(max(missing, len(bare)), "replicate")

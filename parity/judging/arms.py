@@ -54,6 +54,16 @@ class Arms:
     pairing: RunPairing
 
     @property
+    def both(self) -> tuple[Arm, Arm]:
+        """Baseline and candidate."""
+        return self.baseline, self.candidate
+
+    @property
+    def both_runs(self) -> tuple[tuple[Curve, ...], tuple[Curve, ...]]:
+        """The runs of the baseline and those of the candidate."""
+        return self.baseline.runs, self.candidate.runs
+
+    @property
     def runs(self) -> tuple[Curve, ...]:
         """The runs of both arms, baseline first."""
         return (*self.baseline.runs, *self.candidate.runs)
@@ -119,12 +129,16 @@ def _arm(name: str, runs: tuple[Curve, ...], left_out: tuple[LeftOut, ...], give
 def rounding_of(roundings: Iterable[Rounding | None]) -> Rounding | None:
     """The rounding of an arm: stochastic where any run recorded that, nearest where every run recorded that, else not on record."""
     recorded = set(roundings)
-    return "stochastic" if "stochastic" in recorded else "nearest" if recorded == {"nearest"} else None
+    if "stochastic" in recorded:
+        return "stochastic"
+    return "nearest" if recorded == {"nearest"} else None
 
 
 def _stated_rounding(run: Curve) -> Rounding | None:
     """A run's rounding: as recorded, or by the definition of its recipe."""
-    return run.rounding or ("nearest" if rounds_to_nearest(run.recipe) else "stochastic" if run.recipe in ALWAYS_STOCHASTIC else None)
+    if run.rounding is None and rounds_to_nearest(run.recipe):
+        return "nearest"
+    return run.rounding or ("stochastic" if run.recipe in ALWAYS_STOCHASTIC else None)
 
 
 def usable_controls(arms: Arms, controls: Sequence[Curve], criteria: Criteria, window: Window) -> Controls:

@@ -26,9 +26,9 @@ class OwnRuns:
 
     squares: tuple[float, float]
     df: tuple[float, float]
-    gap_squares: float
-    gap_df: int
     gap_runs: tuple[float, float]
+    gap_squares: float = 0.0
+    gap_df: int = 0
 
 
 def borrow(assumed: tuple[Prior, Prior], lending: Lending, own: OwnRuns, level: float) -> tuple[Prior, Prior]:

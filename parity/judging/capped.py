@@ -12,13 +12,14 @@ Below 30 points a series made better counts for lo* only where run noise leads i
 (11 to 16 % at a lag-1 correlation of 0.8; with run noise in the lead at most 1.1 %). Long series are averaged in blocks first.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from parity.judging.curve import FloatArray, IntArray, completeness_of
 from parity.judging.interval import Interval, Side, interval, t_quantile, t_quantiles
-from parity.judging.noise import MANY_POINTS, StandardError, mean_ses
+from parity.judging.noise import MANY_POINTS, mean_ses
 from parity.judging.run_floor import RunTerm
 from parity.judging.window import Window
 
@@ -117,7 +118,9 @@ def _of_rows(means: FloatArray, within: tuple[FloatArray, FloatArray], plain: In
 def lowered(gap: FloatArray) -> list[FloatArray]:
     """The series (n,) lowered by caps and levels, each (n,)."""
     n = len(gap)
-    every = 1 if n <= ALL_CAPS else 1 + n // ALL_CAPS if n < MANY_POINTS else -(-n // CAPS_OF_MANY)
+    every = 1
+    if n > ALL_CAPS:
+        every = 1 + n // ALL_CAPS if n < MANY_POINTS else -(-n // CAPS_OF_MANY)
     caps = np.sort(gap)[::every]
     rows = list(np.minimum(gap, caps[:, None]))
     for split in range(1, SPLITS):
@@ -136,10 +139,8 @@ def _blocks(gap: FloatArray) -> FloatArray:
 
 
 def _mirrored(plain: Interval) -> Interval:
-    return interval(-plain.mean, StandardError(value=plain.within.value, df=plain.within.df), plain.run)
+    return interval(-plain.mean, plain.within, plain.run)
 
 
 def _mirror(side: Side) -> Side:
-    return Side(
-        means=-side.means, errors=side.errors, dfs=side.dfs, shifts=tuple(-shift for shift in side.shifts), run_terms=side.run_terms
-    )
+    return dataclasses.replace(side, means=-side.means, shifts=tuple(-shift for shift in side.shifts))

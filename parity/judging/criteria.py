@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from parity.judging.multiplicity import MAX_LOOKS
+from parity.structure import check_between, check_words, kinds_of, known_keys, typed
 
 Unit = Literal["relative", "nats", "tokens"]
 
@@ -208,23 +209,11 @@ class Criteria:
         if self.profile is not None and self.profile not in PROFILES:
             hint = "; step noise is reported in every headline but never a gate" if self.profile == "step-noise" else ""
             raise CriteriaError("criteria.profile", self.profile, "one of " + ", ".join(PROFILES) + hint)
-        _one_of("criteria.assumed_noise", self.assumed_noise, ("accept", "reject"))
-        _one_of("criteria.pairing", self.pairing, ("paired", "unpaired"))
-        _one_of("criteria.early_stop", self.early_stop, ("advise", "stop"))
-        _one_of("criteria.validation", self.validation, ("veto", "advise"))
-        _one_of("criteria.schedule", self.schedule, ("unstated", "decayed"))
-        _one_of("criteria.start", self.start, ("unstated", "loaded"))
-        _one_of("criteria.as_of", self.as_of, ("refuse", "accept"))
-        _one_of("criteria.wide_margin", self.wide_margin, ("refuse", "accept"))
-        _one_of("criteria.loss_unit", self.loss_unit, ("nats", "other"))
+        check_words(self, "criteria", CriteriaError)
         if LOSS not in self.gates or not set(self.gates) <= set(GATES):
             raise CriteriaError("criteria.gates", list(self.gates), f"a list with {LOSS!r} in it, of {', '.join(GATES)}")
-        _between("criteria.confidence", self.confidence, 0.5, 0.9999)
-        _between("criteria.window_fraction", self.window_fraction, 0.01, 1.0)
-        _between("criteria.min_points", self.min_points, POINTS_TO_PASS, 10**9)
-        _between("criteria.run_floor_df", self.run_floor_df, 1.0, 1e6)
-        _between("criteria.looks", self.looks, 1, MAX_LOOKS)
-        _between("criteria.accuracy_margin_points", self.accuracy_margin_points, 0.001, 100.0)
+        for key, (low, high) in _RANGES.items():
+            check_between(f"criteria.{key}", getattr(self, key), low, high, CriteriaError)
 
     @property
     def profile_name(self) -> str:
@@ -232,9 +221,14 @@ class Criteria:
         return self.profile or "custom"
 
     @property
+    def run_floors(self) -> tuple[Amount | None, Amount | None]:
+        """The run floors that are stated of baseline and candidate."""
+        return self.baseline_run_floor, self.candidate_run_floor
+
+    @property
     def is_absolute(self) -> bool:
         """Whether the margin and both run floors are amounts of the loss itself, so that its level and its unit do not matter."""
-        amounts = (self.margin, self.baseline_run_floor, self.candidate_run_floor)
+        amounts = (self.margin, *self.run_floors)
         return self.profile is None and all(amount is not None and amount.unit == "nats" for amount in amounts)
 
     def document(self) -> dict[str, Any]:
@@ -245,60 +239,33 @@ class Criteria:
 
 def criteria_from_mapping(mapping: Mapping[str, Any], path: str = "criteria") -> Criteria:
     """Read a policy with closed keys; raises CriteriaError with the path, the value and what was expected."""
-    if not isinstance(mapping, Mapping):
-        raise CriteriaError(path, mapping, "a mapping of " + ", ".join(_KEYS))
-    values: dict[str, Any] = {}
-    for key, value in mapping.items():
-        if key not in _KEYS:
-            raise CriteriaError(f"{path}.{key}", value, "no such key; known keys: " + ", ".join(_KEYS))
-        if value is not None:
-            values[key] = _read(key, value, f"{path}.{key}")
+    known = known_keys(mapping, Criteria, path, CriteriaError)
+    values = {key: _read(key, value, f"{path}.{key}") for key, value in known.items() if value is not None}
     try:
         return Criteria(**values)
     except CriteriaError as error:
         raise CriteriaError(path + error.path.removeprefix("criteria"), error.value, error.expected) from None
 
 
-_KEYS = tuple(item.name for item in dataclasses.fields(Criteria))
 _AMOUNTS = ("margin", "baseline_run_floor", "candidate_run_floor")
-_NUMBERS = ("confidence", "window_fraction", "run_floor_df", "accuracy_margin_points")
-_WORDS = (
-    "profile",
-    "assumed_noise",
-    "pairing",
-    "run_floor_evidence",
-    "early_stop",
-    "validation",
-    "question",
-    "schedule",
-    "start",
-    "as_of",
-    "wide_margin",
-    "loss_unit",
-)
-_WHOLE_NUMBERS = ("min_points", "looks")
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "confidence": (0.5, 0.9999),
+    "window_fraction": (0.01, 1.0),
+    "min_points": (POINTS_TO_PASS, 10**9),
+    "run_floor_df": (1.0, 1e6),
+    "looks": (1, MAX_LOOKS),
+    "accuracy_margin_points": (0.001, 100.0),
+}
 
 
-def _read(key: str, value: object, path: str) -> object:
+def _read(key: str, value: object, path: str) -> Any:
     if key in _AMOUNTS:
         return stated_margin(value, path)
-    if key in _NUMBERS:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise CriteriaError(path, value, "a number")
-        return _float(value)
-    if key in _WORDS:
-        if not isinstance(value, str):
-            raise CriteriaError(path, value, "text")
-        return value
-    if key == "two_sided":
-        if not isinstance(value, bool):
-            raise CriteriaError(path, value, "true or false")
-        return value
-    if key in _WHOLE_NUMBERS:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise CriteriaError(path, value, "a whole number")
-        return value
-    return _read_names(value, path)
+    kind, _ = kinds_of(Criteria)[key]
+    if kind is tuple:
+        return _read_names(value, path)
+    read = typed(value, kind, path, refuse=CriteriaError)
+    return _float(read) if kind is float else read
 
 
 def _float(number: float) -> float:
@@ -313,16 +280,6 @@ def _read_names(value: object, path: str) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
         raise CriteriaError(path, value, "a list of names")
     return tuple(value)
-
-
-def _one_of(path: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise CriteriaError(path, value, " or ".join(allowed))
-
-
-def _between(path: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise CriteriaError(path, value, f"a number from {low:g} to {high:g}")
 
 
 def _plain(value: object) -> object:

@@ -112,13 +112,17 @@ def once_per_run(function: Callable[[Curve], Fact]) -> Callable[[Curve], Fact]:
 
 def usable(loss: FloatArray) -> BoolArray:
     """Where losses are finite and at most 1e6 nats in size, (n,)."""
-    finite: BoolArray = np.abs(loss) <= MAX_LOSS
-    return finite
+    return np.abs(loss) <= MAX_LOSS
 
 
 def all_usable(loss: FloatArray) -> bool:
     """Whether every loss of an array is usable; needs no array of its own, so it is the fast way to see that nothing is wrong."""
     return loss.size == 0 or (float(loss.min()) >= -MAX_LOSS and float(loss.max()) <= MAX_LOSS)
+
+
+def between(steps: IntArray, first: float, last: float) -> slice:
+    """The part of ascending steps (n,) from the first to the last step, both included."""
+    return slice(int(np.searchsorted(steps, first)), int(np.searchsorted(steps, last, side="right")))
 
 
 def series_digest(steps: IntArray, loss: FloatArray) -> str:

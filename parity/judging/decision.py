@@ -1,12 +1,13 @@
 """What a decision consists of: one of three verdicts, a reason code with its sentence, and what else holds."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+from parity.judging import document_types
 from parity.judging.measurements import Measurements
 
-State = Literal["pass", "fail", "inconclusive"]
+State = document_types.State
 PASS: State = "pass"  # noqa: S105  (a verdict, not a password)
 FAIL: State = "fail"
 INCONCLUSIVE: State = "inconclusive"
@@ -31,6 +32,13 @@ CheckName = Literal[
 GATE: CheckName = "gate"
 
 
+def state_of(*, passes: bool, fails: bool) -> State:
+    """The state of a check that passes, fails, or leaves it open."""
+    if passes:
+        return PASS
+    return FAIL if fails else INCONCLUSIVE
+
+
 def worst(states: Iterable[str]) -> State:
     """The worst of at least one verdict; ValueError for an unknown one, or for no verdict at all."""
     return min((_state(word) for word in states), key=WORST_FIRST.index)
@@ -43,7 +51,7 @@ def _state(word: str) -> State:
     raise ValueError(f"{word!r} is not a verdict; expected one of {', '.join(WORST_FIRST)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ReasonCode:
     """A code, the one line that documents it, what a user does next, and the check that reports name it under (None: a warning only).
 
@@ -52,7 +60,8 @@ class ReasonCode:
     """
 
     code: str
-    check: CheckName | None
+    check: CheckName | None = None
+    _: KW_ONLY
     means: str
     detail: str | None = None
     next_step: str | None = None

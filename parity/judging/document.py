@@ -6,22 +6,21 @@ and the reasons say why.
 
 from typing import Any
 
-from parity.canonical_json import json_value
+from parity.canonical_json import json_value, picked
 from parity.judging.advice import Advice
 from parity.judging.arms import Arm, Arms
 from parity.judging.criteria import POINTS_TO_FAIL
 from parity.judging.curve import Curve
 from parity.judging.decision import Decision
-from parity.judging.document_types import VerdictDocument
+from parity.judging.document_types import CheckDocument, PeerDocument, VerdictDocument
 from parity.judging.early_stops.spread import EarlySpread
 from parity.judging.floors.lending import Loan
-from parity.judging.gates import Check
 from parity.judging.inputs.alignment import NONFINITE_SHARE
 from parity.judging.measurements import Measurements
 from parity.judging.multiplicity import look_weight
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z
+from parity.judging.run_floor import RunFloor
 from parity.judging.secondary.advisory import Advisory
-from parity.judging.secondary.peers import Peer
 from parity.judging.token_slope import TokenSlope
 from parity.judging.window_statistics import ArmStatistics, WindowStatistics
 from parity.version import JUDGE_VERSION
@@ -35,8 +34,8 @@ def verdict_document(
     decision: Decision,
     advice: Advice,
     advisory: Advisory,
-    checks: tuple[Check, ...],
-    peers: tuple[Peer, ...],
+    checks: tuple[CheckDocument, ...],
+    peers: tuple[PeerDocument, ...],
     layer_policy: str | None,
 ) -> VerdictDocument:
     """The document of one comparison, keys sorted, safe for JSON."""
@@ -54,29 +53,19 @@ def verdict_document(
             "candidate": _arm(m.arms.candidate, m.statistics.candidate if m.statistics else None),
             "window": _window(m),
             **_chance(m, decision),
-            "schedule": {"step": m.schedule.step, "finished": m.schedule.finished, "stated": m.schedule.stated, "slope": m.schedule.slope},
+            "schedule": picked(m.schedule, "step", "finished", "stated", "slope"),
             "nonfinite": {"baseline": m.arms.baseline.nonfinite.document(), "candidate": m.arms.candidate.nonfinite.document()},
-            "resolution": m.resolution,
-            "mismatch": m.mismatch,
-            "worst_run": m.worst_run,
+            **picked(m, "resolution", "mismatch", "worst_run"),
             **({} if m.arms.pairing.by == "seeds" else {"pairing": _pairing(m.arms)}),
             "context_differs": m.differing_context,
             "advice": advice,
-            "grad_norm": advisory.grad_norm,
-            "token_tax": advisory.token_tax,
-            "throughput": advisory.throughput,
-            "speed_reason": advisory.speed_reason,
-            "net_speedup": advisory.net_speedup,
+            **picked(advisory, *Advisory.__slots__),
             "checks": checks,
             "other_candidates": peers,
-            "validation": advisory.validation,
-            "run_spikes": advisory.run_spikes,
-            "downstream": advisory.downstream,
             "inputs": _inputs(m),
             "params": {
                 "criteria": m.criteria.document(),
-                "planned_steps": m.window.planned_steps,
-                "plan": m.window.plan,
+                **picked(m.window, "planned_steps", "plan"),
                 "max_nonfinite_share": NONFINITE_SHARE,
             },
             **_measured(m),
@@ -93,10 +82,9 @@ def _measured(m: Measurements) -> dict[str, Any]:
     if statistics is None:
         return {**dict.fromkeys(_MEASURED), "noise": {"r_pair": m.r_pair}, "convergence": {"planned_share": m.planned_share}}
     return {
-        "margin": statistics.margin,
+        **picked(statistics, "margin", "end"),
         "token_slope": statistics.token_slope if isinstance(statistics.token_slope, TokenSlope) else None,
-        "end": statistics.end,
-        "gap": _gap(statistics, m.confidence, m.within_confidence),
+        "gap": _gap(statistics, m.levels),
         "se_parts": {
             "within": statistics.interval.within.value,
             "within_df": statistics.interval.within.df,
@@ -105,14 +93,14 @@ def _measured(m: Measurements) -> dict[str, Any]:
             "seeds": statistics.interval.run.seeds,
         },
         "tau": {
-            "baseline": _tau(statistics.baseline, statistics),
-            "candidate": _tau(statistics.candidate, statistics),
+            "baseline": _tau(statistics.floors[0], statistics),
+            "candidate": _tau(statistics.floors[1], statistics),
             "controls_used": len(m.controls.used),
         },
         "noise": _noise(statistics, m.r_pair),
         "convergence": {
-            "baseline": _decline(statistics.baseline),
-            "candidate": _decline(statistics.candidate),
+            "baseline": picked(statistics.baseline, "decline", "first_loss"),
+            "candidate": picked(statistics.candidate, "decline", "first_loss"),
             "planned_share": m.planned_share,
         },
         "drift": {
@@ -122,12 +110,7 @@ def _measured(m: Measurements) -> dict[str, Any]:
             "gap_at_end": statistics.interval.mean + statistics.drift / 2.0,
             "gap_if_it_goes_on": statistics.interval.mean + DRIFT_REACH * statistics.drift,
         },
-        "spikes": {
-            "baseline": statistics.spikes.baseline,
-            "candidate": statistics.spikes.candidate,
-            "p_candidate_more": statistics.spikes.p_candidate_more,
-            "masked_share": statistics.spikes.masked_share,
-        },
+        "spikes": picked(statistics.spikes, "baseline", "candidate", "p_candidate_more", "masked_share"),
     }
 
 
@@ -143,41 +126,33 @@ def _chance(m: Measurements, decision: Decision) -> dict[str, Any]:
 def _multiplicity(m: Measurements) -> dict[str, Any]:
     shared = m.multiplicity
     return {
-        "look": shared.look,
-        "looks": shared.looks,
+        **picked(shared, "look", "looks", "candidates", "registered"),
         "weights": [look_weight(shared.looks)] * shared.looks,
-        "candidates": shared.candidates,
         "confidence": m.confidence,
-        "registered": shared.registered,
     }
 
 
-def _gap(statistics: WindowStatistics, confidence: float, within_confidence: float) -> dict[str, Any]:
-    level = statistics.baseline.level
+def _gap(statistics: WindowStatistics, levels: tuple[float, float]) -> dict[str, Any]:
+    level, interval = statistics.baseline.level, statistics.interval
+    lo, hi = interval.bounds(*levels)
     return {
-        "mean": statistics.interval.mean,
-        "rel": statistics.interval.mean / level if level else None,
+        **picked(interval, "mean", "se", "df"),
+        "rel": interval.mean / level if level else None,
         "raw": statistics.raw_gap,
-        "masked": statistics.interval.mean,
-        "lo": statistics.interval.bounds(confidence, within_confidence)[0],
-        "hi": statistics.interval.bounds(confidence, within_confidence)[1],
-        "confidence": confidence,
-        "ci95": statistics.interval.bounds(0.95),
-        "ci90": statistics.interval.bounds(0.90),
-        "se": statistics.interval.se,
-        "df": statistics.interval.df,
+        "masked": interval.mean,
+        "lo": lo,
+        "hi": hi,
+        "confidence": levels[0],
+        "ci95": interval.bounds(0.95),
+        "ci90": interval.bounds(0.90),
     }
 
 
-def _tau(arm: ArmStatistics, statistics: WindowStatistics) -> dict[str, Any]:
-    floor = arm.floor
+def _tau(floor: RunFloor, statistics: WindowStatistics) -> dict[str, Any]:
     return {
         "value": floor.tau,
         "rel": floor.tau / abs(statistics.baseline.level) if statistics.baseline.level else None,
-        "source": floor.source,
-        "df": floor.df,
-        "measured": floor.measured,
-        "measured_df": floor.measured_df,
+        **picked(floor, "source", "df", "measured", "measured_df"),
         "prior": floor.prior.tau,
         "prior_df": floor.prior.df,
         "prior_basis": floor.prior.basis,
@@ -187,30 +162,24 @@ def _tau(arm: ArmStatistics, statistics: WindowStatistics) -> dict[str, Any]:
 
 
 def _early(early: EarlySpread) -> dict[str, Any]:
-    return {"rel": early.share, "df": early.df, "runs": early.runs, "stop": early.stop, "first": early.first, "last": early.last}
+    return {"rel": early.share, **picked(early, "df", "runs", "stop", "first", "last")}
 
 
 def _loan(loan: Loan) -> dict[str, Any]:
     return {
         "family": loan.lender.family,
         "rel": loan.floor.share,
-        "df": loan.floor.df,
-        "groups": loan.floor.groups,
-        "runs": loan.floor.runs,
-        "outliers": loan.floor.outliers,
+        **picked(loan.floor, "df", "groups", "runs", "outliers"),
         "bit_equal_groups": loan.lender.bit_equal,
         "own_over_family": loan.agreement.ratio,
-        "p": loan.agreement.p,
-        "weight": loan.agreement.weight,
+        **picked(loan.agreement, "p", "weight"),
     }
 
 
 def _noise(statistics: WindowStatistics, r_pair: float | None) -> dict[str, Any]:
     run_se = statistics.interval.run.variance**0.5
     return {
-        "sigma_step": statistics.sigma_step,
-        "sd_paired": statistics.sd_paired,
-        "rho1": statistics.rho1,
+        **picked(statistics, "sigma_step", "sd_paired", "rho1"),
         "n_eff": statistics.effective_n,
         "r_step": statistics.interval.mean / statistics.sigma_step if statistics.sigma_step else None,
         "z_run": statistics.interval.mean / run_se if run_se else None,
@@ -218,17 +187,11 @@ def _noise(statistics: WindowStatistics, r_pair: float | None) -> dict[str, Any]
     }
 
 
-def _decline(arm: ArmStatistics) -> dict[str, Any]:
-    return {"decline": arm.decline, "first_loss": arm.first_loss}
-
-
 def _arm(arm: Arm, statistics: ArmStatistics | None) -> dict[str, Any]:
     return {
-        "name": arm.name,
-        "recipe": arm.recipe,
+        **picked(arm, "name", "recipe", "left_out"),
         "runs": len(arm.runs),
         "identical_runs": len(arm.left_out),
-        "left_out": arm.left_out,
         "level": statistics.level if statistics else None,
     }
 
@@ -237,22 +200,14 @@ def _pairing(arms: Arms) -> dict[str, Any]:
     """How runs were paired; of pairs that the batches show the labels, the seed that stands for them, and how their noise correlates."""
     pairs = [
         {"seed": seed, "baseline": base.label, "candidate": cand.label, "r": pair.r}
-        for seed, (pair, base, cand) in enumerate(zip(arms.pairing.pairs, arms.baseline.runs, arms.candidate.runs, strict=False))
+        for seed, (pair, base, cand) in enumerate(zip(arms.pairing.pairs, *arms.both_runs, strict=False))
     ]
     return {"by": arms.pairing.by, "pairs": pairs}
 
 
 def _window(m: Measurements) -> dict[str, Any]:
-    sensitivity = m.statistics.sensitivity if m.statistics else ()
-    window = m.window
-    return {
-        "first": window.first,
-        "last": window.last,
-        "n": m.statistics.n if m.statistics else 0,
-        "fraction": window.fraction,
-        "rule": window.rule,
-        "sensitivity": sensitivity,
-    }
+    measured = picked(m.statistics, "n", "sensitivity") if m.statistics else {"n": 0, "sensitivity": ()}
+    return {**picked(m.window, "first", "last", "fraction", "rule"), **measured}
 
 
 def _inputs(m: Measurements) -> dict[str, Any]:
@@ -272,13 +227,7 @@ def _noise_runs(m: Measurements) -> dict[str, Any]:
 
 def _run(run: Curve) -> dict[str, Any]:
     return {
-        "label": run.label,
-        "seed": run.seed,
-        "replicate": run.replicate,
-        "recipe": run.recipe,
+        **picked(run, "label", "seed", "replicate", "recipe", "context", "notes", "completeness"),
         **({"rounding": run.rounding} if run.rounding else {}),
-        "context": dict(run.context),
-        "notes": run.notes,
-        "completeness": run.completeness,
         "coverage": run.completeness.coverage,
     }

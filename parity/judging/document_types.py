@@ -1,8 +1,9 @@
 """The JSON form of a verdict, field by field: what reports, pages, the gate and bundles read."""
 
-from typing import Any, NotRequired, Required, TypedDict
+from typing import Any, Literal, NotRequired, Required, TypedDict
 
-from parity.judging.decision import State
+State = Literal["pass", "fail", "inconclusive"]
+GradNormState = Literal["inside", "outside", "open"]
 
 REUSED = "reused: "  # how a run's note begins where its curve is that of a run that was trained before
 STOPPED = "stopped: "  # how it begins where the live rules ended the run
@@ -150,7 +151,7 @@ class NoiseDocument(TypedDict, total=False):
 
 
 class SensitivityDocument(TypedDict):
-    """The interval over another last fraction of the plan, nats."""
+    """The interval over another last fraction of the plan: `n` points, mean gap and its ends in nats."""
 
     fraction: float
     n: int
@@ -202,7 +203,7 @@ class CheckDocument(TypedDict):
     """A check of something other than the training loss; `role` is gate or advice, `state` None where it could not be made."""
 
     name: str
-    role: str
+    role: Literal["gate", "advice"]
     state: State | None
     sentence: str
 
@@ -217,7 +218,10 @@ class SpikesDocument(TypedDict):
 
 
 class RunSpikesDocument(TypedDict):
-    """Spikes over the whole run, by block; `steps` are those of baseline and candidate."""
+    """Spikes per arm over the whole run, in `blocks` blocks with a median and a scale of their own; one-sided p of the candidate's.
+
+    `steps` are the first so many steps of the spikes, the baseline's and the candidate's, for a chart.
+    """
 
     baseline: int
     candidate: int
@@ -227,7 +231,7 @@ class RunSpikesDocument(TypedDict):
 
 
 class EstimateDocument(TypedDict):
-    """A ratio with its interval."""
+    """A speed ratio with its interval; above 1 the candidate is faster."""
 
     value: float
     lo: float
@@ -244,7 +248,7 @@ class TokenTaxDocument(TypedDict):
 
 
 class ThroughputDocument(TypedDict):
-    """Step times in seconds and what follows from them, baseline first."""
+    """Median step seconds of both arms, their ratio, the hours of training that all runs took; a device's medians where recorded."""
 
     baseline_step_seconds: float
     candidate_step_seconds: float
@@ -255,14 +259,17 @@ class ThroughputDocument(TypedDict):
 
 
 class GradNormDocument(TypedDict):
-    """The ratio of the gradient norms in the window, candidate over baseline."""
+    """Ratio of gradient norms (candidate / baseline) with its interval, ratio of the 99th percentiles, and what that says.
+
+    `clipped_share` is the share of clipped steps of baseline and candidate, None where a run did not record the clipped norm.
+    """
 
     ratio: float
     lo: float
     hi: float
     p99_ratio: float
     n: int
-    state: str
+    state: GradNormState
     basis: str
     clipped_share: list[float | None]
 
@@ -277,7 +284,10 @@ class ValidationDocument(TypedDict):
 
 
 class TaskDocument(TypedDict):
-    """A downstream task's accuracy, percentage points; `chance` is the accuracy of guessing, where it is known."""
+    """One task: accuracies (0 to 1), the candidate's minus the baseline's with its interval and margin in percentage points.
+
+    `chance` is the accuracy of guessing (0 to 1), None where it is not known; a task whose baseline is `at_chance` is not judged.
+    """
 
     task: str
     baseline: float
@@ -295,12 +305,12 @@ class TaskDocument(TypedDict):
 
 
 class PeerDocument(TypedDict):
-    """Another candidate of the same comparison, nats."""
+    """A candidate's gap to another candidate (`name`; nats, + = worse than it) and its speed relative to it; None where unmeasurable."""
 
     name: str
-    gap: float
-    lo: float
-    hi: float
+    gap: float | None
+    lo: float | None
+    hi: float | None
     speed: EstimateDocument | None
     sentence: str
 

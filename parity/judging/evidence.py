@@ -7,7 +7,6 @@ version of the judge is judged again and shown next to what it records, but neve
 which series, digests and verdict were all replaced consistently: keep the bundle's own sha256 where you trust it.
 """
 
-import dataclasses
 import hashlib
 import io
 import math
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, cast
 
-from parity.canonical_json import canonical_json, json_value
+from parity.canonical_json import canonical_json, json_value, picked
 from parity.judging.advice import LayerSnr
 from parity.judging.bundle.archive import UNREADABLE, ArchiveError, read_members
 from parity.judging.bundle.arrays import pack_array
@@ -31,11 +30,7 @@ from parity.judging.bundle.manifest import (
     families_of,
     layer_snrs,
     multiplicity_of,
-    planned_steps_of,
-    shown,
     task_results,
-    text_or_none,
-    truth,
 )
 from parity.judging.bundle.strict_json import JsonError, parse_json
 from parity.judging.criteria import Criteria, criteria_from_mapping
@@ -50,6 +45,7 @@ from parity.judging.multiplicity import Multiplicity
 from parity.judging.secondary.downstream import Evaluations
 from parity.judging.sign_offs import sha256_of
 from parity.judging.verdict import judge
+from parity.structure import optional, shown, typed
 from parity.version import JUDGE_VERSION
 
 AnyDocument = VerdictDocument | EvaluationDocument
@@ -71,7 +67,7 @@ class EvidenceError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Case:
-    """Everything that `judge` was given."""
+    """Everything that `judge` was given, by the names of its parameters."""
 
     baseline: Sequence[Curve]
     candidates: Mapping[str, Sequence[Curve]]
@@ -91,24 +87,7 @@ class Case:
 
     def documents(self) -> list[VerdictDocument]:
         """Judge the case: one document a candidate."""
-        verdicts = judge(
-            self.baseline,
-            self.candidates,
-            self.criteria,
-            controls=self.controls,
-            planned_steps=self.planned_steps,
-            assume_complete=self.assume_complete,
-            layer_policy=self.layer_policy,
-            baseline_name=self.baseline_name,
-            layer_snr_db=self.layer_snr_db,
-            evaluations=self.evaluations,
-            floors=self.floors,
-            families=self.families,
-            noise_runs=self.noise_runs,
-            multiplicity=self.multiplicity,
-            shorter=self.shorter,
-        )
-        return [verdict.document() for verdict in verdicts]
+        return [verdict.document() for verdict in judge(**picked(self, *self.__slots__))]
 
     def arms(self) -> Iterator[tuple[str, str, Sequence[Curve]]]:
         """Role, name and runs of each arm, then controls and shorter runs, then noise runs."""
@@ -152,11 +131,10 @@ def bundle_bytes(case: Case | EvaluationCase, documents: Sequence[AnyDocument], 
 
 def _manifest_of(case: Case) -> dict[str, Any]:
     return {
-        "assume_complete": case.assume_complete,
-        "layer_policy": case.layer_policy,
+        **picked(case, "assume_complete", "layer_policy"),
         "layer_snr_db": {name: [[*key, snr] for key, snr in sorted(snrs.items())] for name, snrs in case.layer_snr_db.items()},
-        **({"families": dict(case.families)} if case.families else {}),
-        **({"multiplicity": dataclasses.asdict(case.multiplicity)} if case.multiplicity else {}),
+        **({"families": case.families} if case.families else {}),
+        **({"multiplicity": case.multiplicity} if case.multiplicity else {}),
     }
 
 
@@ -305,14 +283,8 @@ def _store_run(run: Curve, prefix: str, files: dict[str, bytes]) -> dict[str, An
         names[name] = f"{prefix}-{index:02}.npy"
         files[names[name]] = pack_array(array)
     return {
-        "label": run.label,
-        "seed": run.seed,
+        **picked(run, "label", "seed", "replicate", "recipe", "rounding", "context", "notes"),
         **({} if run.seed_stated or run.seed else {"seed_stated": False}),
-        "replicate": run.replicate,
-        "recipe": run.recipe,
-        "rounding": run.rounding,
-        "context": dict(run.context),
-        "notes": run.notes,
         "duplicates": run.completeness.duplicates,
         **({"rolled_back": run.completeness.rolled_back} if run.completeness.rolled_back else {}),
         "arrays": names,
@@ -324,16 +296,11 @@ def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case | Eva
     if manifest.get("kind") == KIND:
         return evaluation_case(manifest, arms)
     return Case(
-        baseline=arms.baseline,
-        candidates=arms.candidates,
-        controls=arms.controls,
-        shorter=arms.shorter,
-        noise_runs=arms.noise_runs,
+        **picked(arms, "baseline", "candidates", "controls", "shorter", "noise_runs", "baseline_name"),
         criteria=criteria_from_mapping(manifest["criteria"]),
-        planned_steps=planned_steps_of(manifest["planned_steps"]),
-        assume_complete=truth(manifest["assume_complete"], "assume_complete"),
-        layer_policy=text_or_none(manifest["layer_policy"], "layer_policy"),
-        baseline_name=arms.baseline_name,
+        planned_steps=optional(manifest["planned_steps"], int, "planned_steps"),
+        assume_complete=typed(manifest["assume_complete"], bool, "assume_complete"),
+        layer_policy=optional(manifest["layer_policy"], str, "layer_policy"),
         layer_snr_db=layer_snrs(manifest.get("layer_snr_db", {})),
         evaluations=task_results(parse_json(files.get(EVALUATIONS, b"{}"))),
         floors=read_floors(files[FLOORS].decode()) if FLOORS in files else None,

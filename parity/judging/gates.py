@@ -7,11 +7,11 @@ spikes: exact binomial P(X >= n_B | n_A + n_B, 1/2) over the whole run; below 1 
 accuracy: fails where one task is surely worse by more than its margin, passes where every task is surely not
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
 
-from parity.judging.criteria import GATES, Criteria
-from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, Decision, Reason, State
+from parity.judging.criteria import Criteria
+from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, Decision, Reason, State, state_of
+from parity.judging.document_types import CheckDocument
 from parity.judging.evaluation_codes import AS_OF
 from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.margin import Margin
@@ -22,17 +22,7 @@ from parity.wording import count
 OPEN_ALPHA = 0.05  # a handful of spikes of one arm alone can't reach 1 %, and is no reason for a pass either
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One check: whether it gates or advises, how it came out, and why; `state` is None where it could not be made."""
-
-    name: str
-    role: Literal["gate", "advice"]
-    state: State | None
-    sentence: str
-
-
-def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tuple[Check, ...]:
+def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tuple[CheckDocument, ...]:
     """Every check in addition to the loss, in a fixed order."""
     outcomes = {
         "grad_norm": _grad_norm(advisory),
@@ -42,28 +32,27 @@ def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tup
         "net_speedup": _net_speedup(advisory),
     }
     return tuple(
-        Check(name=name, role="gate" if name in criteria.gates else "advice", state=outcomes[name][0], sentence=outcomes[name][1])
-        for name in GATES
-        if name in outcomes
+        CheckDocument(name=name, role="gate" if name in criteria.gates else "advice", state=state, sentence=sentence)
+        for name, (state, sentence) in outcomes.items()
     )
 
 
-def apply_gates(decision: Decision, made: tuple[Check, ...], criteria: Criteria) -> Decision:
+def apply_gates(decision: Decision, made: tuple[CheckDocument, ...], criteria: Criteria) -> Decision:
     """The decision after the gates: the first failing gate fails a pass (or one as of a point), else an open or unmade one leaves it open.
 
     A validation gap above the margin leaves it open too, gate or not, unless the policy only wants advice.
     """
     if decision.state != PASS and decision.deciding.code != AS_OF.code:  # what would pass as of a point has to hold there, too
         return decision
-    gates = [check for check in made if check.role == "gate"]
+    gates = [check for check in made if check["role"] == "gate"]
     for place, state in enumerate((FAIL, INCONCLUSIVE)):
         for check in gates:
-            if (check.state or INCONCLUSIVE) == state:
-                reason = Reason(code=GATE_CODES[check.name][place].code, sentence=check.sentence)
+            if (check["state"] or INCONCLUSIVE) == state:
+                reason = Reason(code=GATE_CODES[check["name"]][place].code, sentence=check["sentence"])
                 return Decision(state=state, deciding=reason, others=(decision.deciding, *decision.others))
-    worse = next((check for check in made if check.name == "validation_loss" and check.state == FAIL), None)
+    worse = next((check for check in made if check["name"] == "validation_loss" and check["state"] == FAIL), None)
     if worse is not None and criteria.validation == "veto":
-        reason = Reason(code=VALIDATION_LOSS_WORSE.code, sentence=worse.sentence)
+        reason = Reason(code=VALIDATION_LOSS_WORSE.code, sentence=worse["sentence"])
         return Decision(state=INCONCLUSIVE, deciding=reason, others=(decision.deciding, *decision.others))
     return decision
 
@@ -72,19 +61,23 @@ def _grad_norm(advisory: Advisory) -> tuple[State | None, str]:
     norms = advisory.grad_norm
     if norms is None:
         return None, "Gradient norms were not recorded by all runs."
-    states: dict[str, State] = {"inside": PASS, "outside": FAIL, "open": INCONCLUSIVE}
-    words = {"inside": "is inside", "outside": "is outside", "open": "straddles"}[norms.state]
-    return states[norms.state], f"The gradient norms' ratio {norms.ratio:.3f} ({norms.lo:.3f} to {norms.hi:.3f}) {words} 0.909 to 1.100."
+    outcomes: Mapping[str, tuple[State, str]] = {
+        "inside": (PASS, "is inside"),
+        "outside": (FAIL, "is outside"),
+        "open": (INCONCLUSIVE, "straddles"),
+    }
+    state, words = outcomes[norms["state"]]
+    return state, f"The gradient norms' ratio {norms['ratio']:.3f} ({norms['lo']:.3f} to {norms['hi']:.3f}) {words} 0.909 to 1.100."
 
 
 def _spikes(advisory: Advisory) -> tuple[State | None, str]:
     spikes = advisory.run_spikes
     if spikes is None:
         return None, f"Spikes over the whole run could not be counted: fewer than {2 * RUN_BLOCK_POINTS} common steps."
-    p = spikes.p_candidate_more
-    state: State = FAIL if p < ONE_SIDED_ALPHA else INCONCLUSIVE if p < OPEN_ALPHA else PASS
+    p = spikes["p_candidate_more"]
+    state = state_of(passes=p >= OPEN_ALPHA, fails=p < ONE_SIDED_ALPHA)
     words = {PASS: "no more than chance gives", FAIL: "more than chance gives", INCONCLUSIVE: "perhaps more than chance gives"}[state]
-    both = f"Over the whole run the candidate spikes {count(spikes.candidate, 'time')}, the baseline {count(spikes.baseline, 'time')}"
+    both = f"Over the whole run the candidate spikes {count(spikes['candidate'], 'time')}, the baseline {count(spikes['baseline'], 'time')}"
     return state, f"{both}: {words} (p {p:.2g})."
 
 
@@ -92,10 +85,10 @@ def _accuracy(advisory: Advisory) -> tuple[State | None, str]:
     tasks = advisory.downstream
     if not tasks:
         return None, "No downstream accuracy of both arms was given."
-    worst = min(tasks, key=lambda task: (WORST_FIRST.index(task.state), task.lo_points + task.margin_points))
+    worst = min(tasks, key=lambda task: (WORST_FIRST.index(task["state"]), task["lo_points"] + task["margin_points"]))
     others = len(tasks) - 1
     scope = f"; worst of {len(tasks)} tasks" if others else ""
-    return worst.state, f"Accuracy: {worst.sentence}{scope}."
+    return worst["state"], f"Accuracy: {worst['sentence']}{scope}."
 
 
 def _validation(advisory: Advisory, margin: Margin | None) -> tuple[State | None, str]:
@@ -109,7 +102,7 @@ def _validation(advisory: Advisory, margin: Margin | None) -> tuple[State | None
             FAIL,
             f"At the last evaluation the validation gap is at least {gap.last_lo:+.4f} nats, above the margin of {margin.nats:.4f}.",
         )
-    state: State = PASS if gap.hi < margin.nats else FAIL if gap.lo > margin.nats else INCONCLUSIVE
+    state = state_of(passes=gap.hi < margin.nats, fails=gap.lo > margin.nats)
     words = {PASS: "is below", FAIL: "is above", INCONCLUSIVE: "straddles"}[state]
     return state, f"The validation gap {gap.mean:+.4f} nats ({gap.lo:+.4f} to {gap.hi:+.4f}) {words} the margin of {margin.nats:.4f}."
 
@@ -118,9 +111,9 @@ def _net_speedup(advisory: Advisory) -> tuple[State | None, str]:
     speedup = advisory.net_speedup
     if speedup is None:
         return None, f"The net speed-up cannot be computed: {_why_no_speedup(advisory)}."
-    state: State = PASS if speedup.lo > 1.0 else FAIL if speedup.hi < 1.0 else INCONCLUSIVE
+    state = state_of(passes=speedup["lo"] > 1.0, fails=speedup["hi"] < 1.0)
     words = {PASS: "is a gain", FAIL: "is a loss", INCONCLUSIVE: "is not distinguishable from 1"}[state]
-    return state, f"The net speed-up {speedup.value:.3f} x ({speedup.lo:.3f} to {speedup.hi:.3f}) {words}."
+    return state, f"The net speed-up {speedup['value']:.3f} x ({speedup['lo']:.3f} to {speedup['hi']:.3f}) {words}."
 
 
 def _why_no_speedup(advisory: Advisory) -> str:

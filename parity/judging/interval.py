@@ -42,10 +42,7 @@ class Side:
         """The end of the interval (r * m,) with each change of runs and of the series: the lower one for sign -1, else the upper."""
         within = t_quantiles(within_confidence, self.dfs) * self.errors
         run = [t_quantile(confidence, term.df) * math.sqrt(term.variance) for term in self.run_terms]
-        ends: FloatArray = np.concatenate(
-            [self.means + shift + sign * np.hypot(half, within) for shift, half in zip(self.shifts, run, strict=True)]
-        )
-        return ends
+        return np.concatenate([self.means + shift + sign * np.hypot(half, within) for shift, half in zip(self.shifts, run, strict=True)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

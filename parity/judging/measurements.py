@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from parity.judging.arms import Arm, Arms, Controls, make_arms, usable_controls
 from parity.judging.borrowing import Lending
 from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, Rounding, usable
-from parity.judging.early_stops.usable import NO_RUNS, EarlyStops, usable_early_stops
+from parity.judging.early_stops.usable import EarlyStops, usable_early_stops
 from parity.judging.floors.lending import Lender, Lenders
 from parity.judging.inputs.alignment import Aligned, align
 from parity.judging.inputs.context import differing_context, same_data_recorded, without_assumed_floor
@@ -67,14 +68,26 @@ class Measurements:
         return self.multiplicity.confidence(self.criteria.confidence)
 
     @property
-    def within_confidence(self) -> float:
-        """That of its error within pairs, which looks do not share."""
-        return self.multiplicity.within_confidence(self.criteria.confidence)
+    def levels(self) -> tuple[float, float]:
+        """That confidence, and the one of its error within pairs, which looks do not share."""
+        return self.multiplicity.levels(self.criteria.confidence)
 
     @property
     def bounds(self) -> tuple[float, float] | None:
         """The ends of that interval, nats; None without a window."""
-        return self.statistics.interval.bounds(self.confidence, self.within_confidence) if self.statistics else None
+        return self.statistics.interval.bounds(*self.levels) if self.statistics else None
+
+
+class FurtherRuns(NamedTuple):
+    """Runs next to those of the arms: reruns of the baseline, early-stopped reruns of baseline and candidate, and finished runs of the
+    baseline's recipe on fewer tokens."""
+
+    controls: Sequence[Curve] = ()
+    noise_runs: tuple[Sequence[Curve], Sequence[Curve]] = ((), ())
+    shorter: Sequence[Curve] = ()
+
+
+NO_FURTHER_RUNS = FurtherRuns()
 
 
 def measure(
@@ -82,29 +95,44 @@ def measure(
     baseline: Sequence[Curve],
     candidate: Sequence[Curve],
     criteria: Criteria,
-    controls: Sequence[Curve],
     window: Window,
     lenders: Lenders,
-    noise_runs: tuple[Sequence[Curve], Sequence[Curve]] = NO_RUNS,
+    further: FurtherRuns = NO_FURTHER_RUNS,
     multiplicity: Multiplicity = ONE_LOOK,
-    shorter: Sequence[Curve] = (),
 ) -> Measurements:
-    """Measure two arms of at least one run each in a registered window; `names` and `noise_runs` are those of baseline and candidate."""
+    """Measure two arms of at least one run each in a registered window; `names` are those of baseline and candidate."""
     window = decay_phase(window, baseline[0], criteria.min_points)
     arms = make_arms(names, baseline, candidate, criteria, window)
-    aligned = align(arms.baseline.runs, arms.candidate.runs, window.last)
-    usable = usable_controls(arms, controls, criteria, window)
-    early = usable_early_stops(arms, usable, noise_runs, criteria, window)
-    resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
-    r_pair = worst_correlation(aligned, arms.baseline.runs, arms.candidate.runs)
+    aligned = align(*arms.both_runs, window.last)
+    usable = usable_controls(arms, further.controls, criteria, window)
+    early = usable_early_stops(arms, usable, further.noise_runs, criteria, window)
+    resolved = resolution(*arms.both_runs, window)
+    r_pair = worst_correlation(aligned, *arms.both_runs)
     proven = r_pair is None or r_pair >= SAME_ORDER or is_proven_somewhere(aligned)
     schedule = _schedule(arms, window, criteria)
-    lending = (
-        _lender(arms.baseline, criteria.baseline_run_floor, lenders, schedule),
-        _lender(arms.candidate, criteria.candidate_run_floor, lenders, schedule),
+    base_lender, cand_lender = (
+        _lender(arm, declared, lenders, schedule) for arm, declared in zip(arms.both, criteria.run_floors, strict=True)
     )
-    pairs = pairs_to_test(arms.baseline.runs, arms.candidate.runs)
-    statistics = _statistics(aligned, arms, lending, usable, early, criteria, multiplicity, window, schedule, resolved.quantum, shorter)
+    lending = base_lender, cand_lender
+    pairs = pairs_to_test(*arms.both_runs)
+    statistics = None
+    part = window.part(aligned.steps)
+    if arms.share_seeds and part.start < part.stop:
+        pair = PairInWindow(
+            aligned=aligned,
+            means=aligned.arm_means(),
+            part=part,
+            arms=arms,
+            controls=usable,
+            criteria=criteria,
+            quantum=resolved.quantum,
+            shorter=further.shorter,
+            lending=lending,
+            early=(early[0].spread, early[1].spread),
+            multiplicity=multiplicity,
+            slope=schedule.assumed_slope,
+        )
+        statistics = measure_window(pair, window)
     return Measurements(
         criteria=criteria,
         multiplicity=multiplicity,
@@ -120,50 +148,17 @@ def measure(
         r_pair=r_pair,
         batches_proven=proven,
         same_data_recorded=same_data_recorded(arms.runs),
-        differing_context=differing_context((*baseline, *candidate, *controls), criteria.may_differ),
+        differing_context=differing_context((*baseline, *candidate, *further.controls), criteria.may_differ),
         resolution=resolved,
         noise_ratio=noise_ratio(aligned, resolved.quantum, same_batches=proven and criteria.pairing == "paired"),
-        mismatch=find_mismatch(arms.baseline.runs, arms.candidate.runs, aligned, r_pair, resolved.quantum),
-        equal_start=equal_start(arms.baseline.runs, arms.candidate.runs, resolved.quantum),
+        mismatch=find_mismatch(*arms.both_runs, aligned, r_pair, resolved.quantum),
+        equal_start=equal_start(*arms.both_runs, resolved.quantum),
         resemblance=_resemblance(pairs),
         worst_run=_worst_run(arms, window, criteria, schedule, statistics),
         shared_start=_shared_start(arms, pairs),
         without_assumed_floor=without_assumed_floor(arms.runs),
         statistics=statistics,
     )
-
-
-def _statistics(
-    aligned: Aligned,
-    arms: Arms,
-    lending: Lending,
-    controls: Controls,
-    early: tuple[EarlyStops, EarlyStops],
-    criteria: Criteria,
-    multiplicity: Multiplicity,
-    window: Window,
-    schedule: ScheduleState,
-    quantum: float,
-    shorter: Sequence[Curve],
-) -> WindowStatistics | None:
-    part = window.part(aligned.steps)
-    if not arms.share_seeds or part.start >= part.stop:
-        return None
-    pair = PairInWindow(
-        aligned=aligned,
-        means=aligned.arm_means(),
-        part=part,
-        arms=arms,
-        controls=controls,
-        criteria=criteria,
-        quantum=quantum,
-        shorter=shorter,
-        lending=lending,
-        early=(early[0].spread, early[1].spread),
-        multiplicity=multiplicity,
-        slope=schedule.assumed_slope,
-    )
-    return measure_window(pair, window)
 
 
 def _worst_run(
@@ -196,7 +191,7 @@ def _schedule(arms: Arms, window: Window, criteria: Criteria) -> ScheduleState:
         some = slice(0, end, 1 + end // SLOPE_SAMPLE)
         steps, loss = run.steps[some], run.loss[some]
         slopes.append(log_slope(steps[usable(loss)], loss[usable(loss)], loaded=loaded))
-    return schedule_state((arms.baseline.runs, arms.candidate.runs), window, criteria, max(slopes))
+    return schedule_state(arms.both_runs, window, criteria, max(slopes))
 
 
 def _lender(arm: Arm, declared: Amount | None, lenders: Lenders, schedule: ScheduleState) -> Lender | None:

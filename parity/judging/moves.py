@@ -22,6 +22,7 @@ from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise import StandardError
 from parity.judging.run_floor import RunTerm
 
+MoveKind = Literal["worse", "better", "none", "not compared"]
 CONFIDENCE = 0.95  # of all neighbours of a history together
 
 
@@ -61,7 +62,7 @@ class Move:
 
     before: str
     after: str
-    what: Literal["worse", "better", "none", "not compared"]
+    what: MoveKind
     difference: float | None
     lo: float | None
     hi: float | None
@@ -112,29 +113,15 @@ def moves(groups: Sequence[Group], confidence: float = CONFIDENCE) -> list[Move]
 
 
 def _move(before: Group, after: Group, skipped: Sequence[str], level: float) -> Move:
-    if not _same_question(before, after):
-        return Move(
-            before=before.name,
-            after=after.name,
-            what="not compared",
-            difference=None,
-            lo=None,
-            hi=None,
-            confidence=level,
-            skipped=tuple(skipped),
-        )
-    difference = _difference(_distinct(before), _distinct(after))
-    lo, hi = difference.bounds(level)
-    return Move(
-        before=before.name,
-        after=after.name,
-        what="worse" if lo > 0.0 else "better" if hi < 0.0 else "none",
-        difference=difference.mean,
-        lo=lo,
-        hi=hi,
-        confidence=level,
-        skipped=tuple(skipped),
-    )
+    what: MoveKind = "not compared"
+    mean = lo = hi = None
+    if _same_question(before, after):
+        difference = _difference(_distinct(before), _distinct(after))
+        mean, (lo, hi) = difference.mean, difference.bounds(level)
+        what = "none"
+        if lo > 0.0 or hi < 0.0:
+            what = "worse" if lo > 0.0 else "better"
+    return Move(before=before.name, after=after.name, what=what, difference=mean, lo=lo, hi=hi, confidence=level, skipped=tuple(skipped))
 
 
 def _same_question(before: Group, after: Group) -> bool:

@@ -63,6 +63,10 @@ class Multiplicity:
         """The level of the error within pairs in the same interval, which looks do not change."""
         return nominal if self.candidates == 1 else 1.0 - (1.0 - nominal) / self.candidates
 
+    def levels(self, nominal: float) -> tuple[float, float]:
+        """Both: `confidence` and `within_confidence`."""
+        return self.confidence(nominal), self.within_confidence(nominal)
+
 
 ONE_LOOK = Multiplicity()
 

@@ -91,8 +91,7 @@ def lag1(series: FloatArray) -> float:
 def _lag1s(centred: FloatArray) -> FloatArray:
     """(b,): `lag1` of each row of (b, n) demeaned values."""
     power = dots(centred, centred)
-    products: FloatArray = np.divide(dots(centred[:, 1:], centred[:, :-1]), power, out=np.zeros_like(power), where=power > 0.0)
-    return products
+    return np.divide(dots(centred[:, 1:], centred[:, :-1]), power, out=np.zeros_like(power), where=power > 0.0)
 
 
 def mean_se(series: FloatArray) -> StandardError:

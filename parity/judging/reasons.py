@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from parity.judging import evaluation_codes
 from parity.judging.criteria import POINTS_TO_FAIL, WIDE_MARGIN, Criteria
 from parity.judging.curve import Curve
-from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, Rule, State
+from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, CheckName, Decision, Reason, ReasonCode, Rule, State
 from parity.judging.evaluation_codes import AS_OF
 from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.inputs.mismatch import BITS
@@ -56,17 +56,45 @@ NORMS_APART = 10.0  # 0.9 to 2.9 on GB200, 2.9 at the first step from loaded wei
 SHARED_START = 0.1  # of the plan; two recipes part at the first step, but coarse rounding can hide that for a while
 
 
+MarginRule = Callable[[Measurements, WindowStatistics, Margin], str | None]
 _TABLE: list[tuple[State, ReasonCode, Rule]] = []
 
 
-def decides(state: State, entry: ReasonCode) -> Callable[[Rule], Rule]:
-    """Make a function the next row of the table: `state` is the verdict where the function returns a sentence and no earlier row does."""
+def decides(
+    state: State,
+    code: str,
+    check: CheckName,
+    *,
+    means: str,
+    detail: str | None = None,
+    next_step: str | None = None,
+    next_step_of_job: str | None = None,
+) -> Callable[[Rule], Rule]:
+    """Make a function the next row of the table, with a code of its own (`ReasonCode`).
+
+    `state` is the verdict where the function returns a sentence and no earlier row does.
+    """
+    return decides_as(state, ReasonCode(code, check, means=means, detail=detail, next_step=next_step, next_step_of_job=next_step_of_job))
+
+
+def decides_as(state: State, entry: ReasonCode) -> Callable[[Rule], Rule]:
+    """The same with a code that another row or a warning has, too."""
 
     def register(rule: Rule) -> Rule:
         _TABLE.append((state, entry, rule))
         return rule
 
     return register
+
+
+def with_margin(rule: MarginRule) -> Rule:
+    """A rule that holds only where the window could be measured and the margin is known, which it takes too."""
+
+    def of_measurements(m: Measurements) -> str | None:
+        s = m.statistics
+        return None if s is None or s.margin is None else rule(m, s, s.margin)
+
+    return of_measurements
 
 
 def decide(m: Measurements) -> Decision:
@@ -84,15 +112,13 @@ def decide(m: Measurements) -> Decision:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="EMPTY",
-        check="input",
-        means="a run has no steps",
-        next_step="Check that the file holds the training loss and that the right column was read.",
-    ),
+    "EMPTY",
+    "input",
+    means="a run has no steps",
+    next_step="Check that the file holds the training loss and that the right column was read.",
 )
 def _empty(m: Measurements) -> str | None:
-    for arm in (m.arms.baseline, m.arms.candidate):
+    for arm in m.arms.both:
         for number, run in enumerate(arm.runs, 1):
             if len(run.steps) == 0:
                 return f"Run {run.label or number} of {arm.name} has no steps."
@@ -101,12 +127,10 @@ def _empty(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="STEPS_SHIFTED",
-        check="same data order",
-        means="the arms number the same steps differently",
-        next_step="Renumber the steps of one arm, so that equal numbers mean the same batch: many tools count from 0, others from 1.",
-    ),
+    "STEPS_SHIFTED",
+    "same data order",
+    means="the arms number the same steps differently",
+    next_step="Renumber the steps of one arm, so that equal numbers mean the same batch: many tools count from 0, others from 1.",
 )
 def _steps_shifted(m: Measurements) -> str | None:
     shift = m.mismatch.shift
@@ -121,47 +145,47 @@ def _steps_shifted(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="STEPS_SCALED",
-        check="same data order",
-        means="the arms count their steps in different units, such as tokens or samples",
-        next_step="Divide the step column that counts tokens or samples by the tokens or samples of one step.",
-    ),
+    "STEPS_SCALED",
+    "same data order",
+    means="the arms count their steps in different units, such as tokens or samples",
+    next_step="Divide the step column that counts tokens or samples by the tokens or samples of one step.",
 )
 def _steps_scaled(m: Measurements) -> str | None:
     factor = m.mismatch.factor
     if factor is None:
         return None
-    more, fewer = (m.arms.candidate.name, m.arms.baseline.name) if factor > 1.0 else (m.arms.baseline.name, m.arms.candidate.name)
-    return f"{more} counts {max(factor, 1.0 / factor):,.10g} for each step of {fewer}; point by point the batch noise agrees."
+    more, fewer, factor = _larger_first(m, factor)
+    return f"{more} counts {factor:,.10g} for each step of {fewer}; point by point the batch noise agrees."
 
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="LOSS_SCALED",
-        check="input",
-        means="the losses of the arms are in different units, such as bits and nats",
-        next_step="Give both arms the cross-entropy per token in nats (bits x 0.6931).",
-    ),
+    "LOSS_SCALED",
+    "input",
+    means="the losses of the arms are in different units, such as bits and nats",
+    next_step="Give both arms the cross-entropy per token in nats (bits x 0.6931).",
 )
 def _loss_scaled(m: Measurements) -> str | None:
     ratio = m.mismatch.ratio
     if ratio is None:
         return None
-    unit = " (1.4427: bits against nats)" if abs(max(ratio, 1.0 / ratio) / BITS - 1.0) < 0.02 else ""
-    more, fewer = (m.arms.candidate.name, m.arms.baseline.name) if ratio > 1.0 else (m.arms.baseline.name, m.arms.candidate.name)
-    return f"The losses of {more} are {max(ratio, 1.0 / ratio):.4f} times those of {fewer} from the first step on{unit}."
+    more, fewer, ratio = _larger_first(m, ratio)
+    unit = " (1.4427: bits against nats)" if abs(ratio / BITS - 1.0) < 0.02 else ""
+    return f"The losses of {more} are {ratio:.4f} times those of {fewer} from the first step on{unit}."
+
+
+def _larger_first(m: Measurements, ratio: float) -> tuple[str, str, float]:
+    """The arms by name, the larger one first, and how much larger it is, where the candidate is `ratio` times the baseline."""
+    baseline, candidate = m.arms.baseline.name, m.arms.candidate.name
+    return (candidate, baseline, ratio) if ratio > 1.0 else (baseline, candidate, 1.0 / ratio)
 
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="NO_COMMON_STEPS",
-        check="input",
-        means="no step was logged by every run",
-        next_step="Log both arms on the same steps, or check that both count steps and not tokens or samples.",
-    ),
+    "NO_COMMON_STEPS",
+    "input",
+    means="no step was logged by every run",
+    next_step="Log both arms on the same steps, or check that both count steps and not tokens or samples.",
 )
 def _no_common_steps(m: Measurements) -> str | None:
     if m.common_logged_steps:
@@ -172,12 +196,10 @@ def _no_common_steps(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="SEEDS_UNSTATED",
-        check="same data order",
-        means="the runs have no stated seeds, and their batches do not show which runs belong together",
-        next_step="State the seed of each run (--seeds 0,1,2): runs of both arms with one seed read the same batches.",
-    ),
+    "SEEDS_UNSTATED",
+    "same data order",
+    means="the runs have no stated seeds, and their batches do not show which runs belong together",
+    next_step="State the seed of each run (--seeds 0,1,2): runs of both arms with one seed read the same batches.",
 )
 def _seeds_unstated(m: Measurements) -> str | None:
     if m.arms.pairing.by != "unknown" or _rounding_explains(m) or _is_averaged(m):
@@ -189,19 +211,19 @@ def _seeds_unstated(m: Measurements) -> str | None:
 
 
 DATA_ORDER_MISMATCH = ReasonCode(
-    code="DATA_ORDER_MISMATCH",
-    check="same data order",
+    "DATA_ORDER_MISMATCH",
+    "same data order",
     means="the arms read other data, or the same data in another order, or it is not shown that they did not",
     next_step="Train both arms with the same seed and data order, or declare the arms unpaired in the criteria.",
 )
 
 
-@decides(INCONCLUSIVE, DATA_ORDER_MISMATCH)
+@decides_as(INCONCLUSIVE, DATA_ORDER_MISMATCH)
 def _other_batches(m: Measurements) -> str | None:
     return None if m.arms.share_seeds and m.batches_proven else _data_order(m)
 
 
-@decides(INCONCLUSIVE, ROUNDED)
+@decides_as(INCONCLUSIVE, ROUNDED)
 def _rounding_hides_pairing(m: Measurements) -> str | None:
     if not _rounding_explains(m):
         return None
@@ -219,15 +241,15 @@ def _pairing_unseen(m: Measurements) -> bool:
 
 
 ARM_AVERAGED = ReasonCode(
-    code="ARM_AVERAGED",
-    check="input",
+    "ARM_AVERAGED",
+    "input",
     means="the batch noise of one arm is less than half or more than twice that of the other",
     detail="then one log holds averages and the other single steps, or an arm is unstable",
     next_step="Log the raw loss of single steps in both arms, or means over the same steps in both.",
 )
 
 
-@decides(INCONCLUSIVE, ARM_AVERAGED)
+@decides_as(INCONCLUSIVE, ARM_AVERAGED)
 def _averaging_hides_pairing(m: Measurements) -> str | None:
     return _arm_averaged(m) if _pairing_unseen(m) and not m.batches_proven else None
 
@@ -238,12 +260,10 @@ def _is_averaged(m: Measurements) -> bool:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="BASELINE_INVALID",
-        check="finite losses",
-        means="the baseline has NaN or infinite losses at its end, or 3 and 1 % of its points",
-        next_step="Fix the baseline first: nothing can be compared with it.",
-    ),
+    "BASELINE_INVALID",
+    "finite losses",
+    means="the baseline has NaN or infinite losses at its end, or 3 and 1 % of its points",
+    next_step="Fix the baseline first: nothing can be compared with it.",
 )
 def _baseline_invalid(m: Measurements) -> str | None:
     return _nonfinite(m, baseline=True)
@@ -251,15 +271,13 @@ def _baseline_invalid(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="LOSS_NOT_NATS",
-        check="input",
-        means="the loss is not a cross-entropy in nats, so relative margins and run floors mean nothing",
-        next_step="Give the cross-entropy per token in nats, state --loss-unit other for a loss such as a mean squared error, or state the "
-        "margin and both run floors in absolute units.",
-        next_step_of_job="Report the cross-entropy per token in nats, or write loss_unit: other for a loss such as a mean squared error, "
-        "or the margin and both run floors in absolute units, into the criteria of a new job.",
-    ),
+    "LOSS_NOT_NATS",
+    "input",
+    means="the loss is not a cross-entropy in nats, so relative margins and run floors mean nothing",
+    next_step="Give the cross-entropy per token in nats, state --loss-unit other for a loss such as a mean squared error, or state the "
+    "margin and both run floors in absolute units.",
+    next_step_of_job="Report the cross-entropy per token in nats, or write loss_unit: other for a loss such as a mean squared error, "
+    "or the margin and both run floors in absolute units, into the criteria of a new job.",
 )
 def _not_nats(m: Measurements) -> str | None:
     if m.statistics is None:
@@ -281,12 +299,10 @@ def no_relative_margin(level: float, criteria: Criteria) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="LOSS_CONSTANT",
-        check="input",
-        means="a run's loss is one value over the whole window",
-        next_step="Check that the right column was read: a training loss varies from step to step.",
-    ),
+    "LOSS_CONSTANT",
+    "input",
+    means="a run's loss is one value over the whole window",
+    next_step="Check that the right column was read: a training loss varies from step to step.",
 )
 def _constant(m: Measurements) -> str | None:
     part = m.window.part(m.aligned.steps)
@@ -301,14 +317,12 @@ def _constant(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="STEPS_TOO_LARGE",
-        check="input",
-        means="the steps of a run exceed what any training counts",
-        detail="so they are neither steps nor tokens",
-        next_step="Name the column that counts optimizer steps, with --column step=NAME.",
-        next_step_of_job="Report optimizer steps, counted alike in both arms.",
-    ),
+    "STEPS_TOO_LARGE",
+    "input",
+    means="the steps of a run exceed what any training counts",
+    detail="so they are neither steps nor tokens",
+    next_step="Name the column that counts optimizer steps, with --column step=NAME.",
+    next_step_of_job="Report optimizer steps, counted alike in both arms.",
 )
 def _steps_too_large(m: Measurements) -> str | None:
     last = max((int(run.steps[-1]) for run in m.arms.runs if len(run.steps)), default=0)
@@ -319,11 +333,9 @@ def _steps_too_large(m: Measurements) -> str | None:
 
 @decides(
     FAIL,
-    ReasonCode(
-        code="NONFINITE_CAND",
-        check="finite losses",
-        means="the candidate has NaN or infinite losses at its end, or 3 and 1 % of its points",
-    ),
+    "NONFINITE_CAND",
+    "finite losses",
+    means="the candidate has NaN or infinite losses at its end, or 3 and 1 % of its points",
 )
 def _nonfinite_candidate(m: Measurements) -> str | None:
     return _nonfinite(m, baseline=False)
@@ -340,58 +352,52 @@ def _nonfinite(m: Measurements, *, baseline: bool) -> str | None:
 
 @decides(
     FAIL,
-    ReasonCode(
-        code="DIVERGED",
-        check="stability",
-        means="the gap ends far above the margin and above its own first half",
-    ),
+    "DIVERGED",
+    "stability",
+    means="the gap ends far above the margin and above its own first half",
 )
-def _diverged(m: Measurements) -> str | None:
-    s = m.statistics
-    if s is None or s.margin is None or s.end is None or not diverged_late(s.spikes.masked_gap, s.margin.nats):
+@with_margin
+def _diverged(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.end is None or not diverged_late(s.spikes.masked_gap, margin.nats):
         return None
     if _data_order(m) is not None or (not s.end.above and s.end.rise <= s.end.limit):  # other batches, or noise alone, can do that
         return None
-    return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_margin(s)} nats."
+    return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_nats(margin)} nats."
 
 
 @decides(
     FAIL,
-    ReasonCode(
-        code="CANDIDATE_UNSTABLE",
-        check="stability",
-        means="the candidate alone spikes, over more than a tenth of the window, and with its spikes the interval is above the margin",
-    ),
+    "CANDIDATE_UNSTABLE",
+    "stability",
+    means="the candidate alone spikes, over more than a tenth of the window, and with its spikes the interval is above the margin",
 )
-def _candidate_unstable(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE or not m.statistics.spikes.candidate_alone:
+@with_margin
+def _candidate_unstable(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.spikes.masked_share <= MAX_MASKED_SHARE or not s.spikes.candidate_alone:
         return None
-    with_spikes = _nominal_bounds(m)[0] + m.statistics.raw_gap_candidate - m.statistics.interval.mean
-    if m.statistics.margin is None or with_spikes <= m.statistics.margin.nats:  # bumps with a small mean effect block a pass: UNSTABLE
+    with_spikes = _nominal_bounds(m)[0] + s.raw_gap_candidate - s.interval.mean
+    if with_spikes <= margin.nats:  # bumps with a small mean effect block a pass: UNSTABLE
         return None
-    s = m.statistics.spikes
-    spikes = f"{m.arms.candidate.name} has {count(s.candidate, 'spike')}, {m.arms.baseline.name} {s.baseline}"
-    return f"{spikes}; they cover {percent(s.masked_share)} of the window."
+    spikes = f"{m.arms.candidate.name} has {count(s.spikes.candidate, 'spike')}, {m.arms.baseline.name} {s.spikes.baseline}"
+    return f"{spikes}; they cover {percent(s.spikes.masked_share)} of the window."
 
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="MARGIN_UNDETERMINED",
-        check="run noise",
-        means="the noise-floor margin has no measured run floor, or one baseline run lies apart, or a margin in tokens has no slope",
-        next_step="Add baseline reruns as replicates or with --control, look at a run that lies apart, state the slope of a margin in "
-        "tokens, or choose another margin.",
-        next_step_of_job="Add replicates or controls of the baseline, look at a run that lies apart, state the slope of a margin in "
-        "tokens, or choose another margin.",
-    ),
+    "MARGIN_UNDETERMINED",
+    "run noise",
+    means="the noise-floor margin has no measured run floor, or one baseline run lies apart, or a margin in tokens has no slope",
+    next_step="Add baseline reruns as replicates or with --control, look at a run that lies apart, state the slope of a margin in "
+    "tokens, or choose another margin.",
+    next_step_of_job="Add replicates or controls of the baseline, look at a run that lies apart, state the slope of a margin in "
+    "tokens, or choose another margin.",
 )
 def _margin_undetermined(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.margin is not None:
         return None
     if m.criteria.margin is not None and m.criteria.margin.unit == "tokens" and isinstance(m.statistics.token_slope, NoSlope):
         return f"A margin of {m.criteria.margin} is no amount in nats yet: {m.statistics.token_slope.why}."
-    if m.statistics.baseline.floor.one_apart:
+    if m.statistics.floors[0].one_apart:
         return (
             "The noise-floor margin has no yardstick: one run of the baseline ends far from the others, further than their spread explains."
         )
@@ -400,19 +406,17 @@ def _margin_undetermined(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="RUN_NOISE_UNKNOWN",
-        check="run noise",
-        means="nothing is assumed about the run noise of such a model, and it is neither measured nor borrowed",
-        detail="on record are a model below 10 million parameters, an encoder (BERT, T5), binary weights, or engine emulated",
-        next_step="Add replicates to both arms, or controls of the baseline, until 4 degrees of freedom are measured; or name a family of "
-        "reruns that is like these runs (--family, with --floors for a table of your own).",
-        next_step_of_job="Add replicates to both arms, or controls of the baseline, until 4 degrees of freedom are measured; or name a "
-        "family of reruns that is like these runs (family in the job file).",
-    ),
+    "RUN_NOISE_UNKNOWN",
+    "run noise",
+    means="nothing is assumed about the run noise of such a model, and it is neither measured nor borrowed",
+    detail="on record are a model below 10 million parameters, an encoder (BERT, T5), binary weights, or engine emulated",
+    next_step="Add replicates to both arms, or controls of the baseline, until 4 degrees of freedom are measured; or name a family of "
+    "reruns that is like these runs (--family, with --floors for a table of your own).",
+    next_step_of_job="Add replicates to both arms, or controls of the baseline, until 4 degrees of freedom are measured; or name a "
+    "family of reruns that is like these runs (family in the job file).",
 )
 def _noise_unknown(m: Measurements) -> str | None:
-    declared = m.criteria.baseline_run_floor is not None and m.criteria.candidate_run_floor is not None
+    declared = None not in m.criteria.run_floors
     if m.without_assumed_floor is None or m.statistics is None or not m.statistics.noise_is_assumed or declared:
         return None
     return noise_unknown(m.without_assumed_floor)
@@ -425,45 +429,41 @@ def noise_unknown(record: str) -> str:
 
 @decides(
     FAIL,
-    ReasonCode(
-        code="GAP_EXCEEDS_MARGIN",
-        check="gap against margin",
-        means="the lower end of the interval is above the margin",
-    ),
+    "GAP_EXCEEDS_MARGIN",
+    "gap against margin",
+    means="the lower end of the interval is above the margin",
 )
-def _gap_exceeds(m: Measurements) -> str | None:
-    lo, _ = _nominal_bounds(m)
-    if m.statistics is None or m.statistics.n < POINTS_TO_FAIL or m.statistics.margin is None or not lo > m.statistics.margin.nats:
+@with_margin
+def _gap_exceeds(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    bounds = _nominal_bounds(m)
+    if s.n < POINTS_TO_FAIL or not bounds[0] > margin.nats:
         return None
-    decimals = sentence_decimals(m.statistics.margin.nats)
-    words = interval_words(*_nominal_bounds(m), decimals)
-    return f"The whole interval ({words}) is above the margin of {_margin(m.statistics)} nats{_as_of_words(m)}."
+    words = interval_words(*bounds, sentence_decimals(margin.nats))
+    as_of_step = "" if m.schedule.finished else f" as of step {m.schedule.step:,}"
+    return f"The whole interval ({words}) is above the margin of {_nats(margin)} nats{as_of_step}."
 
 
 @decides(
     FAIL,
-    ReasonCode(
-        code="ENDS_ABOVE_MARGIN",
-        check="gap against margin",
-        means="the last quarter or half of the window lies above the margin",
-        detail="the interval of its mean gap does",
-    ),
+    "ENDS_ABOVE_MARGIN",
+    "gap against margin",
+    means="the last quarter or half of the window lies above the margin",
+    detail="the interval of its mean gap does",
 )
-def _ends_above(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.margin is None or m.statistics.end is None or not m.statistics.end.above:
+@with_margin
+def _ends_above(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.end is None or not s.end.above:
         return None
-    where = f"the last quarter or half of the window is above the margin of {_margin(m.statistics)} nats"
+    where = f"the last quarter or half of the window is above the margin of {_nats(margin)} nats"
     return f"{m.arms.candidate.name} ends too high: {where}, although the interval over the whole window is not."
 
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="UNSTABLE",
-        check="stability",
-        means="spikes cover more than a tenth of the window",
-        next_step="Find the cause of the spikes in both arms, or train with a lower learning rate.",
-    ),
+    "UNSTABLE",
+    "stability",
+    means="spikes cover more than a tenth of the window",
+    next_step="Find the cause of the spikes in both arms, or train with a lower learning rate.",
 )
 def _unstable(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE:
@@ -472,7 +472,7 @@ def _unstable(m: Measurements) -> str | None:
     return f"Spikes cover {percent(s.masked_share)} of the window (baseline {s.baseline}, candidate {s.candidate}); 10 % at most."
 
 
-@decides(INCONCLUSIVE, DATA_ORDER_MISMATCH)
+@decides_as(INCONCLUSIVE, DATA_ORDER_MISMATCH)
 def _data_order(m: Measurements) -> str | None:
     if m.criteria.pairing == "unpaired":
         return None
@@ -504,20 +504,18 @@ def _data_order(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="TOO_FEW_STEPS",
-        check="plan and window",
-        means="too few common steps in the window",
-        detail="of training losses a pass needs 12, a fail 8",
-        next_step="Log the loss more often: at every step where the run is short. Held-out losses need fewer: --loss-is validation.",
-        next_step_of_job="Log the loss more often: at every step where the run is short.",
-    ),
+    "TOO_FEW_STEPS",
+    "plan and window",
+    means="too few common steps in the window",
+    detail="of training losses a pass needs 12, a fail 8",
+    next_step="Log the loss more often: at every step where the run is short. Held-out losses need fewer: --loss-is validation.",
+    next_step_of_job="Log the loss more often: at every step where the run is short.",
 )
 def _too_few(m: Measurements) -> str | None:
     points = m.statistics.n if m.statistics else 0
     if points >= m.criteria.min_points:
         return None
-    strides = [max(run.completeness.stride or 1 for run in arm.runs) for arm in (m.arms.baseline, m.arms.candidate)]
+    strides = [max(run.completeness.stride or 1 for run in arm.runs) for arm in m.arms.both]
     if strides[0] != strides[1]:
         every = f"the arms are logged every {strides[0]:,} and {strides[1]:,} steps"
         return f"The window has {count(points, 'common step')}: {every}. Log both at the same steps."
@@ -527,12 +525,10 @@ def _too_few(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="CONFOUNDED",
-        check="same ground",
-        means="the arms differ in more than the recipe",
-        next_step="Train all runs on the same engine, device class, data and code, so that only the recipe differs.",
-    ),
+    "CONFOUNDED",
+    "same ground",
+    means="the arms differ in more than the recipe",
+    next_step="Train all runs on the same engine, device class, data and code, so that only the recipe differs.",
 )
 def _confounded(m: Measurements) -> str | None:
     if not m.differing_context:
@@ -545,12 +541,10 @@ def _confounded(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="LEARNING_RATES_DIFFER",
-        check="same ground",
-        means="the recorded learning rates of two runs differ by more than their rounding",
-        next_step="Train all runs with one schedule, or list learning_rate in the policy's may_differ where it is part of the recipe.",
-    ),
+    "LEARNING_RATES_DIFFER",
+    "same ground",
+    means="the recorded learning rates of two runs differ by more than their rounding",
+    next_step="Train all runs with one schedule, or list learning_rate in the policy's may_differ where it is part of the recipe.",
 )
 def _rates_differ(m: Measurements) -> str | None:
     if LEARNING_RATE in m.criteria.may_differ:
@@ -564,13 +558,11 @@ def _rates_differ(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="ARMS_IDENTICAL",
-        check="input",
-        means="the candidate's curve is a copy of the baseline's",
-        detail="with other digits, thinned out, scaled, averaged, with little noise added, or equal at 10 points in a row",
-        next_step="Check that one file was not given twice, and that the candidate really trained with its recipe.",
-    ),
+    "ARMS_IDENTICAL",
+    "input",
+    means="the candidate's curve is a copy of the baseline's",
+    detail="with other digits, thinned out, scaled, averaged, with little noise added, or equal at 10 points in a row",
+    next_step="Check that one file was not given twice, and that the candidate really trained with its recipe.",
 )
 def _arms_identical(m: Measurements) -> str | None:
     if m.resemblance is None:
@@ -580,15 +572,13 @@ def _arms_identical(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="RECIPE_CONTRADICTED",
-        check="same ground",
-        means="an arm is named after one precision, or stated to have it, and its runs recorded another one",
-        next_step="Check that the arms are not swapped, and correct the arm's name or its recipe.",
-    ),
+    "RECIPE_CONTRADICTED",
+    "same ground",
+    means="an arm is named after one precision, or stated to have it, and its runs recorded another one",
+    next_step="Check that the arms are not swapped, and correct the arm's name or its recipe.",
 )
 def _recipe_contradicted(m: Measurements) -> str | None:
-    return recipe_contradicted(*((arm.name, arm.runs) for arm in (m.arms.baseline, m.arms.candidate)))
+    return recipe_contradicted(*((arm.name, arm.runs) for arm in m.arms.both))
 
 
 def recipe_contradicted(*arms: tuple[str, Sequence[Curve]]) -> str | None:
@@ -599,16 +589,14 @@ def recipe_contradicted(*arms: tuple[str, Sequence[Curve]]) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="TREATMENT_UNSHOWN",
-        check="same ground",
-        means="the arms begin with equal losses, as reruns of one recipe do, although their recipes differ",
-        detail="where the first step is logged with four decimals or more, and the loss is not ln V of a model that starts at zero",
-        next_step="Check that the candidate trained with its recipe from the first step on. If its first steps are meant to run in another "
-        "precision, record that: --context NAME:start_precision=bf16.",
-        next_step_of_job="Check that the candidate trained with its recipe from the first step on. If its first steps are meant to run in "
-        "another precision, record that in the run's manifest (start_precision: bf16).",
-    ),
+    "TREATMENT_UNSHOWN",
+    "same ground",
+    means="the arms begin with equal losses, as reruns of one recipe do, although their recipes differ",
+    detail="where the first step is logged with four decimals or more, and the loss is not ln V of a model that starts at zero",
+    next_step="Check that the candidate trained with its recipe from the first step on. If its first steps are meant to run in another "
+    "precision, record that: --context NAME:start_precision=bf16.",
+    next_step_of_job="Check that the candidate trained with its recipe from the first step on. If its first steps are meant to run in "
+    "another precision, record that in the run's manifest (start_precision: bf16).",
 )
 def _treatment_unshown(m: Measurements) -> str | None:
     start = m.equal_start
@@ -620,19 +608,18 @@ def _treatment_unshown(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="END_DIFFERS",
-        check="stability",
-        means="the last steps depart from the rest of the window, far enough to cross the margin",
-        next_step="Train on until it is clear whether the last steps are a spike or a divergence.",
-    ),
+    "END_DIFFERS",
+    "stability",
+    means="the last steps depart from the rest of the window, far enough to cross the margin",
+    next_step="Train on until it is clear whether the last steps are a spike or a divergence.",
 )
-def _end_differs(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.margin is None or m.statistics.end is None or not m.statistics.end.differs:
+@with_margin
+def _end_differs(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.end is None or not s.end.differs:
         return None
-    end, decimals = m.statistics.end, sentence_decimals(m.statistics.margin.nats)
+    end, decimals = s.end, sentence_decimals(margin.nats)
     if abs(end.rise) <= end.limit:
-        return f"The gap ends at the margin of {_margin(m.statistics)} nats or above it, although its mean over the window is below."
+        return f"The gap ends at the margin of {_nats(margin)} nats or above it, although its mean over the window is below."
     what = "an unfinished spike or a divergence" if end.rise > 0.0 else f"a spike or divergence of {m.arms.baseline.name}, or a sudden gain"
     steps = "last point" if end.points == 1 else f"last {end.points:,} points"
     return (
@@ -643,13 +630,11 @@ def _end_differs(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="ARMS_SHARE_START",
-        check="same ground",
-        means="a run of the candidate went on from a run of the baseline",
-        detail="equal losses over the first tenth of the plan or more",
-        next_step="Train the candidate from step 0: a run that began in the baseline's precision does not show that its own converges.",
-    ),
+    "ARMS_SHARE_START",
+    "same ground",
+    means="a run of the candidate went on from a run of the baseline",
+    detail="equal losses over the first tenth of the plan or more",
+    next_step="Train the candidate from step 0: a run that began in the baseline's precision does not show that its own converges.",
 )
 def _arms_share_start(m: Measurements) -> str | None:
     until = m.shared_start
@@ -662,29 +647,27 @@ def _arms_share_start(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="BETTER_THAN_BASELINE",
-        check="gap against margin",
-        means="the candidate is better by the margin or more: something other than the precision changed",
-        next_step="Look for a difference in data, model or evaluation between the arms.",
-    ),
+    "BETTER_THAN_BASELINE",
+    "gap against margin",
+    means="the candidate is better by the margin or more: something other than the precision changed",
+    next_step="Look for a difference in data, model or evaluation between the arms.",
 )
-def _better(m: Measurements) -> str | None:
-    _, hi = _nominal_bounds(m)
-    if m.statistics is None or m.statistics.margin is None or not (hi < 0.0 and m.statistics.interval.mean <= -m.statistics.margin.nats):
+@with_margin
+def _better(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if not (_nominal_bounds(m)[1] < 0.0 and s.interval.mean <= -margin.nats):
         return None
-    return f"{m.arms.candidate.name} is better by the margin or more ({_interval(m)}): something other than the precision has changed."
+    return (
+        f"{m.arms.candidate.name} is better by the margin or more ({_interval(m, margin)}): something other than the precision has changed."
+    )
 
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="START_DIFFERS",
-        check="same ground",
-        means="the first losses differ by more than 1.5 %, although both logs begin with the first step",
-        detail="a candidate that begins worse on the same batches from loaded weights (start: loaded) is no such case",
-        next_step="Check that both arms start from the same initialization and batch, and log the same loss.",
-    ),
+    "START_DIFFERS",
+    "same ground",
+    means="the first losses differ by more than 1.5 %, although both logs begin with the first step",
+    detail="a candidate that begins worse on the same batches from loaded weights (start: loaded) is no such case",
+    next_step="Check that both arms start from the same initialization and batch, and log the same loss.",
 )
 def _start_differs(m: Measurements) -> str | None:
     if m.mismatch.start is None or m.criteria.pairing == "unpaired" or _costs_precision_at_first(m):
@@ -701,13 +684,11 @@ def _costs_precision_at_first(m: Measurements) -> bool:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="RUN_ABOVE_MARGIN",
-        check="stability",
-        means="one run of the candidate alone is above the margin by more than noise",
-        detail="against the baseline's run of its seed, over the window or its last half",
-        next_step="Find out what happened in that run: a recipe that sometimes diverges is not at parity on average.",
-    ),
+    "RUN_ABOVE_MARGIN",
+    "stability",
+    means="one run of the candidate alone is above the margin by more than noise",
+    detail="against the baseline's run of its seed, over the window or its last half",
+    next_step="Find out what happened in that run: a recipe that sometimes diverges is not at parity on average.",
 )
 def _run_above(m: Measurements) -> str | None:
     if m.worst_run is None or not m.worst_run.is_above:
@@ -719,13 +700,11 @@ def _run_above(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="ROLLED_BACK",
-        check="stability",
-        means="a run of the candidate had risen by more than 5 % of the loss before it went back to an earlier step",
-        detail="the log has the steps that were overwritten",
-        next_step="Find out why that run rose: a recipe that has to be rolled back is not at parity, whatever it reaches afterwards.",
-    ),
+    "ROLLED_BACK",
+    "stability",
+    means="a run of the candidate had risen by more than 5 % of the loss before it went back to an earlier step",
+    detail="the log has the steps that were overwritten",
+    next_step="Find out why that run rose: a recipe that has to be rolled back is not at parity, whatever it reaches afterwards.",
 )
 def _rolled_back(m: Measurements) -> str | None:
     return rolled_back(m.arms.candidate.name, m.arms.candidate.runs, m.statistics.baseline.level) if m.statistics else None
@@ -742,19 +721,17 @@ def rolled_back(candidate: str, runs: Sequence[Curve], level: float) -> str | No
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="GRAD_NORM_APART",
-        check="stability",
-        means="the gradient norms of the arms differ by a factor of 10 or more over the window",
-        detail="unless the policy's may_differ lists grad_norm",
-        next_step="Check what each arm logs (before clipping, over all ranks); if it is the same, the candidate's gradients are not "
-        "those of the baseline. List grad_norm in may_differ where the arms log different norms.",
-    ),
+    "GRAD_NORM_APART",
+    "stability",
+    means="the gradient norms of the arms differ by a factor of 10 or more over the window",
+    detail="unless the policy's may_differ lists grad_norm",
+    next_step="Check what each arm logs (before clipping, over all ranks); if it is the same, the candidate's gradients are not "
+    "those of the baseline. List grad_norm in may_differ where the arms log different norms.",
 )
 def _grad_norm_apart(m: Measurements) -> str | None:
     if GRAD_NORM in m.criteria.may_differ:
         return None
-    ratio = norm_ratio(m.arms.baseline.runs, m.arms.candidate.runs, m.aligned.steps[m.window.part(m.aligned.steps)])
+    ratio = norm_ratio(*m.arms.both_runs, m.aligned.steps[m.window.part(m.aligned.steps)])
     if ratio is None or 1.0 / NORMS_APART < ratio < NORMS_APART:
         return None
     return f"The gradient norm of {m.arms.candidate.name} is {ratio:.3g} times that of {m.arms.baseline.name} over the window."
@@ -762,13 +739,11 @@ def _grad_norm_apart(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="NOISE_RUN_DIVERGED",
-        check="finite losses",
-        means="a rerun that was stopped early ends more than 3 % above its arm, or has NaN or infinite losses at its end or in more than "
-        "1 % of its steps",
-        next_step="Find out why that rerun diverged: a recipe that sometimes diverges is not at parity on average.",
-    ),
+    "NOISE_RUN_DIVERGED",
+    "finite losses",
+    means="a rerun that was stopped early ends more than 3 % above its arm, or has NaN or infinite losses at its end or in more than "
+    "1 % of its steps",
+    next_step="Find out why that rerun diverged: a recipe that sometimes diverges is not at parity on average.",
 )
 def _noise_run_diverged(m: Measurements) -> str | None:
     diverged = [label for early in m.early for label in early.diverged]
@@ -777,26 +752,22 @@ def _noise_run_diverged(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="GAP_GROWING",
-        check="late phase",
-        means="the gap rises, and would reach the margin if it went on",
-        next_step="Find what drives the gap: where it still grows at the end of the schedule, more steps of the same kind do not close it.",
-    ),
+    "GAP_GROWING",
+    "late phase",
+    means="the gap rises, and would reach the margin if it went on",
+    next_step="Find what drives the gap: where it still grows at the end of the schedule, more steps of the same kind do not close it.",
 )
-def _gap_growing(m: Measurements) -> str | None:
-    if m.statistics is None or (margin := m.statistics.margin) is None:
-        return None
-    s = m.statistics
+@with_margin
+def _gap_growing(_m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     if not s.drift - DRIFT_Z * s.drift_se > 0.0 or not s.interval.mean + DRIFT_REACH * s.drift > margin.nats:
         return None
     where = "and is above" if s.interval.mean > margin.nats else "toward"
-    return f"The gap is growing: by {s.drift:+.4f} nats over the window, {where} the margin of {_margin(s)}."
+    return f"The gap is growing: by {s.drift:+.4f} nats over the window, {where} the margin of {_nats(margin)}."
 
 
-@decides(INCONCLUSIVE, BEYOND_PLAN)
+@decides_as(INCONCLUSIVE, BEYOND_PLAN)
 def _beyond_plan(m: Measurements) -> str | None:
-    beyond, s = beyond_plan(m.arms.baseline.runs, m.arms.candidate.runs, m.window), m.statistics
+    beyond, s = beyond_plan(*m.arms.both_runs, m.window), m.statistics
     if beyond is None or s is None:
         return None
     worse = s.margin is not None and beyond.is_worse(s.candidate.level, s.margin.nats, s.sigma_step)
@@ -806,12 +777,10 @@ def _beyond_plan(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="DOWNSAMPLED",
-        check="input",
-        means="a series is a sample of its run, or has a hole in the window",
-        next_step="Give the full series: exports of dashboards are samples of the run.",
-    ),
+    "DOWNSAMPLED",
+    "input",
+    means="a series is a sample of its run, or has a hole in the window",
+    next_step="Give the full series: exports of dashboards are samples of the run.",
 )
 def _downsampled(m: Measurements) -> str | None:
     if m.resolution.coverage >= MIN_COVERAGE:
@@ -821,7 +790,7 @@ def _downsampled(m: Measurements) -> str | None:
     return f"A series is a sample of its run: the window has {percent(m.resolution.coverage)} of the steps that its logging interval gives."
 
 
-@decides(INCONCLUSIVE, NONFINITE_DROPPED)
+@decides_as(INCONCLUSIVE, NONFINITE_DROPPED)
 def _nonfinite_dropped(m: Measurements) -> str | None:
     bad, name = m.arms.candidate.nonfinite, m.arms.candidate.name
     if not bad.blocks:
@@ -829,7 +798,7 @@ def _nonfinite_dropped(m: Measurements) -> str | None:
     return f"A run of {name} has NaN or infinite losses at {percent(bad.worst_share)} of its points, from step {bad.first_step:,} on."
 
 
-@decides(INCONCLUSIVE, ARM_AVERAGED)
+@decides_as(INCONCLUSIVE, ARM_AVERAGED)
 def _arm_averaged(m: Measurements) -> str | None:
     if not _is_averaged(m):
         return None
@@ -837,24 +806,18 @@ def _arm_averaged(m: Measurements) -> str | None:
     return f"One of the logs holds averages and the other single steps, or an arm is unstable: {noise}."
 
 
-@decides(INCONCLUSIVE, SMOOTHED)
+@decides_as(INCONCLUSIVE, SMOOTHED)
 def _smoothed(m: Measurements) -> str | None:
     if m.resolution.smoothing < SMOOTHED_WEIGHT or m.resolution.memory_share <= MAX_LAG_SHARE:
         return None
     return f"A series is smoothed (weight about {m.resolution.smoothing:.2f}) over more than 5 % of the window. Use the raw loss."
 
 
-@decides(INCONCLUSIVE, ROUNDED)
-def _rounding_hides(m: Measurements) -> str | None:
+@decides_as(INCONCLUSIVE, ROUNDED)
+@with_margin
+def _rounding_hides(m: Measurements, _s: WindowStatistics, margin: Margin) -> str | None:
     _, hi = _bounds(m)
-    if (
-        m.statistics is None
-        or m.statistics.margin is None
-        or m.resolution.rounding == 0.0
-        or hi + m.resolution.rounding < m.statistics.margin.nats
-    ):
-        return None
-    if hi >= m.statistics.margin.nats:
+    if m.resolution.rounding == 0.0 or hi + m.resolution.rounding < margin.nats or hi >= margin.nats:
         return None
     return (
         f"Losses are rounded to {m.resolution.quantum:.2g}: that can move the gap by {m.resolution.rounding:.2g} nats, across the margin."
@@ -863,47 +826,47 @@ def _rounding_hides(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="SPIKES_HIDE_GAP",
-        check="stability",
-        means="only without the candidate's spikes is the interval below the margin",
-        next_step="Find the cause of the candidate's spikes: with them the gap may be above the margin.",
-    ),
+    "SPIKES_HIDE_GAP",
+    "stability",
+    means="only without the candidate's spikes is the interval below the margin",
+    next_step="Find the cause of the candidate's spikes: with them the gap may be above the margin.",
 )
-def _spikes_hide(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.margin is None or m.statistics.spikes.masked_share == 0.0 or _within_margin(m) is None:
+@with_margin
+def _spikes_hide(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.spikes.masked_share == 0.0 or _within_margin(m) is None:
         return None
     _, hi = _bounds(m)
-    spikes = m.statistics.raw_gap_candidate - m.statistics.interval.mean
-    if hi + spikes < m.statistics.margin.nats:
+    spikes = s.raw_gap_candidate - s.interval.mean
+    if hi + spikes < margin.nats:
         return None
-    decimals = sentence_decimals(m.statistics.margin.nats)
+    decimals = sentence_decimals(margin.nats)
     return (
         f"The spikes of {m.arms.candidate.name} add {spikes:.{decimals}f} nats to the gap: with them the interval reaches "
         f"{signed(hi + spikes, decimals)}, across the margin."
     )
 
 
-@decides(INCONCLUSIVE, VALIDATION_LOSS_WORSE)
-def _validation_before(m: Measurements) -> str | None:
+@decides_as(INCONCLUSIVE, VALIDATION_LOSS_WORSE)
+@with_margin
+def _validation_before(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     """The last evaluation before the window, where the window has none in common; `gates` looks at those of the window."""
-    if m.statistics is None or m.statistics.margin is None or m.criteria.validation != "veto":
+    if m.criteria.validation != "veto":
         return None
-    runs, term = (m.arms.baseline.runs, m.arms.candidate.runs), m.statistics.interval.run
-    before = gap_before_window(*runs, m.window, term, m.criteria.confidence)
-    if before is None or before[1] <= m.statistics.margin.nats:
+    before = gap_before_window(*m.arms.both_runs, m.window, s.interval.run, m.criteria.confidence)
+    if before is None or before[1] <= margin.nats:
         return None
     where = f"At step {before[0]:,}, the last common evaluation,"
-    return f"{where} the validation gap is at least {before[1]:+.4f} nats, above the margin of {_margin(m.statistics)}."
+    return f"{where} the validation gap is at least {before[1]:+.4f} nats, above the margin of {_nats(margin)}."
 
 
-@decides(INCONCLUSIVE, ROUNDED)
-def _margin_of_few_digits(m: Measurements) -> str | None:
+@decides_as(INCONCLUSIVE, ROUNDED)
+@with_margin
+def _margin_of_few_digits(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     """Batch noise wider than a printed step averages the rounding away, so that a long curve shows less than a step."""
-    s, printed = m.statistics, m.resolution.quantum
-    if s is None or s.margin is None or m.criteria.is_absolute or printed <= s.sigma_step or _within_margin(m) is None:
+    printed = m.resolution.quantum
+    if m.criteria.is_absolute or printed <= s.sigma_step or _within_margin(m) is None:
         return None
-    return few_digits(s.margin, printed) if s.margin.nats < MIN_PRINTED_STEPS * printed else None
+    return few_digits(margin, printed) if margin.nats < MIN_PRINTED_STEPS * printed else None
 
 
 def few_digits(margin: Margin, printed: float) -> str:
@@ -914,7 +877,7 @@ def few_digits(margin: Margin, printed: float) -> str:
     )
 
 
-@decides(INCONCLUSIVE, evaluation_codes.TOO_FEW_RUNS)
+@decides_as(INCONCLUSIVE, evaluation_codes.TOO_FEW_RUNS)
 def _single_runs_of_another_loss(m: Measurements) -> str | None:
     if m.criteria.loss_unit != "other" or min(len(m.arms.baseline.runs), len(m.arms.candidate.runs)) > 1 or _within_margin(m) is None:
         return None
@@ -924,66 +887,56 @@ def _single_runs_of_another_loss(m: Measurements) -> str | None:
 ANOTHER_LOSS = "The loss is no cross-entropy, so its run noise cannot be assumed from cross-entropies: a pass needs two runs per arm."
 
 
-@decides(INCONCLUSIVE, RUN_NOISE_ASSUMED)
+@decides_as(INCONCLUSIVE, RUN_NOISE_ASSUMED)
 def _noise_rejected(m: Measurements) -> str | None:
     return noise_assumed(m) if m.criteria.assumed_noise == "reject" else None
 
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="MARGIN_WIDE",
-        check="gap against margin",
-        means="the margin is above 5 % of the loss, and the policy does not say that this is meant",
-        next_step='State a smaller margin, such as "1%", or wide_margin: accept in the policy.',
-    ),
+    "MARGIN_WIDE",
+    "gap against margin",
+    means="the margin is above 5 % of the loss, and the policy does not say that this is meant",
+    next_step='State a smaller margin, such as "1%", or wide_margin: accept in the policy.',
 )
-def _margin_wide(m: Measurements) -> str | None:
-    margin = m.statistics.margin if m.statistics else None
-    if margin is None or margin.rel <= WIDE_MARGIN or m.criteria.wide_margin == "accept" or _within_margin(m) is None:
+@with_margin
+def _margin_wide(m: Measurements, _s: WindowStatistics, margin: Margin) -> str | None:
+    if margin.rel <= WIDE_MARGIN or m.criteria.wide_margin == "accept" or _within_margin(m) is None:
         return None
-    return f"The margin of {_margin(m.statistics) if m.statistics else ''} nats is {percent(margin.rel)} of the loss."
+    return f"The margin of {_nats(margin)} nats is {percent(margin.rel)} of the loss."
 
 
-@decides(INCONCLUSIVE, AS_OF)
+@decides_as(INCONCLUSIVE, AS_OF)
 def _passes_as_of(m: Measurements) -> str | None:
     return as_of(m) if m.criteria.as_of != "accept" and _within_margin(m) is not None else None
 
 
 @decides(
     PASS,
-    ReasonCode(
-        code="WITHIN_MARGIN",
-        check="gap against margin",
-        means="the upper end of the interval is below the margin",
-    ),
+    "WITHIN_MARGIN",
+    "gap against margin",
+    means="the upper end of the interval is below the margin",
 )
-def _within_margin(m: Measurements) -> str | None:
+@with_margin
+def _within_margin(m: Measurements, _s: WindowStatistics, margin: Margin) -> str | None:
     lo, hi = _bounds(m)
-    if m.statistics is None or m.statistics.margin is None or not hi < m.statistics.margin.nats:
+    if not hi < margin.nats or (m.criteria.two_sided and not lo > -margin.nats):
         return None
-    if m.criteria.two_sided and not lo > -m.statistics.margin.nats:
-        return None
-    return f"The upper end of the interval ({_interval(m)}) is below the margin of {_margin(m.statistics)} nats."
+    return f"The upper end of the interval ({_interval(m, margin)}) is below the margin of {_nats(margin)} nats."
 
 
 @decides(
     INCONCLUSIVE,
-    ReasonCode(
-        code="CI_STRADDLES_MARGIN",
-        check="gap against margin",
-        means="the interval contains the margin",
-        detail="the advice says which runs or steps would decide",
-    ),
+    "CI_STRADDLES_MARGIN",
+    "gap against margin",
+    means="the interval contains the margin",
+    detail="the advice says which runs or steps would decide",
 )
-def _straddles(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.margin is None or _within_margin(m) or _gap_exceeds(m) or _better(m):
+@with_margin
+def _straddles(m: Measurements, _s: WindowStatistics, margin: Margin) -> str | None:
+    if _within_margin(m) or _gap_exceeds(m) or _better(m):
         return None
-    return f"The interval ({_interval(m)}) straddles the margin of {_margin(m.statistics)} nats."
-
-
-def _as_of_words(m: Measurements) -> str:
-    return "" if m.schedule.finished else f" as of step {m.schedule.step:,}"
+    return f"The interval ({_interval(m, margin)}) straddles the margin of {_nats(margin)} nats."
 
 
 def _bounds(m: Measurements) -> tuple[float, float]:
@@ -996,14 +949,12 @@ def _nominal_bounds(m: Measurements) -> tuple[float, float]:
     return m.statistics.interval.bounds(m.criteria.confidence) if m.statistics else (float("nan"), float("nan"))
 
 
-def _interval(m: Measurements) -> str:
-    decimals = sentence_decimals(m.statistics.margin.nats if m.statistics and m.statistics.margin else None)
-    return interval_words(*_bounds(m), decimals)
+def _interval(m: Measurements, margin: Margin) -> str:
+    return interval_words(*_bounds(m), sentence_decimals(margin.nats))
 
 
-def _margin(statistics: WindowStatistics) -> str:
-    nats = statistics.margin.nats if statistics.margin else float("nan")
-    return f"{nats:.{sentence_decimals(nats)}f}"
+def _nats(margin: Margin) -> str:
+    return f"{margin.nats:.{sentence_decimals(margin.nats)}f}"
 
 
 def table() -> tuple[tuple[State | None, ReasonCode], ...]:

@@ -132,8 +132,7 @@ def _of_few(gap: FloatArray, level: float, quantum: float) -> list[_Tails]:
 
 
 def _tail_means(gap: FloatArray, lengths: IntArray) -> FloatArray:
-    means: FloatArray = np.cumsum(gap[: -int(lengths[-1]) - 1 : -1])[lengths - 1] / lengths
-    return means
+    return np.cumsum(gap[: -int(lengths[-1]) - 1 : -1])[lengths - 1] / lengths
 
 
 def _ends_high(gap: FloatArray, margin: float) -> bool:

@@ -18,9 +18,9 @@ Sources: 131 groups of reruns in 15 families (docs/method.md); Satterthwaite 194
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Protocol
 
 import numpy as np
 
@@ -32,24 +32,6 @@ from parity.judging.floors.lending import Loan, between_families
 from parity.recipes import rounds_to_nearest
 
 MIN_DF_APART, ONE_APART = 2, 0.01  # degrees of freedom without the run that is looked at, and false alarms
-
-TauSource = Literal[
-    "prior",
-    "borrowed",
-    "replicates",
-    "controls",
-    "replicates and controls",
-    "early-stopped reruns",
-    "replicates and early-stopped reruns",
-    "controls and early-stopped reruns",
-    "replicates, controls and early-stopped reruns",
-]
-_WITH_EARLY_STOPS: Mapping[TauSource | None, TauSource] = {
-    None: "early-stopped reruns",
-    "replicates": "replicates and early-stopped reruns",
-    "controls": "controls and early-stopped reruns",
-    "replicates and controls": "replicates, controls and early-stopped reruns",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +58,7 @@ class RunFloor:
 
     tau: float
     df: float
-    source: TauSource
+    source: str
     prior: Prior
     measured: float | None
     measured_df: int
@@ -142,11 +124,31 @@ def prior_for(
         return Prior(tau=declared.nats(level), df=criteria.run_floor_df, basis=f"declared by the policy: {declared}{evidence}")
     other = criteria.loss_unit == "other"
     share = assumed_share(0.0 if slope is None and other else slope)
-    state = "a loss of another kind" if other else "a finished schedule" if slope is None else "an unfinished run"
+    state = "a finished schedule" if slope is None else "an unfinished run"
+    if other:
+        state = "a loss of another kind"
     if assume_stochastic(recipe, rounding):
         share *= STOCHASTIC_FACTOR
         state += " with stochastic or unstated rounding"
     return Prior(tau=share * level, df=criteria.run_floor_df, basis=f"assumed for {state}: {100 * share:.3g} % of the loss", assumed=True)
+
+
+class Rounds(Protocol):
+    """An arm, or a run of it: its recipe and its rounding, None where they are not on record."""
+
+    @property
+    def recipe(self) -> str | None: ...
+    @property
+    def rounding(self) -> Rounding | None: ...
+
+
+def priors_for(arms: tuple[Rounds, Rounds], criteria: Criteria, level: float, slope: float | None = None) -> tuple[Prior, Prior]:
+    """`prior_for` of baseline and candidate."""
+    baseline, candidate = (
+        prior_for(arm.recipe, declared, criteria, level, arm.rounding, slope=slope)
+        for arm, declared in zip(arms, criteria.run_floors, strict=True)
+    )
+    return baseline, candidate
 
 
 def run_floor(
@@ -157,9 +159,9 @@ def run_floor(
     early: EarlySpread | None = None,
 ) -> RunFloor:
     """Shrink the spread of one arm's run means (K,) toward the prior; controls (C,) are reruns of the first seed's configuration."""
-    squares, df, source = own_spread(run_means, run_seeds, control_means)
+    squares, df = own_spread(run_means, run_seeds, control_means)
     early_squares, early_df = early_spread(early, run_means)
-    data = source if early is None else _WITH_EARLY_STOPS[source]
+    data = _sources(replicate_df=len(run_seeds) - len(set(run_seeds)), df=df, early=early is not None)
     return RunFloor(
         tau=math.sqrt((prior.df * prior.tau**2 + squares + early_squares) / (prior.df + df + early_df)),
         df=prior.df + df + early_df,
@@ -173,18 +175,16 @@ def run_floor(
     )
 
 
-def own_spread(
-    run_means: FloatArray, run_seeds: Sequence[int], control_means: FloatArray | None = None
-) -> tuple[float, int, TauSource | None]:
-    """Sum of squares (nats^2) of an arm's runs and controls about their mean, per seed, its degrees of freedom, and what gave them."""
-    groups = _by_seed(run_means, run_seeds, control_means)
-    replicate_df = len(run_seeds) - len(set(run_seeds))
-    squares, df = _within(groups)
-    source: TauSource | None = None
-    if df:
-        has_controls = df > replicate_df
-        source = "replicates" if not has_controls else "controls" if not replicate_df else "replicates and controls"
-    return squares, df, source
+def own_spread(run_means: FloatArray, run_seeds: Sequence[int], control_means: FloatArray | None = None) -> tuple[float, int]:
+    """Sum of squares (nats^2) of an arm's runs and controls about their mean, per seed, and its degrees of freedom."""
+    return _within(_by_seed(run_means, run_seeds, control_means))
+
+
+def _sources(*, replicate_df: int, df: int, early: bool) -> str:
+    """What gave an arm's own degrees of freedom, "" without any: those that its replicates do not give are of controls."""
+    held = {"replicates": replicate_df > 0, "controls": df > replicate_df, "early-stopped reruns": early}
+    *first, last = [what for what, holds in held.items() if holds] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _by_seed(run_means: FloatArray, run_seeds: Sequence[int], control_means: FloatArray | None) -> tuple[tuple[float, ...], ...]:

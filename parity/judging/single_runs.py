@@ -21,7 +21,7 @@ from parity.judging.curve import Curve, FloatArray
 from parity.judging.inputs.alignment import align
 from parity.judging.interval import interval
 from parity.judging.noise import mean_se
-from parity.judging.run_floor import RunTerm, prior_for
+from parity.judging.run_floor import RunTerm, priors_for
 from parity.judging.window import Window, detrended
 
 LAST_HALF_FROM = 16  # points of the window
@@ -64,11 +64,7 @@ def worst_run(arms: Arms, window: Window, criteria: Criteria, slope: float | Non
 
 
 def _run_term(arms: Arms, criteria: Criteria, slope: float | None, level: float) -> RunTerm:
-    declared = criteria.baseline_run_floor, criteria.candidate_run_floor
-    baseline, candidate = (
-        prior_for(arm.recipe, amount, criteria, level, arm.rounding, slope=slope)
-        for arm, amount in zip((arms.baseline, arms.candidate), declared, strict=True)
-    )
+    baseline, candidate = priors_for(arms.both, criteria, level, slope)
     return RunTerm(variance=baseline.tau**2 + candidate.tau**2, df=criteria.run_floor_df, seeds=1)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.curve import BoolArray, FloatArray, IntArray
+from parity.judging.document_types import RunSpikesDocument
 from parity.judging.noise import MAD_TO_SD, median
 
 THRESHOLD_SDS, WIDEN_STEPS = 8.0, 5
@@ -91,21 +92,7 @@ def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0, *, part_of_
     return Spikes(baseline_at=tops[~up], candidate_at=tops[up], mask=mask, masked_gap=interpolate(gap, mask))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSpikes:
-    """Spikes per arm over the whole run, in `blocks` blocks with a median and a scale of their own; one-sided p of the candidate's.
-
-    `steps` are the first so many steps of the spikes, the baseline's and the candidate's, for a chart.
-    """
-
-    baseline: int
-    candidate: int
-    p_candidate_more: float
-    blocks: int
-    steps: tuple[tuple[int, ...], tuple[int, ...]]
-
-
-def spikes_over_run(gap: FloatArray, steps: IntArray, level: float, quantum: float = 0.0) -> RunSpikes | None:
+def spikes_over_run(gap: FloatArray, steps: IntArray, level: float, quantum: float = 0.0) -> RunSpikesDocument | None:
     """Count the spikes of a whole run's gap series (n,) at (n,) steps, block by block because its scale falls; None below 200 points."""
     blocks = min(RUN_BLOCKS, len(gap) // RUN_BLOCK_POINTS)
     if blocks < 2:
@@ -116,12 +103,12 @@ def spikes_over_run(gap: FloatArray, steps: IntArray, level: float, quantum: flo
         in_block = find_spikes(part, level, quantum, part_of_run=True)
         baseline += at[in_block.baseline_at].tolist()
         candidate += at[in_block.candidate_at].tolist()
-    return RunSpikes(
+    return RunSpikesDocument(
         baseline=len(baseline),
         candidate=len(candidate),
         p_candidate_more=binomial_upper(len(candidate), len(baseline) + len(candidate)),
         blocks=blocks,
-        steps=(tuple(baseline[:STEPS_KEPT]), tuple(candidate[:STEPS_KEPT])),
+        steps=[baseline[:STEPS_KEPT], candidate[:STEPS_KEPT]],
     )
 
 
@@ -135,8 +122,7 @@ def no_spikes(gap: FloatArray) -> Spikes:
 def widen(mask: BoolArray, by: int) -> BoolArray:
     """The mask (n,) with every true stretch longer by `by` points on both sides."""
     kernel = np.ones(2 * by + 1)
-    near: BoolArray = np.convolve(mask.astype(np.float64), kernel, mode="full")[by : by + len(mask)] > 0.5
-    return near
+    return np.convolve(mask.astype(np.float64), kernel, mode="full")[by : by + len(mask)] > 0.5
 
 
 def stretches(mask: BoolArray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,19 +10,19 @@ from parity.judging.criteria import Criteria
 from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.decision import Decision, State
 from parity.judging.document import verdict_document
-from parity.judging.document_types import VerdictDocument
+from parity.judging.document_types import CheckDocument, PeerDocument, VerdictDocument
 from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.judging.floors.groups import Floors
 from parity.judging.floors.lending import Lenders
-from parity.judging.gates import Check, apply_gates, checks
+from parity.judging.gates import apply_gates, checks
 from parity.judging.interval import Interval
 from parity.judging.margin import Margin
-from parity.judging.measurements import Measurements, measure
+from parity.judging.measurements import FurtherRuns, Measurements, measure
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.reasons import decide
 from parity.judging.secondary.advisory import Advisory, measure_advisory
 from parity.judging.secondary.downstream import Evaluations, check_arms, downstream_gaps
-from parity.judging.secondary.peers import Peer, compare_peers
+from parity.judging.secondary.peers import compare_peers
 from parity.judging.window import plan_window
 from parity.recipes import check_recipe, check_rounding
 from parity.wording import interval_words, signed
@@ -36,8 +36,8 @@ class Verdict:
     advice: Advice
     measurements: Measurements
     advisory: Advisory
-    checks: tuple[Check, ...] = ()
-    peers: tuple[Peer, ...] = ()
+    checks: tuple[CheckDocument, ...] = ()
+    peers: tuple[PeerDocument, ...] = ()
     layer_policy: str | None = None
 
     @property
@@ -132,8 +132,8 @@ def judge(
         for number, (candidate, runs) in enumerate(candidates.items()):
             complete = assume_complete or criteria.schedule == "decayed"
             window = plan_window((*baseline, *runs), planned_steps, complete, criteria.window_fraction)
-            reruns = early.get(name, ()), early.get(candidate, ())
-            measured = measure((name, candidate), baseline, runs, criteria, controls, window, lenders, reruns, shared, shorter)
+            further = FurtherRuns(controls, (early.get(name, ()), early.get(candidate, ())), shorter)
+            measured = measure((name, candidate), baseline, runs, criteria, window, lenders, further, shared)
             advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, name, candidate, criteria))
             made = checks(advisory, measured.statistics.margin if measured.statistics else None, criteria)
             decision = apply_gates(decide(measured), made, criteria)

@@ -27,8 +27,15 @@ RUNS_SHOWN = 3  # of those that were left out; the document has all
 _WARNINGS: list[tuple[ReasonCode, Rule]] = []
 
 
-def warns(entry: ReasonCode) -> Callable[[Rule], Rule]:
-    """Make a function the rule of a warning; warnings are given in the order of this file."""
+def warns(
+    code: str, *, means: str, detail: str | None = None, next_step: str | None = None, next_step_of_job: str | None = None
+) -> Callable[[Rule], Rule]:
+    """Make a function the rule of a warning with a code of its own (`ReasonCode`); warnings are given in the order of this file."""
+    return warns_as(ReasonCode(code, means=means, detail=detail, next_step=next_step, next_step_of_job=next_step_of_job))
+
+
+def warns_as(entry: ReasonCode) -> Callable[[Rule], Rule]:
+    """The same with a code that also decides somewhere."""
 
     def register(rule: Rule) -> Rule:
         _WARNINGS.append((entry, rule))
@@ -43,30 +50,26 @@ def warnings_of(m: Measurements) -> list[Reason]:
 
 
 RUN_NOISE_ASSUMED = ReasonCode(
-    code="RUN_NOISE_ASSUMED",
-    check="run noise",
+    "RUN_NOISE_ASSUMED",
+    "run noise",
     means="the run noise is assumed, or rests on fewer than 4 degrees of freedom of data",
     detail="blocks a pass where the policy rejects that",
 )
 
 
-@warns(RUN_NOISE_ASSUMED)
+@warns_as(RUN_NOISE_ASSUMED)
 def noise_assumed(m: Measurements) -> str | None:
     """The sentence of `RUN_NOISE_ASSUMED`, which a policy may also let decide."""
     if m.statistics is None or not m.statistics.noise_is_assumed:
         return None
-    sides = ((m.arms.baseline.name, m.statistics.baseline), (m.arms.candidate.name, m.statistics.candidate))
+    sides = zip(m.arms.both, m.statistics.floors, strict=True)
     level = abs(m.statistics.baseline.level)
     df = int(m.statistics.data_df)
-    prior = (
-        []
-        if m.statistics.interval.run.seeds > 1
-        else [
-            (name, arm.floor.prior.tau / level)
-            for name, arm in sides
-            if not arm.floor.has_reruns and level and not (arm.floor.prior.loan and arm.floor.prior.loan.is_data)
-        ]
-    )
+    prior = [
+        (arm.name, floor.prior.tau / level)
+        for arm, floor in sides
+        if level and m.statistics.interval.run.seeds == 1 and not floor.has_reruns and not (floor.prior.loan and floor.prior.loan.is_data)
+    ]
     if not prior:
         return f"Run noise rests mostly on an assumption: {count(df, 'degree')} of freedom {_of_data(m)}, {MIN_MEASURED_DF} needed."
     shares = {percent(share) for _, share in prior}
@@ -92,12 +95,9 @@ def _loans(m: Measurements) -> list[tuple[str, Loan]]:
 
 
 @warns(
-    ReasonCode(
-        code="RUN_NOISE_BORROWED",
-        check=None,
-        means="the run noise is that of a named family of reruns",
-        detail="it counts as data, unless the comparison's own runs contradict it",
-    )
+    "RUN_NOISE_BORROWED",
+    means="the run noise is that of a named family of reruns",
+    detail="it counts as data, unless the comparison's own runs contradict it",
 )
 def _noise_borrowed(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.noise_basis != "borrowed":
@@ -114,13 +114,10 @@ def _noise_borrowed(m: Measurements) -> str | None:
 
 
 @warns(
-    ReasonCode(
-        code="RUN_NOISE_CONTRADICTED",
-        check=None,
-        means="the comparison's own runs differ more than the family whose run noise is borrowed",
-        detail="the family then counts less",
-        next_step="Do not borrow from this family: these runs are noisier than its groups. Add replicates to both arms instead.",
-    )
+    "RUN_NOISE_CONTRADICTED",
+    means="the comparison's own runs differ more than the family whose run noise is borrowed",
+    detail="the family then counts less",
+    next_step="Do not borrow from this family: these runs are noisier than its groups. Add replicates to both arms instead.",
 )
 def _noise_contradicted(m: Measurements) -> str | None:
     contradicted = {
@@ -133,17 +130,14 @@ def _noise_contradicted(m: Measurements) -> str | None:
 
 
 @warns(
-    ReasonCode(
-        code="FAMILY_UNUSED",
-        check=None,
-        means="a family of reruns was named, and nothing could be borrowed from it",
-        detail="the sentence has the reason; the run noise is what it would be without the family",
-        next_step="Correct the family's name or its table (`parity floors list`), or name no family.",
-    )
+    "FAMILY_UNUSED",
+    means="a family of reruns was named, and nothing could be borrowed from it",
+    detail="the sentence has the reason; the run noise is what it would be without the family",
+    next_step="Correct the family's name or its table (`parity floors list`), or name no family.",
 )
 def _family_unused(m: Measurements) -> str | None:
     unused: dict[tuple[str, str], list[str]] = {}
-    for arm, lender in zip((m.arms.baseline, m.arms.candidate), m.lending, strict=True):
+    for arm, lender in zip(m.arms.both, m.lending, strict=True):
         if lender is not None and (reason := lender.refused or _other_level(m, lender)):
             unused.setdefault((ascii(lender.family)[1:-1], reason), []).append(arm.name)
     lines = [f"Family {family} was not used for {' and '.join(arms)}: {reason}." for (family, reason), arms in unused.items()]
@@ -163,29 +157,23 @@ def _other_level(m: Measurements, lender: Lender) -> str:
 
 
 @warns(
-    ReasonCode(
-        code="REPLICATES_IDENTICAL",
-        check=None,
-        means="runs are made from another run's log and do not count",
-        detail="named only where that is proven: scaled, averaged, changed smoothly, or with little noise added",
-        next_step="Give the log that the trainer wrote for each run.",
-    )
+    "REPLICATES_IDENTICAL",
+    means="runs are made from another run's log and do not count",
+    detail="named only where that is proven: scaled, averaged, changed smoothly, or with little noise added",
+    next_step="Give the log that the trainer wrote for each run.",
 )
 def _identical(m: Measurements) -> str | None:
     return _left_out(m, ("copy",))
 
 
 @warns(
-    ReasonCode(
-        code="REPLICATES_EQUAL",
-        check=None,
-        means="runs are equal as printed and count once",
-        detail="a deterministic rerun and a coarsely printed log can be so: no error, but equal runs show no run noise",
-        next_step="Log more digits. Where runs are equal bit for bit, train replicates with another seed for what may differ between runs.",
-    )
+    "REPLICATES_EQUAL",
+    means="runs are equal as printed and count once",
+    detail="a deterministic rerun and a coarsely printed log can be so: no error, but equal runs show no run noise",
+    next_step="Log more digits. Where runs are equal bit for bit, train replicates with another seed for what may differ between runs.",
 )
 def _equal(m: Measurements) -> str | None:
-    runs = [run for arm in (m.arms.baseline, m.arms.candidate) for run in arm.left_out if run.relation == "equal"]
+    runs = [run for arm in m.arms.both for run in arm.left_out if run.relation == "equal"]
     if not runs:
         return None
     shown = ", ".join(run.label for run in runs[:RUNS_SHOWN]) + (f" and {len(runs) - RUNS_SHOWN} more" if len(runs) > RUNS_SHOWN else "")
@@ -193,20 +181,17 @@ def _equal(m: Measurements) -> str | None:
 
 
 @warns(
-    ReasonCode(
-        code="REPLICATES_DEPENDENT",
-        check=None,
-        means="runs are forks of another run, or could be, and do not count",
-        detail="a run's offset is settled early, so a late fork shows too little noise",
-        next_step="Train replicates from step 0, and log them from there.",
-    )
+    "REPLICATES_DEPENDENT",
+    means="runs are forks of another run, or could be, and do not count",
+    detail="a run's offset is settled early, so a late fork shows too little noise",
+    next_step="Train replicates from step 0, and log them from there.",
 )
 def _dependent(m: Measurements) -> str | None:
     return _left_out(m, ("fork", "late"))
 
 
 def _left_out(m: Measurements, relations: tuple[Relation, ...]) -> str | None:
-    runs = [run for arm in (m.arms.baseline, m.arms.candidate) for run in arm.left_out if run.relation in relations]
+    runs = [run for arm in m.arms.both for run in arm.left_out if run.relation in relations]
     if not runs:
         return None
     whys = "; ".join(f"{run.label}: {run.why}" for run in runs[:RUNS_SHOWN])
@@ -215,17 +200,17 @@ def _left_out(m: Measurements, relations: tuple[Relation, ...]) -> str | None:
 
 
 NONFINITE_DROPPED = ReasonCode(
-    code="NONFINITE_DROPPED",
-    check="finite losses",
+    "NONFINITE_DROPPED",
+    "finite losses",
     means="single NaN or infinite losses were left out",
     detail="two in a run of the candidate, where they are 1 % of its points, block a pass",
     next_step="Look at the steps with NaN or infinite losses: few enough not to decide, but not normal.",
 )
 
 
-@warns(NONFINITE_DROPPED)
+@warns_as(NONFINITE_DROPPED)
 def _nonfinite_dropped(m: Measurements) -> str | None:
-    arms = [arm for arm in (m.arms.baseline, m.arms.candidate) if arm.nonfinite.count]
+    arms = [arm for arm in m.arms.both if arm.nonfinite.count]
     if not arms:
         return None
     parts = [f"{arm.name} {arm.nonfinite.count:,} from step {arm.nonfinite.first_step:,} on" for arm in arms]
@@ -233,11 +218,8 @@ def _nonfinite_dropped(m: Measurements) -> str | None:
 
 
 @warns(
-    ReasonCode(
-        code="SPIKES_MASKED",
-        check=None,
-        means="spikes in the window were left out of the gap",
-    )
+    "SPIKES_MASKED",
+    means="spikes in the window were left out of the gap",
 )
 def _spikes_masked(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.spikes.masked_share == 0.0:
@@ -250,35 +232,29 @@ def _spikes_masked(m: Measurements) -> str | None:
 
 
 @warns(
-    ReasonCode(
-        code="VALIDATION_NOT_COMPARED",
-        check=None,
-        means="validation losses are on record and were not compared",
-        detail="one arm has none, or the arms evaluated at no common step of the window",
-        next_step="Evaluate all runs at the same steps: then the validation loss is judged, too.",
-    )
+    "VALIDATION_NOT_COMPARED",
+    means="validation losses are on record and were not compared",
+    detail="one arm has none, or the arms evaluated at no common step of the window",
+    next_step="Evaluate all runs at the same steps: then the validation loss is judged, too.",
 )
 def _validation_not_compared(m: Measurements) -> str | None:
-    arms = (m.arms.baseline, m.arms.candidate)
+    arms = m.arms.both
     evaluated = [any(is_evaluated(run) for run in arm.runs) for arm in arms]
     if evaluated[0] != evaluated[1]:
         return f"The validation losses were not compared: only {arms[evaluated.index(True)].name} has them."
-    if not evaluated_apart(m.arms.baseline.runs, m.arms.candidate.runs, m.window):
+    if not evaluated_apart(*m.arms.both_runs, m.window):
         return None
     return "The validation losses were not compared: the arms evaluated at no common step of the window."
 
 
 @warns(
-    ReasonCode(
-        code="CONTEXT_IN_ONE_ARM",
-        check=None,
-        means="the engine, the device class or the data digest is on record for one arm only, so nothing shows that the arms share it",
-        next_step="Record the same facts of both arms (--context NAME:KEY=VALUE).",
-        next_step_of_job="Record the same facts in the manifests of both arms.",
-    )
+    "CONTEXT_IN_ONE_ARM",
+    means="the engine, the device class or the data digest is on record for one arm only, so nothing shows that the arms share it",
+    next_step="Record the same facts of both arms (--context NAME:KEY=VALUE).",
+    next_step_of_job="Record the same facts in the manifests of both arms.",
 )
 def _context_in_one_arm(m: Measurements) -> str | None:
-    arms = (m.arms.baseline, m.arms.candidate)
+    arms = m.arms.both
     parts = []
     for key in (ENGINE, DEVICE_CLASS, DATA_DIGEST):
         recorded = [any(key in run.context for run in arm.runs) for arm in arms]
@@ -288,11 +264,8 @@ def _context_in_one_arm(m: Measurements) -> str | None:
 
 
 @warns(
-    ReasonCode(
-        code="STEPS_MISSING",
-        check=None,
-        means="a log lacks more than 1 % of its steps in the window",
-    )
+    "STEPS_MISSING",
+    means="a log lacks more than 1 % of its steps in the window",
 )
 def _steps_missing(m: Measurements) -> str | None:
     if m.resolution.coverage >= 1.0 - FEW_MISSING:
@@ -304,19 +277,16 @@ def _steps_missing(m: Measurements) -> str | None:
 
 
 @warns(
-    ReasonCode(
-        code="POLICY_UNUSUAL",
-        check=None,
-        means="the policy makes passing easier than usual",
-        detail="a confidence below 95 %, a window below 10 % of the plan, a run floor below 0.03 % of the loss, or run_floor_df above "
-        "30 (above 4 where no run floor is stated)",
-        next_step="Check the policy: with these values a pass says less than it seems to.",
-    )
+    "POLICY_UNUSUAL",
+    means="the policy makes passing easier than usual",
+    detail="a confidence below 95 %, a window below 10 % of the plan, a run floor below 0.03 % of the loss, or run_floor_df above "
+    "30 (above 4 where no run floor is stated)",
+    next_step="Check the policy: with these values a pass says less than it seems to.",
 )
 def _policy_unusual(m: Measurements) -> str | None:
     c = m.criteria
     parts = [f"confidence {percent(c.confidence)}"] if c.confidence < USUAL_CONFIDENCE else []
-    usual_df = MAX_DF if c.baseline_run_floor is not None and c.candidate_run_floor is not None else ASSUMED_DF
+    usual_df = ASSUMED_DF if None in c.run_floors else MAX_DF
     parts += [f"run floors on {c.run_floor_df:,.6g} degrees of freedom"] if c.run_floor_df > usual_df else []
     parts += [f"window {percent(c.window_fraction)} of the plan"] if c.window_fraction < 0.1 else []
     if m.statistics is not None:
@@ -330,13 +300,10 @@ def _policy_unusual(m: Measurements) -> str | None:
 
 
 @warns(
-    ReasonCode(
-        code="BETTER_THAN_NOISE",
-        check=None,
-        means="the candidate is better than the baseline by more than noise explains",
-        next_step="Look for a difference in data, model or evaluation: lower precision does not improve a model, so something else may "
-        "have changed, and may hide a real loss.",
-    )
+    "BETTER_THAN_NOISE",
+    means="the candidate is better than the baseline by more than noise explains",
+    next_step="Look for a difference in data, model or evaluation: lower precision does not improve a model, so something else may "
+    "have changed, and may hide a real loss.",
 )
 def _better_than_noise(m: Measurements) -> str | None:
     if m.statistics is None or m.bounds is None or not m.bounds[1] < 0.0:
@@ -348,11 +315,8 @@ def _better_than_noise(m: Measurements) -> str | None:
 
 
 @warns(
-    ReasonCode(
-        code="PAIRING_UNPROVEN",
-        check=None,
-        means="the data digests agree, but the batch noise does not",
-    )
+    "PAIRING_UNPROVEN",
+    means="the data digests agree, but the batch noise does not",
 )
 def _pairing_unproven(m: Measurements) -> str | None:
     if m.criteria.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or not m.same_data_recorded:
@@ -361,11 +325,8 @@ def _pairing_unproven(m: Measurements) -> str | None:
 
 
 @warns(
-    ReasonCode(
-        code="PAIRING_WEAK",
-        check=None,
-        means="the batch noise of the arms agrees less than usual",
-    )
+    "PAIRING_WEAK",
+    means="the batch noise of the arms agrees less than usual",
 )
 def _pairing_weak(m: Measurements) -> str | None:
     if m.criteria.pairing == "unpaired" or m.r_pair is None or not SAME_ORDER <= m.r_pair < SURELY_SAME_ORDER:
@@ -374,17 +335,14 @@ def _pairing_weak(m: Measurements) -> str | None:
 
 
 @warns(
-    ReasonCode(
-        code="WINDOW_SENSITIVE",
-        check=None,
-        means="another window would decide otherwise",
-    )
+    "WINDOW_SENSITIVE",
+    means="another window would decide otherwise",
 )
 def _window_sensitive(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.margin is None:
         return None
     margin = m.statistics.margin.nats
-    sides = {_side(entry.lo, entry.hi, margin): entry.fraction for entry in m.statistics.sensitivity}
+    sides = {_side(entry["lo"], entry["hi"], margin): entry["fraction"] for entry in m.statistics.sensitivity}
     if len(sides) < 2:
         return None
     windows = ", ".join(f"last {100 * fraction:g} %: {side}" for side, fraction in sorted(sides.items(), key=lambda item: item[1]))
@@ -392,18 +350,20 @@ def _window_sensitive(m: Measurements) -> str | None:
 
 
 def _side(lo: float, hi: float, margin: float) -> str:
-    return "above the margin" if lo > margin else "below the margin" if hi < margin else "straddles it"
+    if lo > margin:
+        return "above the margin"
+    return "below the margin" if hi < margin else "straddles it"
 
 
 ROUNDED = ReasonCode(
-    code="ROUNDED",
-    check="input",
+    "ROUNDED",
+    "input",
     means="losses are coarsely rounded",
     detail="where that could carry the interval across the margin it blocks a pass",
 )
 
 
-@warns(ROUNDED)
+@warns_as(ROUNDED)
 def _rounded(m: Measurements) -> str | None:
     if m.resolution.quantum < COARSE_QUANTUM:
         return None
@@ -411,14 +371,14 @@ def _rounded(m: Measurements) -> str | None:
 
 
 SMOOTHED = ReasonCode(
-    code="SMOOTHED",
-    check="input",
+    "SMOOTHED",
+    "input",
     means="a series is smoothed",
     detail="over more than 5 % of the window it blocks a pass",
 )
 
 
-@warns(SMOOTHED)
+@warns_as(SMOOTHED)
 def _smooth(m: Measurements) -> str | None:
     if m.resolution.smoothing < SMOOTHED_WEIGHT:
         return None
@@ -426,11 +386,8 @@ def _smooth(m: Measurements) -> str | None:
 
 
 @warns(
-    ReasonCode(
-        code="RUNS_UNPAIRED",
-        check=None,
-        means="runs of a seed that the other arm lacks were left out",
-    )
+    "RUNS_UNPAIRED",
+    means="runs of a seed that the other arm lacks were left out",
 )
 def _unpaired_runs(m: Measurements) -> str | None:
     if m.arms.unpaired == 0 or not m.arms.share_seeds:
@@ -439,23 +396,17 @@ def _unpaired_runs(m: Measurements) -> str | None:
 
 
 @warns(
-    ReasonCode(
-        code="CONTROLS_LEFT_OUT",
-        check=None,
-        means="controls that are not reruns of the baseline were left out",
-    )
+    "CONTROLS_LEFT_OUT",
+    means="controls that are not reruns of the baseline were left out",
 )
 def _controls_left_out(m: Measurements) -> str | None:
     return f"Controls not used: {'; '.join(m.controls.left_out)}." if m.controls.left_out else None
 
 
 @warns(
-    ReasonCode(
-        code="NOISE_RUNS_LEFT_OUT",
-        check=None,
-        means="early-stopped reruns were left out, because they are no reruns of their arm, or depend on another run",
-        next_step="Train noise runs from step 0 as the arm's runs, under the full schedule, to between 40 and 95 % of the planned steps.",
-    )
+    "NOISE_RUNS_LEFT_OUT",
+    means="early-stopped reruns were left out, because they are no reruns of their arm, or depend on another run",
+    next_step="Train noise runs from step 0 as the arm's runs, under the full schedule, to between 40 and 95 % of the planned steps.",
 )
 def _noise_runs_left_out(m: Measurements) -> str | None:
     left_out = [why for early in m.early for why in early.left_out]
@@ -466,18 +417,18 @@ def _noise_runs_left_out(m: Measurements) -> str | None:
 
 
 BEYOND_PLAN = ReasonCode(
-    code="BEYOND_PLAN",
-    check="plan and window",
+    "BEYOND_PLAN",
+    "plan and window",
     means="a run goes on after the planned last step",
     detail="by more than 5 % of the plan, or where the candidate is worse there, it blocks a pass",
     next_step="State the planned length of the runs, or give the files without the steps that follow it.",
 )
 
 
-@warns(BEYOND_PLAN)
+@warns_as(BEYOND_PLAN)
 def goes_beyond_plan(m: Measurements) -> str | None:
     """The sentence of `BEYOND_PLAN`, which also decides where those steps could hide something."""
-    beyond = beyond_plan(m.arms.baseline.runs, m.arms.candidate.runs, m.window)
+    beyond = beyond_plan(*m.arms.both_runs, m.window)
     if beyond is None:
         return None
     what = f"Steps after the last one that is compared ({m.window.last:,}) are not in the window; a run goes on to {beyond.last:,}"
@@ -488,15 +439,11 @@ def goes_beyond_plan(m: Measurements) -> str | None:
     return f"{what}."
 
 
-LOG_STARTS_LATE = ReasonCode(
-    code="LOG_STARTS_LATE",
-    check=None,
+@warns(
+    "LOG_STARTS_LATE",
     means="the log of a run begins after the first 5 % of the plan",
     detail="nothing before it was judged",
 )
-
-
-@warns(LOG_STARTS_LATE)
 def _log_starts_late(m: Measurements) -> str | None:
     first = late_start(m.arms.runs, m.window)
     if first is None:
@@ -504,7 +451,7 @@ def _log_starts_late(m: Measurements) -> str | None:
     return f"A log begins at step {first:,} of {m.window.planned_steps:,}: what came before it was not judged."
 
 
-@warns(AS_OF)
+@warns_as(AS_OF)
 def as_of(m: Measurements) -> str | None:
     """The sentence of `AS_OF`, which also decides where the gap would pass."""
     if m.schedule.finished:
@@ -513,26 +460,20 @@ def as_of(m: Measurements) -> str | None:
 
 
 @warns(
-    ReasonCode(
-        code="SCHEDULE_STATED",
-        check=None,
-        means="that the learning rate had decayed is stated, not recorded",
-        detail="no recorded rate contradicts it",
-    )
+    "SCHEDULE_STATED",
+    means="that the learning rate had decayed is stated, not recorded",
+    detail="no recorded rate contradicts it",
 )
 def _schedule_stated(m: Measurements) -> str | None:
     return "That the runs came to the end of their schedule is stated, not recorded." if m.schedule.stated else None
 
 
 @warns(
-    ReasonCode(
-        code="LEARNING_RATE_IN_ONE_ARM",
-        check=None,
-        means="only one arm recorded its learning rate, so nothing shows that the arms share a schedule",
-    )
+    "LEARNING_RATE_IN_ONE_ARM",
+    means="only one arm recorded its learning rate, so nothing shows that the arms share a schedule",
 )
 def _rate_in_one_arm(m: Measurements) -> str | None:
-    arms = (m.arms.baseline, m.arms.candidate)
+    arms = m.arms.both
     recorded = [any(recorded_rates(run) is not None for run in arm.runs) for arm in arms]
     if recorded[0] == recorded[1]:
         return None

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from parity.judging.curve import Curve, FloatArray, IntArray
+from parity.judging.curve import Curve, FloatArray, IntArray, between
 from parity.judging.noise import dot, mean_se
 from parity.wording import percent
 
@@ -55,7 +55,7 @@ class Window:
 
     def part(self, steps: IntArray) -> slice:
         """The window's part of sorted steps (n,)."""
-        return slice(int(np.searchsorted(steps, self.first)), int(np.searchsorted(steps, self.last, side="right")))
+        return between(steps, self.first, self.last)
 
     @property
     def at_plan(self) -> "Window":
@@ -90,8 +90,9 @@ def plan_window(runs: Sequence[Curve], planned_steps: int | None, assume_complet
     """
     spans = [(int(run.steps[0]), int(run.steps[-1])) for run in runs if len(run.steps)]
     origin = min(1, min((first for first, _ in spans), default=0))
-    plan: PlanSource = "declared" if planned_steps is not None else "assumed complete" if assume_complete else "unknown"
+    plan: PlanSource = "declared"
     if planned_steps is None:
+        plan = "assumed complete" if assume_complete else "unknown"
         planned_steps = max(max((last for _, last in spans), default=0) - origin + 1, 1)
     end = origin + planned_steps - 1
     shortest = min((last for _, last in spans), default=end)
@@ -141,8 +142,7 @@ def ols_change(series: FloatArray, steps: IntArray) -> float:
 
 def detrended(series: FloatArray, steps: IntArray) -> FloatArray:
     """The (n,) values at (n,) steps without their least-squares trend; their mean stays."""
-    flat: FloatArray = series - _unit_steps(steps) * ols_change(series, steps)
-    return flat
+    return series - _unit_steps(steps) * ols_change(series, steps)
 
 
 def drift(gap: FloatArray, steps: IntArray) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from parity.judging.borrowing import NO_LENDERS, Lending, OwnRuns, borrow
 from parity.judging.capped import RunChange, capped_interval, missing_points, run_changes, run_interval
 from parity.judging.criteria import POINTS_TO_FAIL, Criteria
 from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray
+from parity.judging.document_types import SensitivityDocument
 from parity.judging.early_stops.spread import EarlySpread, early_df
 from parity.judging.inputs.alignment import Aligned
 from parity.judging.interval import Interval, interval
@@ -23,7 +24,7 @@ from parity.judging.margin import Margin, determine_margin
 from parity.judging.multiplicity import ONE_LOOK, Multiplicity
 from parity.judging.noise import MANY_POINTS, StandardError, lag1, mean_se, step_noise
 from parity.judging.run_end import RunEnd, measure_end
-from parity.judging.run_floor import RunFloor, RunTerm, early_spread, own_spread, prior_for, run_floor, run_term, run_term_over_seeds
+from parity.judging.run_floor import RunFloor, RunTerm, early_spread, own_spread, priors_for, run_floor, run_term, run_term_over_seeds
 from parity.judging.spikes import Spikes, find_spikes, no_spikes
 from parity.judging.token_slope import NoSlope, TokenSlope, token_slope
 from parity.judging.window import SENSITIVITY_FRACTIONS, Window, detrended, drift, ols_change
@@ -37,53 +38,19 @@ NoiseBasis = Literal["measured", "borrowed", "assumed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmStatistics:
-    """One arm in the window: mean loss, first loss of the run, least-squares decline, run floor; nats."""
+    """One arm in the window: mean loss, first loss of the run, least-squares decline; nats."""
 
     level: float
     first_loss: float
     decline: float
-    floor: RunFloor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sensitivity:
-    """The interval over another last fraction of the plan: `n` points, mean gap and its ends in nats."""
-
-    fraction: float
-    n: int
-    mean: float
-    lo: float
-    hi: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WindowStatistics:
-    """The window's measurements over `n` common points; losses and gaps in nats, a gap positive where the candidate is worse.
+class GapNoise:
+    """The gap's interval, and the run floors of baseline and candidate on which it rests."""
 
-    `raw_gap` includes the spikes of both arms, `raw_gap_candidate` those of the candidate alone.
-    """
-
-    n: int
-    baseline: ArmStatistics
-    candidate: ArmStatistics
-    spikes: Spikes
     interval: Interval
-    raw_gap: float
-    raw_gap_candidate: float
-    token_slope: TokenSlope | NoSlope
-    margin: Margin | None
-    sigma_step: float
-    sd_paired: float
-    rho1: float
-    drift: float
-    drift_se: float
-    end: RunEnd | None
-    sensitivity: tuple[Sensitivity, ...]
-
-    @property
-    def floors(self) -> tuple[RunFloor, RunFloor]:
-        """The run floors of baseline and candidate."""
-        return self.baseline.floor, self.candidate.floor
+    floors: tuple[RunFloor, RunFloor]
 
     @property
     def measured_df(self) -> int:
@@ -125,6 +92,30 @@ class WindowStatistics:
         bare = self.interval.run.seeds == 1 and any(not floor.has_reruns for floor in self.floors)
         return "borrowed" if bare or self.measured_df + self.early_df < MIN_MEASURED_DF else "measured"
 
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WindowStatistics(GapNoise):
+    """The window's measurements over `n` common points; losses and gaps in nats, a gap positive where the candidate is worse.
+
+    `raw_gap` includes the spikes of both arms, `raw_gap_candidate` those of the candidate alone.
+    """
+
+    n: int
+    baseline: ArmStatistics
+    candidate: ArmStatistics
+    spikes: Spikes
+    raw_gap: float
+    raw_gap_candidate: float
+    token_slope: TokenSlope | NoSlope
+    margin: Margin | None
+    sigma_step: float
+    sd_paired: float
+    rho1: float
+    drift: float
+    drift_se: float
+    end: RunEnd | None
+    sensitivity: tuple[SensitivityDocument, ...]
+
     @property
     def effective_n(self) -> float:
         """Points after lag-1 correlation: n (1 - rho) / (1 + rho), at most n."""
@@ -156,14 +147,9 @@ class PairInWindow:
     slope: float | None = None
 
     @property
-    def confidence(self) -> float:
-        """The confidence of the interval that decides."""
-        return self.multiplicity.confidence(self.criteria.confidence)
-
-    @property
-    def within_confidence(self) -> float:
-        """That of its error within pairs."""
-        return self.multiplicity.within_confidence(self.criteria.confidence)
+    def levels(self) -> tuple[float, float]:
+        """The confidence of the interval that decides, and that of its error within pairs."""
+        return self.multiplicity.levels(self.criteria.confidence)
 
     @property
     def steps(self) -> IntArray:
@@ -230,17 +216,17 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
     measured = window_gap(pair, window)
     gap = measured.spikes.masked_gap
     change, change_se = drift(gap, pair.steps)
-    baseline, candidate = (
-        _arm_statistics(curve, pair, measured.keep, floor) for curve, floor in zip(pair.means, measured.floors, strict=True)
-    )
-    slope = token_slope(pair.criteria, pair.shorter, pair.arms.baseline.runs, window, baseline.level, baseline.floor.tau)
-    margin = determine_margin(pair.criteria, baseline.level, baseline.floor, slope if isinstance(slope, TokenSlope) else None)
+    baseline, candidate = (_arm_statistics(curve, pair, measured.keep) for curve in pair.means)
+    floor = measured.floors[0]
+    slope = token_slope(pair.criteria, pair.shorter, pair.arms.baseline.runs, window, baseline.level, floor.tau)
+    margin = determine_margin(pair.criteria, baseline.level, floor, slope if isinstance(slope, TokenSlope) else None)
     return WindowStatistics(
         n=len(pair.steps),
         baseline=baseline,
         candidate=candidate,
         spikes=measured.spikes,
         interval=measured.interval,
+        floors=measured.floors,
         raw_gap=float(pair.gap.mean()),
         raw_gap_candidate=float(np.maximum(pair.gap, gap).mean()),
         token_slope=slope,
@@ -256,8 +242,8 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
 
 
 def _end(pair: PairInWindow, gap: FloatArray, measured: Interval, margin: Margin, level: float) -> RunEnd | None:
-    nominal, within = pair.criteria.confidence, pair.within_confidence
-    return measure_end(gap, measured, margin.nats, pair.confidence, level, pair.quantum, nominal, within)
+    confidence, within = pair.levels
+    return measure_end(gap, measured, margin.nats, confidence, level, pair.quantum, pair.criteria.confidence, within)
 
 
 def _within_se(pair: PairInWindow, gap: FloatArray) -> StandardError:
@@ -268,25 +254,24 @@ def _within_se(pair: PairInWindow, gap: FloatArray) -> StandardError:
     return StandardError(value=float(np.hypot(arms[0].value, arms[1].value)), df=min(arm.df for arm in arms))
 
 
-def _arm_statistics(curve: FloatArray, pair: PairInWindow, keep: BoolArray, floor: RunFloor) -> ArmStatistics:
+def _arm_statistics(curve: FloatArray, pair: PairInWindow, keep: BoolArray) -> ArmStatistics:
     in_window = curve[pair.part][keep]
     level, first = float(in_window.mean()), float(curve[0])
     decline = -ols_change(in_window, pair.steps[keep])
-    return ArmStatistics(level=level, first_loss=first, decline=decline, floor=floor)
+    return ArmStatistics(level=level, first_loss=first, decline=decline)
 
 
 def _between_runs(
     pair: PairInWindow, base_means: FloatArray, cand_means: FloatArray
 ) -> tuple[tuple[RunFloor, RunFloor], RunTerm, FloatArray]:
     """Run floor of each arm, the between-run part of the gap's variance, and the gap of each seed (S,), of run means (K,)."""
-    aligned, arms, criteria = pair.aligned, pair.arms, pair.criteria
+    aligned = pair.aligned
     base_seeds, cand_seeds = aligned.baseline_seeds, aligned.candidate_seeds
     base_of = {seed: _mean_of_seed(base_means, base_seeds, seed) for seed in aligned.seeds}
     gaps = np.array([_mean_of_seed(cand_means, cand_seeds, seed) - base_of[seed] for seed in aligned.seeds])
     size = abs(float(np.mean(list(base_of.values()))))
     control_means = pair.controls.offsets + base_of[aligned.seeds[0]] if len(pair.controls.used) else None
-    base_prior = prior_for(arms.baseline.recipe, criteria.baseline_run_floor, criteria, size, arms.baseline.rounding, slope=pair.slope)
-    cand_prior = prior_for(arms.candidate.recipe, criteria.candidate_run_floor, criteria, size, arms.candidate.rounding, slope=pair.slope)
+    priors = priors_for(pair.arms.both, pair.criteria, size, pair.slope)
     if pair.lending != NO_LENDERS:
         spreads = own_spread(base_means, base_seeds, control_means), own_spread(cand_means, cand_seeds)
         early = early_spread(pair.early[0], base_means), early_spread(pair.early[1], cand_means)
@@ -297,10 +282,10 @@ def _between_runs(
             gap_df=len(gaps) - 1,
             gap_runs=(len(base_means) / len(gaps), len(cand_means) / len(gaps)),
         )
-        base_prior, cand_prior = borrow((base_prior, cand_prior), pair.lending, own, size)
+        priors = borrow(priors, pair.lending, own, size)
     floors = (
-        run_floor(base_prior, base_means, base_seeds, control_means, pair.early[0]),
-        run_floor(cand_prior, cand_means, cand_seeds, None, pair.early[1]),
+        run_floor(priors[0], base_means, base_seeds, control_means, pair.early[0]),
+        run_floor(priors[1], cand_means, cand_seeds, None, pair.early[1]),
     )
     return floors, run_term(*floors) if len(gaps) == 1 else run_term_over_seeds(gaps, *floors), gaps
 
@@ -309,7 +294,7 @@ def _mean_of_seed(means: FloatArray, seeds: tuple[int, ...], seed: int) -> float
     return float(np.mean([mean for mean, own in zip(means, seeds, strict=True) if own == seed]))
 
 
-def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tuple[Sensitivity, ...]:
+def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tuple[SensitivityDocument, ...]:
     """C3: the interval over the last 10, 20, 30 and 50 % of the plan, with the window's own between-run term."""
     entries = []
     for fraction in SENSITIVITY_FRACTIONS:
@@ -322,6 +307,6 @@ def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tup
         else:
             gap = other.spikes().masked_gap
             of_fraction = interval(float(gap.mean()), _within_se(other, gap), in_window.run)
-        lo, hi = of_fraction.bounds(pair.confidence, pair.within_confidence)
-        entries.append(Sensitivity(fraction=fraction, n=points, mean=of_fraction.mean, lo=lo, hi=hi))
+        lo, hi = of_fraction.bounds(*pair.levels)
+        entries.append(SensitivityDocument(fraction=fraction, n=points, mean=of_fraction.mean, lo=lo, hi=hi))
     return tuple(entries)

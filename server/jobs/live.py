@@ -29,11 +29,9 @@ from parity.judging.floors.lending import Lenders
 from parity.judging.live.prediction import predict
 from parity.judging.live.progress import Progress, begin, observe, progress_from_mapping
 from parity.judging.live.rules import ENDED_BY, Forecast, State, due_forecasts, forecast_at, forecast_from_mapping
-from parity.judging.live.run_noise import LiveArm
+from parity.judging.live.run_noise import LiveArm, planned_lending
 from parity.judging.live.words import sentence
-from parity.judging.measurements import lender_for
 from parity.judging.multiplicity import Multiplicity
-from parity.judging.run_floor import assume_stochastic
 from parity.judging.window import COMPLETE_SHARE
 from server.database import events, store
 from server.database.sessions import Database
@@ -300,12 +298,7 @@ def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], criteria:
     floors = read_floors(job.floors)
     names = (job.arms[0].name, candidate.name)
     lenders = Lenders(floors, dict.fromkeys(names, family_that_lends(job, floors)))
-    declared = (criteria.baseline_run_floor, criteria.candidate_run_floor)
-    first, second = (
-        lender_for(name, "stochastic" if assume_stochastic(side.recipe, side.rounding) else "nearest", amount, lenders)
-        for name, side, amount in zip(names, sides, declared, strict=True)
-    )
-    return first, second
+    return planned_lending(names, sides, criteria, lenders)
 
 
 def _stop(session: Session, job: Job, arm: Arm, message: str) -> None:

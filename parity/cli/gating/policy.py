@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from parity.judging.criteria import CriteriaError
+from parity.structure import check_between, check_words, known_keys, typed
 
 Choice = Literal["fail", "pass"]
 
@@ -32,31 +31,16 @@ class GatePolicy:
     timeout_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        _number("gate.max_age_days", self.max_age_days, 0.0, MAX_AGE_DAYS)
+        check_between("gate.max_age_days", self.max_age_days, 0.0, MAX_AGE_DAYS, CriteriaError)
         if self.timeout_seconds is not None:
-            _number("gate.timeout_seconds", self.timeout_seconds, 0.0, 1e9)
-        for name in ("on_inconclusive", "on_infra"):
-            if getattr(self, name) not in ("fail", "pass"):
-                raise CriteriaError(f"gate.{name}", getattr(self, name), "fail or pass")
+            check_between("gate.timeout_seconds", self.timeout_seconds, 0.0, 1e9, CriteriaError)
+        check_words(self, "gate", CriteriaError)
         for name in ("advisory", "confirm_marginal_fail"):
-            if not isinstance(getattr(self, name), bool):
-                raise CriteriaError(f"gate.{name}", getattr(self, name), "true or false")
+            typed(getattr(self, name), bool, f"gate.{name}", refuse=CriteriaError)
 
 
 def gate_policy_from_mapping(mapping: object, flags: Mapping[str, object] | None = None) -> GatePolicy:
     """Read a `gate:` part with closed keys, flags (where not None) over it; CriteriaError says path, value and what was expected."""
-    names = [item.name for item in dataclasses.fields(GatePolicy)]
-    mapping = {} if mapping is None else mapping
-    if not isinstance(mapping, Mapping):
-        raise CriteriaError("gate", mapping, "a mapping of " + ", ".join(names))
-    for key, value in mapping.items():
-        if key not in names:
-            raise CriteriaError(f"gate.{key}", value, "no such key; known keys: " + ", ".join(names))
-    values: dict[str, Any] = {**mapping, **{name: value for name, value in (flags or {}).items() if value is not None}}
+    known = known_keys({} if mapping is None else mapping, GatePolicy, "gate", CriteriaError)
+    values = {**known, **{name: value for name, value in (flags or {}).items() if value is not None}}
     return GatePolicy(**values)
-
-
-def _number(path: str, value: object, low: float, high: float) -> None:
-    usable = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not usable or not low <= value <= high:  # type: ignore[operator]
-        raise CriteriaError(path, value, f"a number from {low:g} to {high:g}")

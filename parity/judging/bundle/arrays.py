@@ -32,5 +32,4 @@ def unpack_array(data: bytes, name: str) -> IntArray | FloatArray:
     if dtype.str not in _TYPES or len(shape) != 1 or shape[0] * 8 != content:
         header = f"type {dtype.str} and shape {shape}"
         raise ValueError(f"{name} has {header} in {content:,} bytes; expected one dimension of {' or '.join(_TYPES)}")
-    column: IntArray | FloatArray = np.frombuffer(data, dtype=dtype, offset=stream.tell())
-    return column
+    return np.frombuffer(data, dtype=dtype, offset=stream.tell())

@@ -1,11 +1,10 @@
 """Read the parts of a bundle's manifest, whose author is unknown: every value has its type, or the part is refused by its place.
 
-Nothing is converted: `true` is no number, "0" is no seed, and an array file belongs to one column of one run, so that a small manifest
-can't ask for a thousand copies of a large file.
+An array file belongs to one column of one run, so that a small manifest can't ask for a thousand copies of a large file.
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from parity.judging.advice import LayerSnr
 from parity.judging.bundle.arrays import unpack_array
@@ -14,16 +13,11 @@ from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.secondary.evaluations import TaskResult
 from parity.recipes import OTHER, RecipeError, check_recipe, check_rounding
+from parity.structure import ManifestError, optional, record, shown, typed
 
 # Noise runs have a limit per arm. Every candidate is compared with every other, every run of an arm with every other.
 MAX_RUNS, MAX_CANDIDATES = 256, 64
 BASELINE, CANDIDATE, CONTROL, SHORTER, NOISE = "baseline", "candidate", "control", "shorter", "noise"
-_MAX_SHOWN = 60
-_T = TypeVar("_T")
-
-
-class ManifestError(ValueError):
-    """A part of a manifest that is refused: its place, its value and what was expected."""
 
 
 class Arms:
@@ -45,7 +39,7 @@ class Arms:
         self._check_size(listed)
         for number, arm in enumerate(listed):
             where = f"arms[{number}]"
-            role, name = (typed(arm[key], str, f"{where}.{key}", "text") for key in ("role", "name"))
+            role, name = (typed(arm[key], str, f"{where}.{key}") for key in ("role", "name"))
             runs = [_run(entry, remaining, f"{where}.runs[{index}]", same_judge=same_judge) for index, entry in enumerate(arm["runs"])]
             self._add(role, name, runs, where)
 
@@ -80,40 +74,17 @@ class Arms:
             by_name[name] = runs
 
 
-def shown(value: object) -> str:
-    """A value from a bundle as short printable ASCII."""
-    text = ascii(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
-
-
-def planned_steps_of(value: object) -> int | None:
-    """The manifest's `planned_steps`."""
-    return None if value is None else typed(value, int, "planned_steps", "a whole number or null")
-
-
-def text_or_none(value: object, where: str) -> str | None:
-    """A text, or None."""
-    return None if value is None else typed(value, str, where, "text or null")
-
-
-def truth(value: object, where: str) -> bool:
-    """True or false."""
-    return typed(value, bool, where, "true or false")
-
-
 def families_of(value: object) -> dict[str, str]:
     """The family of reruns by arm."""
     families: dict[str, str] = typed(value, dict, "families", "an object by arm")
-    return {arm: typed(family, str, f"families[{shown(arm)}]", "text") for arm, family in families.items()}
+    return {arm: typed(family, str, f"families[{shown(arm)}]") for arm, family in families.items()}
 
 
 def multiplicity_of(value: object) -> Multiplicity | None:
     """Which look a case is and how many candidates share its error; None where the manifest leaves that to the judge."""
     if value is None:
         return None
-    fields = typed(value, dict, "multiplicity", "an object with look, looks, candidates and registered")
-    numbers = {key: typed(fields.get(key), int, f"multiplicity.{key}", "a whole number") for key in ("look", "looks", "candidates")}
-    return Multiplicity(**numbers, registered=truth(fields.get("registered"), "multiplicity.registered"))
+    return record(Multiplicity, value, "multiplicity", "an object with look, looks, candidates and registered")
 
 
 def layer_snrs(value: object) -> dict[str, LayerSnr]:
@@ -124,7 +95,7 @@ def layer_snrs(value: object) -> dict[str, LayerSnr]:
         snrs: dict[tuple[str, str], float] = {}
         for entry in typed(entries, list, where, "a list of [layer, operand, SNR]"):
             layer, operand, snr = typed(entry, list, where, "lists of layer, operand, SNR")
-            snrs[typed(layer, str, where, "text"), typed(operand, str, where, "text")] = float(snr)
+            snrs[typed(layer, str, where), typed(operand, str, where)] = float(snr)
         by_candidate[candidate] = snrs
     return by_candidate
 
@@ -143,9 +114,9 @@ def _task_result(value: object, where: str) -> TaskResult:
     by_item = typed(fields.get("by_item", {}), dict, f"{where}.by_item", "an object by item")
     if not all(isinstance(correct, bool) for correct in by_item.values()):
         raise ManifestError(f"{where}.by_item holds other values than true and false; expected those")
-    correct, items = (typed(fields.get(key), int, f"{where}.{key}", "a whole number") for key in ("correct", "items"))
+    correct, items = (typed(fields.get(key), int, f"{where}.{key}") for key in ("correct", "items"))
     choices = fields.get("choices")
-    stated = None if choices is None else typed(choices, int, f"{where}.choices", "a whole number")
+    stated = None if choices is None else typed(choices, int, f"{where}.choices")
     return TaskResult(correct=correct, items=items, by_item=by_item, choices=stated)
 
 
@@ -161,23 +132,23 @@ def _run(entry: object, remaining: dict[str, bytes], where: str, *, same_judge: 
     notes = typed(run["notes"], list, f"{where}.notes", "a list of texts")
     for value in (*context.values(), *notes):
         typed(value, str, where, "texts in context and notes")
-    duplicates = typed(run["duplicates"], int, f"{where}.duplicates", "a whole number")
+    duplicates = typed(run["duplicates"], int, f"{where}.duplicates")
     if duplicates < 0:
         raise ManifestError(f"{where}.duplicates is {duplicates}; expected 0 or more")
     rolled_back = typed(run.get("rolled_back", 0.0), float, f"{where}.rolled_back", "a number of nats")
     if not 0.0 <= rolled_back <= MAX_LOSS * 2.0:
         raise ManifestError(f"{where}.rolled_back is {rolled_back}; expected nats, 0 or more")
-    recipe = text_or_none(run["recipe"], f"{where}.recipe")
+    recipe = optional(run["recipe"], str, f"{where}.recipe")
     rounding: Rounding | None = run.get("rounding")  # bundles before 2026-11-22 have none; the curve refuses any other word
-    seed = typed(run["seed"], int, f"{where}.seed", "a whole number")
-    stated = typed(run.get("seed_stated", True), bool, f"{where}.seed_stated", "true or false")
+    seed = typed(run["seed"], int, f"{where}.seed")
+    stated = typed(run.get("seed_stated", True), bool, f"{where}.seed_stated")
     return curve_from_arrays(
         columns.pop("steps"),
         columns.pop("loss"),
         columns={name.removeprefix("columns/"): column for name, column in columns.items()},
-        label=typed(run["label"], str, f"{where}.label", "text"),
+        label=typed(run["label"], str, f"{where}.label"),
         seed=seed if stated else None,
-        replicate=typed(run["replicate"], int, f"{where}.replicate", "a whole number"),
+        replicate=typed(run["replicate"], int, f"{where}.replicate"),
         recipe=recipe if same_judge else _known_or_other(recipe, rounding),
         rounding=rounding,
         context=context,
@@ -195,10 +166,3 @@ def _known_or_other(recipe: str | None, rounding: Rounding | None) -> str | None
     except RecipeError:
         return f"{OTHER}{recipe or 'unnamed'}"
     return recipe
-
-
-def typed(value: object, kind: type[_T], where: str, expected: str) -> _T:
-    """The value if it has that type; `bool` is no `int` here."""
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ManifestError(f"{where} is {shown(value)}; expected {expected}")
-    return value

@@ -28,7 +28,6 @@ from parity.wording import percent
 MIN_POINTS = 50  # in the prefix window; fewer only widen the floor, but too few say nothing
 MAX_NOISE_RUNS = 16  # per arm: the run noise of more is not known better, and the time to see copies grows with their square
 END_SHARE, END_POINTS, MAX_EXCESS = 0.1, 10, 0.03  # a rerun that ends further above its arm diverged
-NO_RUNS: tuple[Sequence[Curve], Sequence[Curve]] = ((), ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,7 +46,7 @@ def usable_early_stops(
     """The early-stopped reruns of baseline and candidate, `given` in that order."""
     known = [*arms.runs, *controls.used]
     sides = []
-    for arm, runs in zip((arms.baseline, arms.candidate), given, strict=True):
+    for arm, runs in zip(arms.both, given, strict=True):
         early = _usable(arm, runs, known, criteria, window)
         known += early.used
         sides.append(early)

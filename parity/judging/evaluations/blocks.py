@@ -15,33 +15,32 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.judging.decision import INCONCLUSIVE, ReasonCode, State
+from parity.judging.decision import INCONCLUSIVE, State
 from parity.judging.evaluations.measured import LATE_SHARE, Measured
-from parity.judging.reasons import BY_CODE
 from parity.judging.schedule.outside_plan import MAX_BEYOND
 from parity.wording import count, signed
 
 MAX_HOLE = 1.5  # of a run's own interval between evaluations
 
 
-def blocks_of_pass(m: Measured, *, margin: float, planned_steps: int | None) -> Iterator[tuple[State, ReasonCode, str]]:
+def blocks_of_pass(m: Measured, *, margin: float, planned_steps: int | None) -> Iterator[tuple[State, str, str]]:
     """The rows that a pass must not meet."""
     yield from _late_gap(m, margin)
     if m.bands is not None and m.bands.baseline[-1] - m.bands.baseline[0] > margin:
         words = f"The baseline rises from {m.bands.baseline[0]:.4g} to {m.bands.baseline[-1]:.4g}; expected a loss, which training lowers."
-        yield INCONCLUSIVE, BY_CODE["LOSS_NOT_NATS"], words
+        yield INCONCLUSIVE, "LOSS_NOT_NATS", words
     if hole := _hole(m):
-        yield INCONCLUSIVE, BY_CODE["DOWNSAMPLED"], hole
+        yield INCONCLUSIVE, "DOWNSAMPLED", hole
     if alone := _without_partner(m):
         words = f"{count(alone, 'run')} of the candidate without a partner in the baseline: the gap over pairs leaves such runs out."
-        yield INCONCLUSIVE, BY_CODE["RUNS_UNPAIRED"], words
+        yield INCONCLUSIVE, "RUNS_UNPAIRED", words
     longest = max(int(run.steps[-1]) for arm in m.runs for run in arm)
     if planned_steps is not None and longest > (1.0 + MAX_BEYOND) * planned_steps:
         words = f"A run goes on to step {longest:,}, but the plan is {planned_steps:,} steps; state the length that was planned."
-        yield INCONCLUSIVE, BY_CODE["BEYOND_PLAN"], words
+        yield INCONCLUSIVE, "BEYOND_PLAN", words
 
 
-def _late_gap(m: Measured, margin: float) -> Iterator[tuple[State, ReasonCode, str]]:
+def _late_gap(m: Measured, margin: float) -> Iterator[tuple[State, str, str]]:
     if m.bands is None:
         return
     start = (1.0 - LATE_SHARE) * m.steps[-1]
@@ -50,12 +49,12 @@ def _late_gap(m: Measured, margin: float) -> Iterator[tuple[State, ReasonCode, s
     worst = int(np.argmax(gap))
     if gap[worst] >= margin:
         words = f"At step {int(m.steps[late][worst]):,} the gap is {signed(float(gap[worst]), 4)} nats, above the margin of {margin:.4f}."
-        yield INCONCLUSIVE, BY_CODE["END_DIFFERS"], words
+        yield INCONCLUSIVE, "END_DIFFERS", words
     last = float(gap[-1])
     rise = last - float(np.interp(start, m.steps, m.bands.gap))
     if rise > 0.0 and last + rise >= margin:
         words = f"The gap grows by {rise:.4f} nats over the last fifth of the steps, to {signed(last, 4)}; the margin is {margin:.4f}."
-        yield INCONCLUSIVE, BY_CODE["GAP_GROWING"], words
+        yield INCONCLUSIVE, "GAP_GROWING", words
 
 
 def _hole(m: Measured) -> str | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.canonical_json import picked
 from parity.judging.criteria import LOSS, NOISE_FLOOR, Criteria
 from parity.judging.curve import Curve
 from parity.judging.evaluations.document import evaluation_document
@@ -83,10 +84,7 @@ class EvaluationCase:
             *arms,
             self.criteria,
             confidence=confidence,
-            planned_steps=self.planned_steps,
-            paired=self.paired,
-            cluster=self.cluster,
-            at=self.at,
+            **picked(self, "planned_steps", "paired", "cluster", "at"),
         )
         first = self.baseline[0]
         level = float(measured.baseline.mean()) if measured.points else 0.0
@@ -96,12 +94,9 @@ class EvaluationCase:
         question = Question(
             arms=(self.baseline_name, candidate),
             names=_names((self.baseline_name, first.recipe), (candidate, arms[1][0].recipe)),
-            criteria=self.criteria,
+            **picked(self, "criteria", "planned_steps", "cluster", "tokens_per_step"),
             confidence=confidence,
             margin=margin,
-            planned_steps=self.planned_steps,
-            cluster=self.cluster,
-            tokens_per_step=self.tokens_per_step,
             typed=measured.typed,
         )
         grounds = _grounds(arms, self.criteria.may_differ)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.canonical_json import json_value
+from parity.canonical_json import json_value, picked
 from parity.judging.curve import Curve
 from parity.judging.decision import Decision
 from parity.judging.evaluation_codes import AS_OF, NUMBERS_ALONE
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.measured import MIN_RUNS, Measured
+from parity.judging.evaluations.measured import MIN_RUNS, Bands, Measured
 from parity.judging.evaluations.rules import Ground, Question, clustered, judged, side
 from parity.judging.evaluations.speed import speeds
 from parity.judging.evaluations.target import Reached, arm_time, samples_to, token_tax
@@ -53,11 +53,11 @@ def evaluation_document(
             "baseline": arms[0],
             "candidate": arms[1],
             "as_of": _as_of(m, question),
-            "schedule": {"step": m.schedule.step, "finished": m.schedule.finished, "stated": m.schedule.stated, "slope": m.schedule.slope},
+            "schedule": picked(m.schedule, "step", "finished", "stated", "slope"),
             "gap": _gap(m, question),
             **_chance(m, question, decision),
-            "curve": {"steps": m.steps, **_fields(m.bands)} if m.bands else None,
-            "grounds": [{**_fields(ground), "confounded": ground.confounded} for ground in grounds],
+            "curve": {"steps": m.steps, **picked(m.bands, *Bands.__slots__)} if m.bands else None,
+            "grounds": [picked(ground, *Ground.__slots__, "confounded") for ground in grounds],
             "target": _target(reached, target, question),
             "speed": speeds(*times, question.criteria.confidence),
             "planned_steps": question.planned_steps,
@@ -99,7 +99,7 @@ def _arm(
                 "loss": values[place] if mean is not None else None,
                 "samples_to_target": to_target.samples if to_target else None,
                 "beyond": to_target.beyond if to_target else None,
-                "times": _times(by_label[run.label]) if run.label in by_label else None,
+                "times": picked(by_label[run.label], "hardware", "step_seconds", "seconds_to_target") if run.label in by_label else None,
                 "sha256": run.digest(),
             }
         )
@@ -108,13 +108,9 @@ def _arm(
         "name": name,
         "recipe": runs[0].recipe,
         "mean": mean,
-        "spread": {"sd": between.sd, "lo": between.lo, "hi": between.hi, **share} if between else None,
+        "spread": {**picked(between, "sd", "lo", "hi"), **share} if between else None,
         "runs": described,
     }
-
-
-def _times(times: RunTimes) -> dict[str, object]:
-    return {"hardware": times.hardware, "step_seconds": times.step_seconds, "seconds_to_target": times.seconds_to_target}
 
 
 def _as_of(m: Measured, question: Question) -> dict[str, object] | None:
@@ -153,7 +149,7 @@ def _interval(gap: Interval, m: Measured, question: Question) -> dict[str, objec
     code = side(gap, question.margin.nats, question)[1] if question.margin else None
     level = float(m.baseline.mean())
     share = gap.mean / level if level else None
-    return {"mean": gap.mean, "rel": share, "lo": lo, "hi": hi, "se": gap.se, "df": gap.df, "against_margin": code}
+    return {**picked(gap, "mean", "se", "df"), "rel": share, "lo": lo, "hi": hi, "against_margin": code}
 
 
 def _target(reached: Sequence[Sequence[Reached]] | None, target: float | None, question: Question) -> dict[str, object] | None:
@@ -166,9 +162,5 @@ def _target(reached: Sequence[Sequence[Reached]] | None, target: float | None, q
         "baseline_samples": tax.geometric[0] if tax else None,
         "candidate_samples": tax.geometric[1] if tax else None,
         "reached": [sum(run.beyond is None for run in arm) for arm in reached],
-        "tax": {"estimate": tax.estimate, "lo": tax.lo, "hi": tax.hi} if tax else None,
+        "tax": picked(tax, "estimate", "lo", "hi") if tax else None,
     }
-
-
-def _fields(item: object) -> dict[str, object]:
-    return {name: getattr(item, name) for name in item.__slots__}  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ from parity.judging.inputs.independence import same_series
 from parity.judging.inputs.resolution import quantum
 from parity.judging.interval import Interval
 from parity.judging.noise import median
-from parity.judging.run_floor import Prior, prior_for
+from parity.judging.run_floor import Prior, priors_for
 from parity.judging.schedule.state import UNKNOWN_SLOPE, ScheduleState, log_slope, schedule_state
 from parity.judging.window import plan_window
 
@@ -129,12 +129,7 @@ def measure(
     measured = bool(points) and pairs > 0
 
     def priors(level: float) -> tuple[Prior, Prior]:
-        floors = criteria.baseline_run_floor, criteria.candidate_run_floor
-        made = [
-            prior_for(runs[0].recipe, floor, criteria, abs(level), runs[0].rounding, slope=schedule.assumed_slope)
-            for runs, floor in zip(kept, floors, strict=True)
-        ]
-        return made[0], made[1]
+        return priors_for((kept[0][0], kept[1][0]), criteria, abs(level), schedule.assumed_slope)
 
     def gap(chosen: BoolArray) -> Interval:
         own = arms[0][:, chosen], arms[1][:, chosen]

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.judging.criteria import WIDE_MARGIN, Criteria
-from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, State
-from parity.judging.evaluation_codes import AS_OF, CLUSTERS_UNUSABLE, CLUSTERS_WIDEN, NUMBERS_ALONE, RUNS_TRUNCATED, TOO_FEW_RUNS
+from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, State
 from parity.judging.evaluations.blocks import blocks_of_pass
 from parity.judging.evaluations.clusters import ClusteredGap
 from parity.judging.evaluations.measured import Measured
@@ -24,7 +23,6 @@ from parity.judging.margin import Margin
 from parity.judging.noise import StandardError
 from parity.judging.reasons import (
     ANOTHER_LOSS,
-    BY_CODE,
     MIN_PRINTED_STEPS,
     few_digits,
     no_relative_margin,
@@ -37,7 +35,7 @@ from parity.judging.window import COMPLETE_SHARE
 from parity.judging.window_statistics import MIN_MEASURED_DF
 from parity.wording import count, interval_words, level_percent, percent, signed
 
-Row = tuple[State | None, ReasonCode, str]
+Row = tuple[State | None, str, str]  # the verdict where it decides, a reason code, its sentence
 VALUES_SHOWN = 3
 NOT_KNOWN = (
     "As these numbers stand, with assumed run noise. Not known: whether the runs read the same batches, whether their software and "
@@ -96,9 +94,9 @@ def tokens_words(tokens: float) -> str:
 def decide(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Decision:
     """Apply the rules to what was measured."""
     rows = sorted(_rows(m, question, grounds), key=lambda row: row[0] is None)  # what decides first, then what is only said
-    (state, entry, sentence), *further = rows
-    others = tuple(Reason(code=other.code, sentence=text) for other_state, other, text in further if other_state in (INCONCLUSIVE, None))
-    return Decision(state=state or INCONCLUSIVE, deciding=Reason(code=entry.code, sentence=sentence), others=others)
+    (state, code, sentence), *further = rows
+    others = tuple(Reason(code=other, sentence=text) for other_state, other, text in further if other_state in (INCONCLUSIVE, None))
+    return Decision(state=state or INCONCLUSIVE, deciding=Reason(code=code, sentence=sentence), others=others)
 
 
 def judged(m: Measured, question: Question) -> Interval | None:
@@ -123,22 +121,22 @@ def _rows(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Itera
     why = _unfinished(m, question) if m.points else None
     as_of = f"{_as_of(m, question)}; {why}, so this is no verdict on a finished training." if why else ""
     if unknown := _noise_unknown(m, question.criteria):
-        yield INCONCLUSIVE, BY_CODE["RUN_NOISE_UNKNOWN"], unknown
+        yield INCONCLUSIVE, "RUN_NOISE_UNKNOWN", unknown
     if gap and margin and code == "GAP_EXCEEDS_MARGIN":
         yield _against_margin(gap, margin, question)
     if confounded := [ground for ground in grounds if ground.confounded and ground.key != question.cluster]:
-        yield INCONCLUSIVE, BY_CODE["CONFOUNDED"], " ".join(_confounded(ground, question) for ground in confounded)
+        yield INCONCLUSIVE, "CONFOUNDED", " ".join(_confounded(ground, question) for ground in confounded)
     if margin is None:
         words = "The noise-floor margin needs 4 or more baseline runs and must be at most 1 % of the loss; state a margin instead."
-        yield INCONCLUSIVE, BY_CODE["MARGIN_UNDETERMINED"], words
+        yield INCONCLUSIVE, "MARGIN_UNDETERMINED", words
     if gap and margin and code == "WITHIN_MARGIN":
         yield from blocks_of_pass(m, margin=margin.nats, planned_steps=question.planned_steps)
         yield from _no_evidence_for_a_pass(m, margin, question)
     if m.typed:
-        yield (INCONCLUSIVE if code == "WITHIN_MARGIN" else None), NUMBERS_ALONE, NOT_KNOWN
+        yield (INCONCLUSIVE if code == "WITHIN_MARGIN" else None), "NUMBERS_ALONE", NOT_KNOWN
     if why:
         decides = gap is None or (code == "WITHIN_MARGIN" and question.criteria.as_of != "accept")
-        yield (INCONCLUSIVE if decides else None), AS_OF, as_of
+        yield (INCONCLUSIVE if decides else None), "AS_OF", as_of
     if gap and margin and code != "GAP_EXCEEDS_MARGIN":
         yield _against_margin(gap, margin, question)
     if gap and margin:
@@ -149,47 +147,47 @@ def _rows(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Itera
 def _unusable(m: Measured, question: Question) -> Iterator[Row]:
     base, cand = question.names
     if m.invalid[0]:
-        yield INCONCLUSIVE, BY_CODE["BASELINE_INVALID"], f"{base} has a loss that is not finite: {m.invalid[0]}."
+        yield INCONCLUSIVE, "BASELINE_INVALID", f"{base} has a loss that is not finite: {m.invalid[0]}."
     elif m.invalid[1]:
-        yield FAIL, BY_CODE["NONFINITE_CAND"], f"{cand} has a loss that is not finite: {m.invalid[1]}."
+        yield FAIL, "NONFINITE_CAND", f"{cand} has a loss that is not finite: {m.invalid[1]}."
     if m.arms_alike:
-        yield INCONCLUSIVE, BY_CODE["ARMS_IDENTICAL"], f"Runs of both arms are equal but for a constant: {m.arms_alike}."
+        yield INCONCLUSIVE, "ARMS_IDENTICAL", f"Runs of both arms are equal but for a constant: {m.arms_alike}."
     elif m.arms_share_start:
         words = f"Runs of both arms have equal losses at their first evaluations: {m.arms_share_start}."
-        yield INCONCLUSIVE, BY_CODE["ARMS_SHARE_START"], words
+        yield INCONCLUSIVE, "ARMS_SHARE_START", words
     if m.points:
         yield from _not_nats(m, question)
 
 
 def _nothing_common(m: Measured, question: Question) -> Iterator[Row]:
     if len(m.steps) == 0:
-        yield INCONCLUSIVE, BY_CODE["NO_COMMON_STEPS"], "No point has an evaluation of every run of both arms."
+        yield INCONCLUSIVE, "NO_COMMON_STEPS", "No point has an evaluation of every run of both arms."
     if m.pairs == 0:
-        yield INCONCLUSIVE, BY_CODE["RUNS_UNPAIRED"], "No seed has a run in both arms, so there is no pair of runs to compare."
+        yield INCONCLUSIVE, "RUNS_UNPAIRED", "No seed has a run in both arms, so there is no pair of runs to compare."
     if question.cluster and len(m.steps) and m.over_clusters is None:
-        yield INCONCLUSIVE, CLUSTERS_UNUSABLE, f"Each arm has one {question.cluster}, so its part in the gap is unknown."
+        yield INCONCLUSIVE, "CLUSTERS_UNUSABLE", f"Each arm has one {question.cluster}, so its part in the gap is unknown."
 
 
 def _no_evidence_for_a_pass(m: Measured, margin: Margin, question: Question) -> Iterator[Row]:
     criteria = question.criteria
     if contradiction := recipe_contradicted(*zip(question.arms, m.runs, strict=True)):
-        yield INCONCLUSIVE, BY_CODE["RECIPE_CONTRADICTED"], contradiction
+        yield INCONCLUSIVE, "RECIPE_CONTRADICTED", contradiction
     if overwrote := rolled_back(question.names[1], m.runs[1], float(m.baseline.mean())):
-        yield INCONCLUSIVE, BY_CODE["ROLLED_BACK"], overwrote
+        yield INCONCLUSIVE, "ROLLED_BACK", overwrote
     printed = max(m.steps_printed)
     if not criteria.is_absolute and margin.nats < MIN_PRINTED_STEPS * printed:
-        yield INCONCLUSIVE, BY_CODE["ROUNDED"], few_digits(margin, printed)
+        yield INCONCLUSIVE, "ROUNDED", few_digits(margin, printed)
     if margin.rel > WIDE_MARGIN and criteria.wide_margin != "accept":
-        yield INCONCLUSIVE, BY_CODE["MARGIN_WIDE"], f"The margin of {margin.nats:.4f} is {percent(margin.rel)} of the loss."
+        yield INCONCLUSIVE, "MARGIN_WIDE", f"The margin of {margin.nats:.4f} is {percent(margin.rel)} of the loss."
     if m.single and criteria.loss_unit == "other":
-        yield INCONCLUSIVE, TOO_FEW_RUNS, ANOTHER_LOSS
+        yield INCONCLUSIVE, "TOO_FEW_RUNS", ANOTHER_LOSS
     if m.single and criteria.assumed_noise == "reject":
-        yield INCONCLUSIVE, BY_CODE["RUN_NOISE_ASSUMED"], _noise_assumed(m, question)
+        yield INCONCLUSIVE, "RUN_NOISE_ASSUMED", _noise_assumed(m, question)
 
 
 def _noise_unknown(m: Measured, criteria: Criteria) -> str | None:
     """What the record says of models whose run noise nobody may assume, where the policy declares none and the runs do not show it."""
-    declared = criteria.baseline_run_floor is not None and criteria.candidate_run_floor is not None
+    declared = None not in criteria.run_floors
     record = without_assumed_floor([run for arm in m.runs for run in arm])
     shown = sum(len(arm) - 1 for arm in m.runs) >= MIN_MEASURED_DF and not m.single
     return None if record is None or declared or shown or not m.points else noise_unknown(record)
@@ -207,30 +205,30 @@ def _noise_assumed(m: Measured, question: Question) -> str:
 
 def _warnings(m: Measured, question: Question) -> Iterator[Row]:
     if m.single and m.points and question.criteria.assumed_noise != "reject":
-        yield None, BY_CODE["RUN_NOISE_ASSUMED"], _noise_assumed(m, question)
+        yield None, "RUN_NOISE_ASSUMED", _noise_assumed(m, question)
     if m.schedule.stated:
-        yield None, BY_CODE["SCHEDULE_STATED"], "That the runs came to the end of their schedule is stated, not recorded."
+        yield None, "SCHEDULE_STATED", "That the runs came to the end of their schedule is stated, not recorded."
     if m.copies:
         copies = f"{count(len(m.copies), 'copy', 'copies')} of other runs"
-        yield None, BY_CODE["REPLICATES_IDENTICAL"], f"Not counted: {copies}, equal to them but for a constant: {_listed(m.copies)}."
+        yield None, "REPLICATES_IDENTICAL", f"Not counted: {copies}, equal to them but for a constant: {_listed(m.copies)}."
     if m.forks:
         forks = f"{count(len(m.forks), 'run')} with the start of another"
-        yield None, BY_CODE["REPLICATES_DEPENDENT"], f"Not counted: {forks}: {_listed(m.forks)}."
+        yield None, "REPLICATES_DEPENDENT", f"Not counted: {forks}: {_listed(m.forks)}."
     ends = {int(run.steps[-1]) for arm in m.runs for run in arm if len(run.steps)}
     if len(ends) > 1 and m.points:
         at = question.point(int(m.steps[-1]))
         words = f"Runs end between {question.point(min(ends))} and {question.point(max(ends))}; all of them reached {at}."
-        yield None, RUNS_TRUNCATED, words
+        yield None, "RUNS_TRUNCATED", words
 
 
 def _not_nats(m: Measured, question: Question) -> Iterator[Row]:
     base, cand = question.names
     levels = float(m.baseline.mean()), float(m.candidate.mean())
     if not question.criteria.is_absolute and (why := no_relative_margin(levels[0], question.criteria)):
-        yield INCONCLUSIVE, BY_CODE["LOSS_NOT_NATS"], f"{base} is at {levels[0]:.4g} and {cand} at {levels[1]:.4g}; {why}."
+        yield INCONCLUSIVE, "LOSS_NOT_NATS", f"{base} is at {levels[0]:.4g} and {cand} at {levels[1]:.4g}; {why}."
     elif levels[0] and any(_has_ratio(m, ratio) for ratio in (BITS, 1.0 / BITS)):
         words = f"The losses of {cand} are {levels[1] / levels[0]:.3f} times those of {base}, which is the ratio of bits and nats."
-        yield INCONCLUSIVE, BY_CODE["LOSS_SCALED"], words
+        yield INCONCLUSIVE, "LOSS_SCALED", words
 
 
 def _has_ratio(m: Measured, ratio: float) -> bool:
@@ -290,7 +288,7 @@ def _against_margin(gap: Interval, margin: Margin, question: Question) -> Row:
     state, code = side(gap, margin.nats, question)
     where = f" over {question.cluster}s" if question.cluster else ""
     ends = interval_words(*gap.bounds(question.confidence), 4)
-    return state, BY_CODE[code], f"The gap's interval{where}, {ends} nats, lies {_LIES[code]} the margin of {margin.nats:.4f}."
+    return state, code, f"The gap's interval{where}, {ends} nats, lies {_LIES[code]} the margin of {margin.nats:.4f}."
 
 
 def _clusters_widen(m: Measured, margin: Margin, code: str, question: Question) -> Iterator[Row]:
@@ -299,7 +297,7 @@ def _clusters_widen(m: Measured, margin: Margin, code: str, question: Question) 
         if other_code != code:
             lo, hi = m.over_runs.bounds(question.confidence)
             words = f"Over runs alone the interval is {interval_words(lo, hi, 4)} nats and lies {_LIES[other_code]} the margin"
-            yield None, CLUSTERS_WIDEN, f"{words}; runs of one {question.cluster} are not independent evidence."
+            yield None, "CLUSTERS_WIDEN", f"{words}; runs of one {question.cluster} are not independent evidence."
 
 
 _LIES = {

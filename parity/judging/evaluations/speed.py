@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.judging.document_types import EstimateDocument
 from parity.judging.evaluations.times import RunTimes
 from parity.judging.evaluations.welch import difference
-from parity.judging.secondary.throughput import Ratio
+from parity.judging.secondary.throughput import from_logs
 
 MIN_RUNS = 2
 
@@ -26,8 +27,8 @@ class HardwareSpeed:
 
     hardware: str
     runs: tuple[int, int]
-    step: Ratio | None
-    net: Ratio | None
+    step: EstimateDocument | None
+    net: EstimateDocument | None
 
 
 def speeds(baseline: Sequence[RunTimes], candidate: Sequence[RunTimes], confidence: float) -> tuple[HardwareSpeed, ...]:
@@ -42,12 +43,11 @@ def speeds(baseline: Sequence[RunTimes], candidate: Sequence[RunTimes], confiden
     return tuple(made)
 
 
-def _ratio(arms: list[list[RunTimes]], time: Callable[[RunTimes], float | None], confidence: float) -> Ratio | None:
+def _ratio(arms: list[list[RunTimes]], time: Callable[[RunTimes], float | None], confidence: float) -> EstimateDocument | None:
     seconds = [[time(run) for run in arm] for arm in arms]
     known = [[value for value in arm if value is not None and 0.0 < value < math.inf] for arm in seconds]
     if any(len(own) < len(arm) for own, arm in zip(known, seconds, strict=True)):
         return None
     logs = [np.log(np.array(own)) for own in known]
     gap = difference(logs[1], logs[0])
-    lo, hi = gap.bounds(confidence)
-    return Ratio(value=math.exp(gap.mean), lo=math.exp(lo), hi=math.exp(hi))
+    return from_logs(gap.mean, *gap.bounds(confidence))

@@ -117,5 +117,4 @@ def _information(z: FloatArray, side: FloatArray, sd: float) -> FloatArray:
     first = np.where(side == 0.0, -z, -side * mills)
     second = np.where(side == 0.0, -1.0, -mills * (mills - side * z))
     mixed = float((second * z + first).sum()) / sd
-    matrix: FloatArray = -np.array([[float(second.sum()) / sd**2, mixed], [mixed, float((second * z**2 + first * z).sum())]])
-    return matrix
+    return -np.array([[float(second.sum()) / sd**2, mixed], [mixed, float((second * z**2 + first * z).sum())]])

@@ -122,8 +122,7 @@ def drawn_in(logs: FloatArray, errors: FloatArray) -> FloatArray:
     centre = float(np.median(logs))
     between = max(0.0, (_MAD_TO_SD * float(np.median(np.abs(logs - centre)))) ** 2 - float(np.median(errors)))
     reach = REACH * np.sqrt(between + errors)
-    kept: FloatArray = np.clip(logs, centre - reach, centre + reach)
-    return kept
+    return np.clip(logs, centre - reach, centre + reach)
 
 
 def moments(logs: FloatArray, errors: FloatArray) -> tuple[float, float]:

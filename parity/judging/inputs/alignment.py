@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.judging.curve import MAX_LOSS, BoolArray, Curve, FloatArray, IntArray, all_usable, series_digest, usable
+from parity.judging.curve import MAX_LOSS, BoolArray, Curve, FloatArray, IntArray, all_usable, between, series_digest, usable
 
 NONFINITE_SHARE, NONFINITE_BLOCKS, NONFINITE_FAILS = 0.01, 2, 3  # of a run's points, and points: one NaN of few is no divergence
 
@@ -119,8 +119,8 @@ def nonfinite(runs: Sequence[Curve], first_step: int, last_step: int) -> Nonfini
     """Count NaN and infinity up to `last_step`; the share is the larger of the whole run's and the window's (from `first_step`)."""
     count, share, firsts, at_end, most = 0, 0.0, [], False, dict.fromkeys((NONFINITE_BLOCKS, NONFINITE_FAILS), False)
     for run in runs:
-        end = int(np.searchsorted(run.steps, last_step, side="right"))
-        start = int(np.searchsorted(run.steps, first_step, side="left"))
+        window = between(run.steps, first_step, last_step)
+        start, end = window.start, window.stop
         if all_usable(run.loss[:end]):
             continue
         bad = ~usable(run.loss[:end])

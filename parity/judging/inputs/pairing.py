@@ -72,7 +72,8 @@ def _proven(base: FloatArray, cand: FloatArray) -> bool:
     n = len(base)
     parts = [slice(part * n // parts, (part + 1) * n // parts) for parts in PARTS for part in range(parts)]
     for part in parts:
-        x, y = (_LateNoise(level=1.0, parts=[_parts(second_differences(arm[part])[None], CLIP_SDS, SCALE_SAMPLE)]) for arm in (base, cand))
+        noise = (parts_of(second_differences(arm[part])[None], CLIP_SDS, SCALE_SAMPLE) for arm in (base, cand))
+        x, y = (_LateNoise(level=1.0, parts=[own]) for own in noise)
         r, points = _smallest(x, y), x.parts[0].clipped.shape[-1]
         if r is not None and r >= SAME_ORDER and np.arctanh(min(r, 1.0 - 1e-12)) * (points - 5) ** 0.5 / OVERLAP >= SURE_Z:
             return True
@@ -99,17 +100,18 @@ def _late_noise_of(run: Curve) -> _LateNoise:
 def _late_noise(losses: FloatArray, blocks: bool = True) -> _LateNoise:
     late = losses[len(losses) // 2 :]
     changes = second_differences(late)
-    parts = [_parts(changes[None], CLIP_SDS, SCALE_SAMPLE)]
+    parts = [parts_of(changes[None], CLIP_SDS, SCALE_SAMPLE)]
     count = min(BLOCKS, len(changes) // BLOCK_POINTS) if blocks else 0
     if count >= 2:
         length, longer = divmod(len(changes), count)
         end = longer * (length + 1)
         equal = [changes[:end].reshape(-1, length + 1), changes[end:].reshape(-1, length)]
-        parts += [_parts(some, BLOCK_CLIP_SDS, BLOCK_SAMPLE) for some in equal if len(some)]
+        parts += [parts_of(some, BLOCK_CLIP_SDS, BLOCK_SAMPLE) for some in equal if len(some)]
     return _LateNoise(level=float(np.abs(late).max(initial=0.0)), parts=parts)
 
 
-def _parts(changes: FloatArray, clip_sds: float, sample: int) -> _Parts:
+def parts_of(changes: FloatArray, clip_sds: float, sample: int) -> _Parts:
+    """Second differences (b, m) clipped at so many robust standard deviations, which every so many values are enough for."""
     size = np.abs(changes).max(axis=-1, initial=0.0)
     if changes.shape[-1] < MIN_POINTS:
         return _Parts(clipped=changes, power=np.zeros(len(changes)), size=size)

@@ -118,8 +118,7 @@ def _are_spanned(runs: Sequence[Curve]) -> BoolArray:
         unexplained = np.diag(np.linalg.cholesky(gram := _lower_gram(changes[1:]))) ** 2
     except np.linalg.LinAlgError:  # some run is one exactly
         return np.ones(len(runs), dtype=bool)
-    spanned: BoolArray = np.append(True, unexplained < (MIXED_FACTOR * rules.MIXED) ** 2 * np.diag(gram))
-    return spanned
+    return np.append(True, unexplained < (MIXED_FACTOR * rules.MIXED) ** 2 * np.diag(gram))
 
 
 def _lower_gram(rows: FloatArray) -> FloatArray:
@@ -285,8 +284,7 @@ def _ratios(others: _Sample, one: _Sample) -> FloatArray:
     moved = np.flatnonzero(one.changes)
     if not len(moved):
         return np.zeros(len(others.changes))
-    middle: FloatArray = np.partition(others.changes[:, moved] / one.changes[moved], len(moved) // 2, axis=-1)[:, len(moved) // 2]
-    return middle
+    return np.partition(others.changes[:, moved] / one.changes[moved], len(moved) // 2, axis=-1)[:, len(moved) // 2]
 
 
 def _are_equal_somewhere(left: Curve, right: Curve) -> bool:

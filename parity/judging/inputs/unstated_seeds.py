@@ -23,8 +23,7 @@ import numpy as np
 
 from parity.judging.curve import Curve, FloatArray
 from parity.judging.inputs.alignment import align
-from parity.judging.inputs.pairing import CLIP_SDS, NOISELESS, OVERLAP, SAME_ORDER, SCALE_SAMPLE, SURE_Z, SURELY_SAME_ORDER
-from parity.judging.noise import mad_sds
+from parity.judging.inputs.pairing import CLIP_SDS, NOISELESS, OVERLAP, SAME_ORDER, SCALE_SAMPLE, SURE_Z, SURELY_SAME_ORDER, parts_of
 
 ONE_ORDER_SPREAD = 0.75
 LEAST_R, LEAD = 0.15, 2.0
@@ -66,7 +65,7 @@ def pair_by_batches(baseline: Sequence[Curve], candidate: Sequence[Curve], last_
     losses = np.concatenate([both.baseline, both.candidate])
     if losses.shape[1] < MIN_POINTS:
         return BY_SEEDS
-    changes = _changes(losses)
+    changes = parts_of(losses[:, :-2] - 2.0 * losses[:, 1:-1] + losses[:, 2:], CLIP_SDS, SCALE_SAMPLE).clipped
     if np.abs(changes).max() <= 8 * NOISELESS * np.abs(losses).max():
         return BY_SEEDS
     whole, late = (_correlations(_detrended(part), len(baseline)) for part in (changes, changes[:, changes.shape[1] // 2 :]))
@@ -77,16 +76,6 @@ def pair_by_batches(baseline: Sequence[Curve], candidate: Sequence[Curve], last_
     if len(pairs) == len(candidate):
         return RunPairing(by="batches", pairs=pairs)
     return RunPairing(by="one order" if r.min() >= max(SAME_ORDER, ONE_ORDER_SPREAD * r.max()) else "unknown")
-
-
-def _changes(losses: FloatArray) -> FloatArray:
-    """Clipped, demeaned second differences (K, n - 2) of (K, n) losses."""
-    changes = losses[:, :-2] - 2.0 * losses[:, 1:-1] + losses[:, 2:]
-    limit = CLIP_SDS * mad_sds(changes[:, :: 1 + changes.shape[1] // SCALE_SAMPLE])
-    limit[limit == 0.0] = np.inf
-    clipped = np.clip(changes, -limit[:, None], limit[:, None])
-    centred: FloatArray = clipped - clipped.mean(axis=1, keepdims=True)
-    return centred
 
 
 def _detrended(changes: FloatArray) -> FloatArray:

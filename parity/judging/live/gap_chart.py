@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.canonical_json import picked
 from parity.judging.arms import rounding_of
 from parity.judging.criteria import Criteria
-from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, usable
+from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, between, usable
 from parity.judging.inputs.counted_runs import independent_runs
 from parity.judging.interval import t_quantile
 from parity.judging.live.level import level_at_end
@@ -148,18 +149,12 @@ def binned_gap(
     level = criteria.confidence if confidence is None else confidence
     columns = _bins(steps[inside], (cand - base)[inside], runs_2T[:, inside], basis.floors, level, edges)
     return BinnedGap(
-        first_step=columns.first_step,
-        last_step=columns.last_step,
-        mean=columns.mean,
+        **picked(columns, "first_step", "last_step", "mean", "n"),
         lo=columns.mean - columns.half_width,
         hi=columns.mean + columns.half_width,
-        n=columns.n,
         nonfinite_baseline=_nonfinite_steps(base_runs, first_step, last_step),
         nonfinite_candidate=_nonfinite_steps(cand_runs, first_step, last_step),
-        margin_nats=basis.margin_nats,
-        level=basis.level,
-        level_is_provisional=basis.level_is_provisional,
-        window=basis.window,
+        **picked(basis, "margin_nats", "level", "level_is_provisional", "window"),
     )
 
 
@@ -219,19 +214,17 @@ def _floors(
     late = steps[: int(np.searchsorted(steps, shared, side="right"))]
     late = late[-max(1, len(late) // 5) :] if len(late) else steps[-1:]
     floors = []
-    sides = ((baseline, criteria.baseline_run_floor), (candidate, criteria.candidate_run_floor))
-    for number, (arm, declared) in enumerate(sides):
+    for number, (arm, declared) in enumerate(zip((baseline, candidate), criteria.run_floors, strict=True)):
         means = [(_late_mean(run, late), run.seed) for run in arm]
         known = [(mean, seed) for mean, seed in means if math.isfinite(mean)]
-        prior = prior_for(arm[0].recipe, declared, criteria, abs(level), rounding_of(run.rounding for run in arm))
-        if priors is not None:
-            prior = priors[number]
+        rounding = rounding_of(run.rounding for run in arm)
+        prior = priors[number] if priors else prior_for(arm[0].recipe, declared, criteria, abs(level), rounding)
         floors.append(run_floor(prior, np.array([mean for mean, _ in known]), [seed for _, seed in known]))
     return floors[0], floors[1]
 
 
 def _late_mean(run: Curve, late: IntArray) -> float:
-    part = run.loss[int(np.searchsorted(run.steps, late[0])) : int(np.searchsorted(run.steps, late[-1], side="right"))]
+    part = run.loss[between(run.steps, late[0], late[-1])]
     part = part[usable(part)]
     return float(part.mean()) if len(part) else math.nan
 

@@ -59,8 +59,7 @@ class Scenario:
     def all_below(self, gaps: FloatArray) -> FloatArray:
         """Probability (n,) that the final gap is below each of `gaps` (n,) nats."""
         sds = np.maximum(np.sqrt(self.variances), 1e-300)
-        chances: FloatArray = np.clip(special.ndtr((gaps[:, None] - self.mean) / sds) @ self.weights, 0.0, 1.0)
-        return chances
+        return np.clip(special.ndtr((gaps[:, None] - self.mean) / sds) @ self.weights, 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,6 +7,7 @@ and read again continues bit for bit as if it had never stopped. It holds at mos
 Steps with a non-finite loss in either arm are left out. Can fail: a block with few logged steps is one noisy number.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -59,13 +60,8 @@ class Progress:
         last = self.last_step_of(blocks)
         while blocks and not self.counts[blocks - 1]:
             blocks -= 1
-        return Progress(
-            planned_steps=self.planned_steps,
-            origin=self.origin,
-            last_step=last,
-            counts=self.counts[:blocks],
-            gaps=self.gaps[:blocks],
-            baselines=self.baselines[:blocks],
+        return dataclasses.replace(
+            self, last_step=last, counts=self.counts[:blocks], gaps=self.gaps[:blocks], baselines=self.baselines[:blocks]
         )
 
     def last_step_of(self, blocks: int) -> int:
@@ -88,14 +84,8 @@ def progress_from_mapping(mapping: Mapping[str, Any]) -> Progress:
     """The state that `Progress.document` wrote; ValueError where it is another document."""
     if set(mapping) != set(_KEYS):
         raise ValueError(f"the state of a pair has the keys {', '.join(sorted(map(str, mapping)))}; expected {', '.join(_KEYS)}")
-    return Progress(
-        planned_steps=mapping["planned_steps"],
-        origin=mapping["origin"],
-        last_step=mapping["last_step"],
-        counts=tuple(mapping["counts"]),
-        gaps=tuple(mapping["gaps"]),
-        baselines=tuple(mapping["baselines"]),
-    )
+    sums = {key: tuple(mapping[key]) for key in ("counts", "gaps", "baselines")}
+    return Progress(**{**mapping, **sums})
 
 
 def observe(state: Progress, steps: IntArray, baseline: FloatArray, candidate: FloatArray) -> Progress:
@@ -117,8 +107,8 @@ def observe(state: Progress, steps: IntArray, baseline: FloatArray, candidate: F
     counts = _added(state.counts, filled, block, np.ones(len(block)))
     gaps = _added(state.gaps, filled, block, candidate[finite] - baseline[finite])
     baselines = _added(state.baselines, filled, block, baseline[finite])
-    return Progress(
-        planned_steps=state.planned_steps,
+    return dataclasses.replace(
+        state,
         origin=origin,
         last_step=int(steps[inside][-1]),
         counts=tuple(int(count) for count in counts),

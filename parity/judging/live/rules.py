@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from parity.canonical_json import picked
 from parity.judging.live.prediction import Prediction
 from parity.judging.live.progress import BLOCKS
 
@@ -79,17 +80,11 @@ def forecast_at(prediction: Prediction, looks_left: int = 0) -> Forecast:
     low, low_half, high_half, high = prediction.quantiles([tail, 0.25, 0.75, 1.0 - tail]).tolist()
     return Forecast(
         state=state_of(prediction, looks_left),
-        share=prediction.share,
-        step=prediction.step,
-        gap=prediction.gap,
+        **picked(prediction, "share", "step", "gap", "margin", "half_width", "passes", "fails"),
         low=low,
         high=high,
         low_half=low_half,
         high_half=high_half,
-        margin=prediction.margin,
-        half_width=prediction.half_width,
-        passes=prediction.passes,
-        fails=prediction.fails,
     )
 
 

@@ -12,8 +12,10 @@ import numpy as np
 from parity.judging.borrowing import NO_LENDERS, Lending, OwnRuns, borrow
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Rounding
+from parity.judging.floors.lending import Lenders
 from parity.judging.margin import Margin, determine_margin
-from parity.judging.run_floor import RunFloor, RunTerm, own_spread, prior_for, run_floor, run_term
+from parity.judging.measurements import lender_for
+from parity.judging.run_floor import RunFloor, RunTerm, assume_stochastic, own_spread, priors_for, run_floor, run_term
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +39,23 @@ class RunNoise:
     margin: Margin | None
 
 
+def planned_lending(names: tuple[str, str], arms: tuple[LiveArm, LiveArm], criteria: Criteria, lenders: Lenders) -> Lending:
+    """What two arms (baseline, candidate) of these names may borrow before their runs say how they round."""
+    baseline, candidate = (
+        lender_for(name, "stochastic" if assume_stochastic(arm.recipe, arm.rounding) else "nearest", declared, lenders)
+        for name, arm, declared in zip(names, arms, criteria.run_floors, strict=True)
+    )
+    return baseline, candidate
+
+
 def run_noise(arms: tuple[LiveArm, LiveArm], criteria: Criteria, level: float, lending: Lending = NO_LENDERS, seeds: int = 1) -> RunNoise:
     """The noise of a pair of arms (baseline, candidate) whose baseline has a loss of `level` nats; `seeds` are those that both have."""
-    priors = (
-        prior_for(arms[0].recipe, criteria.baseline_run_floor, criteria, level, arms[0].rounding),
-        prior_for(arms[1].recipe, criteria.candidate_run_floor, criteria, level, arms[1].rounding),
-    )
+    priors = priors_for(arms, criteria, level)
     if lending != NO_LENDERS:
         spreads = [own_spread(np.array(arm.means), arm.seeds) for arm in arms]
         own = OwnRuns(
             squares=(spreads[0][0], spreads[1][0]),
             df=(spreads[0][1], spreads[1][1]),
-            gap_squares=0.0,
-            gap_df=0,
             gap_runs=(max(arms[0].runs / seeds, 1.0), max(arms[1].runs / seeds, 1.0)),
         )
         priors = borrow(priors, lending, own, level)

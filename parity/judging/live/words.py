@@ -31,4 +31,6 @@ def sentence(forecast: Forecast) -> str:
 
 def _chance(probability: float) -> str:
     """A probability in whole percent, never 0 or 100 %."""
-    return "below 1 %" if probability < 0.01 else "above 99 %" if probability > 0.99 else f"{100.0 * probability:.0f} %"
+    if probability < 0.01:
+        return "below 1 %"
+    return "above 99 %" if probability > 0.99 else f"{100.0 * probability:.0f} %"

@@ -136,8 +136,7 @@ def _rounding(rates: FloatArray, at: FloatArray) -> FloatArray:
             with np.errstate(divide="ignore"):
                 error = np.where(at > 0.0, 0.5 * 10.0 ** (np.floor(np.log10(np.abs(at))) - digits + 1), 0.0)
             break
-    rounded: FloatArray = np.maximum(error, decimals / 2.0)
-    return rounded
+    return np.maximum(error, decimals / 2.0)
 
 
 def quantum_of(values: FloatArray) -> float:

@@ -5,15 +5,15 @@ All of it advises; `gates` says which of it the policy lets decide.
 
 from dataclasses import dataclass
 
+from parity.judging.document_types import EstimateDocument, GradNormDocument, RunSpikesDocument, TaskDocument, ThroughputDocument
 from parity.judging.measurements import Measurements
 from parity.judging.schedule.learning_rate import constant_rate
 from parity.judging.secondary.conditions import NotComparable
-from parity.judging.secondary.downstream import TaskGap
-from parity.judging.secondary.gradients import GradientParity, gradient_parity
-from parity.judging.secondary.throughput import Ratio, Throughput, net_speedup, throughput
+from parity.judging.secondary.gradients import gradient_parity
+from parity.judging.secondary.throughput import net_speedup, throughput
 from parity.judging.secondary.token_tax import TokenTax, fit_law, tax_of_slope, token_tax
 from parity.judging.secondary.validation import ValidationGap, validation_gap
-from parity.judging.spikes import RunSpikes, spikes_over_run
+from parity.judging.spikes import spikes_over_run
 from parity.judging.token_slope import TokenSlope
 
 
@@ -24,35 +24,26 @@ class Advisory:
     `speed_reason` says why step times that were recorded give no speed ratio: part of a sentence.
     """
 
-    grad_norm: GradientParity | None
-    token_tax: TokenTax | None
-    throughput: Throughput | None
-    speed_reason: str | None
-    net_speedup: Ratio | None
-    validation: ValidationGap | None
-    run_spikes: RunSpikes | None
-    downstream: tuple[TaskGap, ...]
+    grad_norm: GradNormDocument | None = None
+    token_tax: TokenTax | None = None
+    throughput: ThroughputDocument | None = None
+    speed_reason: str | None = None
+    net_speedup: EstimateDocument | None = None
+    validation: ValidationGap | None = None
+    run_spikes: RunSpikesDocument | None = None
+    downstream: tuple[TaskDocument, ...] = ()
 
 
-def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> Advisory:
+def measure_advisory(m: Measurements, downstream: tuple[TaskDocument, ...] = ()) -> Advisory:
     """Everything that the runs' columns allow, with the downstream tasks that were compared already."""
-    measured = throughput(m.arms.baseline.runs, m.arms.candidate.runs, m.criteria.confidence)
+    measured = throughput(*m.arms.both_runs, m.criteria.confidence)
     speed, reason = (None, measured.reason) if isinstance(measured, NotComparable) else (measured, None)
     statistics = m.statistics
     if statistics is None:
-        return Advisory(
-            grad_norm=None,
-            token_tax=None,
-            throughput=speed,
-            speed_reason=reason,
-            net_speedup=None,
-            validation=None,
-            run_spikes=None,
-            downstream=downstream,
-        )
+        return Advisory(throughput=speed, speed_reason=reason, downstream=downstream)
     window = m.aligned.steps[m.window.part(m.aligned.steps)]
     curves = m.aligned.arm_means()
-    lo, hi = statistics.interval.bounds(m.confidence, m.within_confidence)
+    lo, hi = statistics.interval.bounds(*m.levels)
     law = None if isinstance(statistics.token_slope, TokenSlope) else fit_law(m.aligned.steps, curves[0])
     tax = None
     if isinstance(statistics.token_slope, TokenSlope):
@@ -61,12 +52,12 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> A
         first = int(m.aligned.steps[0])
         tax = token_tax(law, window, first, statistics.interval.mean, lo, hi, constant_rate=constant_rate(m.arms.runs))
     return Advisory(
-        grad_norm=gradient_parity(m.arms.baseline.runs, m.arms.candidate.runs, window, m.criteria.confidence),
+        grad_norm=gradient_parity(*m.arms.both_runs, window, m.criteria.confidence),
         token_tax=tax,
         throughput=speed,
         speed_reason=reason,
-        net_speedup=net_speedup(speed.ratio, tax) if speed is not None and tax is not None else None,
-        validation=validation_gap(m.arms.baseline.runs, m.arms.candidate.runs, m.window, statistics.interval.run, m.criteria.confidence),
+        net_speedup=net_speedup(speed["ratio"], tax) if speed is not None and tax is not None else None,
+        validation=validation_gap(*m.arms.both_runs, m.window, statistics.interval.run, m.criteria.confidence),
         run_spikes=spikes_over_run(curves[1] - curves[0], m.aligned.steps, statistics.baseline.level, m.resolution.quantum),
         downstream=downstream,
     )

@@ -16,10 +16,10 @@ Can fail: 0.4 points, which 10 recipes of one 8B model have on HellaSwag (sd 0.6
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from parity.judging.criteria import Criteria
-from parity.judging.decision import State
+from parity.judging.decision import state_of
+from parity.judging.document_types import TaskDocument
 from parity.judging.interval import t_quantile
 from parity.judging.secondary.evaluations import EvaluationError, TaskResult, accuracy_gap, paired_accuracy
 from parity.wording import count
@@ -44,28 +44,6 @@ _MOST_WORDS = max(map(len, _CHOICES))
 _SAYS = {"pass": "not worse by", "fail": "worse by more than", "inconclusive": "open against"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskGap:
-    """One task: accuracies (0 to 1), the candidate's minus the baseline's with its interval and margin in percentage points.
-
-    `chance` is the accuracy of guessing (0 to 1), None where it is not known; a task whose baseline is `at_chance` is not judged.
-    """
-
-    task: str
-    baseline: float
-    candidate: float
-    gap_points: float
-    lo_points: float
-    hi_points: float
-    items: int
-    paired: bool
-    margin_points: float
-    chance: float | None
-    at_chance: bool
-    state: State
-    sentence: str
-
-
 def check_arms(evaluations: Evaluations, baseline: str, candidates: Collection[str]) -> None:
     """Raise EvaluationError where an arm is unknown or named twice, or where there is nothing to compare."""
     if not evaluations:
@@ -80,7 +58,7 @@ def check_arms(evaluations: Evaluations, baseline: str, candidates: Collection[s
         raise EvaluationError(f"an evaluation was given for {given}; expected {baseline} and at least one of {', '.join(candidates)}")
 
 
-def downstream_gaps(evaluations: Evaluations, baseline: str, candidate: str, criteria: Criteria) -> tuple[TaskGap, ...]:
+def downstream_gaps(evaluations: Evaluations, baseline: str, candidate: str, criteria: Criteria) -> tuple[TaskDocument, ...]:
     """Every common task of two arms; nothing where the candidate was not evaluated. Raises EvaluationError that names the arms."""
     if candidate not in evaluations:
         return ()
@@ -92,7 +70,7 @@ def downstream_gaps(evaluations: Evaluations, baseline: str, candidate: str, cri
 
 def compare_tasks(
     baseline: Mapping[str, TaskResult], candidate: Mapping[str, TaskResult], margin_points: float, confidence: float
-) -> tuple[TaskGap, ...]:
+) -> tuple[TaskDocument, ...]:
     """Every task that both arms have, by name; raises ValueError if they share none, or where items don't match."""
     tasks = sorted(baseline.keys() & candidate.keys())
     if not tasks:
@@ -100,25 +78,25 @@ def compare_tasks(
     return tuple(_compare(task, baseline[task], candidate[task], margin_points, confidence) for task in tasks)
 
 
-def _compare(task: str, baseline: TaskResult, candidate: TaskResult, margin_points: float, confidence: float) -> TaskGap:
+def _compare(task: str, baseline: TaskResult, candidate: TaskResult, margin_points: float, confidence: float) -> TaskDocument:
     paired = bool(baseline.by_item and candidate.by_item)
     if paired:
         if odd := baseline.by_item.keys() ^ candidate.by_item.keys():
             raise ValueError(f"task {task}: item {min(odd)!r} is in one file only; expected the same items in both")
         items = list(baseline.by_item)
         results = [[arm.by_item[item] for item in items] for arm in (baseline, candidate)]
-        accuracy = paired_accuracy(results[0], results[1], margin_points / 100.0, confidence)
+        accuracy = paired_accuracy(results[0], results[1], confidence)
     else:
         counts = [(arm.correct, arm.items) for arm in (baseline, candidate)]
-        accuracy = accuracy_gap(counts[0], counts[1], margin_points / 100.0, confidence)
+        accuracy = accuracy_gap(counts[0], counts[1], confidence)
     accuracies = baseline.correct / baseline.items, candidate.correct / candidate.items
     gap, items_lo, items_hi = (100.0 * value for value in (accuracy.gap, accuracy.lo, accuracy.hi))
     run = t_quantile(confidence, RUN_NOISE_DF) * RUN_NOISE_POINTS * math.sqrt(2.0)
     lo, hi = gap - math.hypot(gap - items_lo, run), gap + math.hypot(items_hi - gap, run)
     chance = chance_level(_choices(task, baseline, candidate))
     at_chance = chance is not None and accuracies[0] - chance < AT_CHANCE * (1.0 - chance)
-    state: State = "pass" if lo > -margin_points else "fail" if hi < -margin_points and chance is not None else "inconclusive"
-    return TaskGap(
+    state = state_of(passes=lo > -margin_points, fails=hi < -margin_points and chance is not None)
+    return TaskDocument(
         task=task,
         baseline=accuracies[0],
         candidate=accuracies[1],
@@ -160,4 +138,6 @@ def public_choices(task: str) -> int | None:
 
 def chance_level(choices: int | None) -> float | None:
     """The accuracy of guessing among so many choices (0: free answers, which nobody guesses); None where their number is not known."""
-    return None if choices is None else 1.0 / choices if choices else 0.0
+    if choices is None:
+        return None
+    return 1.0 / choices if choices else 0.0

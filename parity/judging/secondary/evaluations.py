@@ -10,7 +10,6 @@ Source: Newcombe 1998, methods 10 (unpaired); Agresti and Min 2005 (paired, Wald
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
@@ -48,19 +47,16 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyGap:
-    """Accuracy of the candidate minus the baseline's, in points (0.01 = one percentage point), with interval and non-inferiority state."""
+    """Accuracy of the candidate minus the baseline's, in points (0.01 = one percentage point), with its interval, of `n` items."""
 
     gap: float
     lo: float
     hi: float
     n: int
-    paired: bool
-    margin: float
-    state: Literal["pass", "fail", "inconclusive"]
 
 
-def paired_accuracy(baseline: Sequence[bool], candidate: Sequence[bool], margin: float, confidence: float = 0.95) -> AccuracyGap:
-    """Compare item results (n,) of both arms on the same items; raises ValueError for unequal or no items, or no margin."""
+def paired_accuracy(baseline: Sequence[bool], candidate: Sequence[bool], confidence: float = 0.95) -> AccuracyGap:
+    """Compare item results (n,) of both arms on the same items; raises ValueError for unequal or no items."""
     if len(baseline) != len(candidate) or len(baseline) == 0:
         raise ValueError(f"{len(baseline)} and {len(candidate)} item results; expected the same items, at least one")
     left, right = np.asarray(baseline, dtype=bool), np.asarray(candidate, dtype=bool)
@@ -70,11 +66,11 @@ def paired_accuracy(baseline: Sequence[bool], candidate: Sequence[bool], margin:
     b, w, total = better + 0.5, worse + 0.5, n + 2.0  # half a count in each cell keeps the interval open where the arms agree on all items
     half = _z(confidence) * math.sqrt((b + w) - (b - w) ** 2 / total) / total
     middle = (b - w) / total
-    return _judged(gap, middle - half, middle + half, n, margin, paired=True)
+    return AccuracyGap(gap=gap, lo=middle - half, hi=middle + half, n=n)
 
 
-def accuracy_gap(baseline: tuple[int, int], candidate: tuple[int, int], margin: float, confidence: float = 0.95) -> AccuracyGap:
-    """Compare (correct, items) of both arms; raises ValueError where correct is not within 0 and items, or the margin is not positive."""
+def accuracy_gap(baseline: tuple[int, int], candidate: tuple[int, int], confidence: float = 0.95) -> AccuracyGap:
+    """Compare (correct, items) of both arms; raises ValueError where correct is not within 0 and items."""
     for correct, items in (baseline, candidate):
         if not (items > 0 and 0 <= correct <= items):
             raise ValueError(f"{correct} correct of {items} items; expected 0 <= correct <= items and at least one item")
@@ -82,14 +78,7 @@ def accuracy_gap(baseline: tuple[int, int], candidate: tuple[int, int], margin: 
     gap = q - p
     lo = gap - math.hypot(q - q_lo, p_hi - p)
     hi = gap + math.hypot(q_hi - q, p - p_lo)
-    return _judged(gap, lo, hi, min(baseline[1], candidate[1]), margin, paired=False)
-
-
-def _judged(gap: float, lo: float, hi: float, n: int, margin: float, *, paired: bool) -> AccuracyGap:
-    if not margin > 0.0:
-        raise ValueError(f"margin is {margin}; expected a positive number of points such as 0.01")
-    state: Literal["pass", "fail", "inconclusive"] = "pass" if lo > -margin else "fail" if hi < -margin else "inconclusive"
-    return AccuracyGap(gap=gap, lo=lo, hi=hi, n=n, paired=paired, margin=margin, state=state)
+    return AccuracyGap(gap=gap, lo=lo, hi=hi, n=min(baseline[1], candidate[1]))
 
 
 def _wilson(correct: int, items: int, z: float) -> tuple[float, float, float]:

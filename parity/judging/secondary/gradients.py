@@ -8,12 +8,11 @@ Can fail: norms recorded after clipping are all 1; no public gradient norms were
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from parity.judging.curve import Curve, FloatArray, IntArray
+from parity.judging.document_types import GradNormDocument, GradNormState
 from parity.judging.interval import t_quantile
 from parity.judging.noise import mean_se, median
 
@@ -23,24 +22,9 @@ LIMIT = math.log(1.10)
 MIN_POINTS, FEWEST_POINTS = 50, 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradientParity:
-    """Ratio of gradient norms (candidate / baseline) with its interval, ratio of the 99th percentiles, and what that says.
-
-    `clipped_share` is the share of clipped steps of baseline and candidate, None where a run did not record the clipped norm.
-    """
-
-    ratio: float
-    lo: float
-    hi: float
-    p99_ratio: float
-    n: int
-    state: Literal["inside", "outside", "open"]
-    basis: str
-    clipped_share: tuple[float | None, float | None]
-
-
-def gradient_parity(baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], steps: IntArray, confidence: float) -> GradientParity | None:
+def gradient_parity(
+    baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], steps: IntArray, confidence: float
+) -> GradNormDocument | None:
     """Compare the gradient norms at the window's (n,) steps; None where a run has none, or fewer than 50 usable steps are common."""
     if not all(GRAD_NORM in run.columns for run in (*baseline, *candidate)):
         return None
@@ -54,16 +38,21 @@ def gradient_parity(baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], s
     run_variance, df, basis = _between_runs(left, right, within.df)
     half = t_quantile(confidence, df) * math.hypot(within.value, math.sqrt(run_variance))
     lo, hi = mean - half, mean + half
+    state: GradNormState = "open"
+    if lo > LIMIT or hi < -LIMIT:
+        state = "outside"
+    elif lo > -LIMIT and hi < LIMIT:
+        state = "inside"
     p99 = [float(np.exp(np.quantile(arm, 0.99))) for arm in (left, right)]
-    return GradientParity(
+    return GradNormDocument(
         ratio=math.exp(mean),
         lo=math.exp(lo),
         hi=math.exp(hi),
         p99_ratio=p99[1] / p99[0],
         n=int(good.sum()),
-        state="inside" if lo > -LIMIT and hi < LIMIT else "outside" if lo > LIMIT or hi < -LIMIT else "open",
+        state=state,
         basis=basis,
-        clipped_share=(_clipped_share(baseline, steps), _clipped_share(candidate, steps)),
+        clipped_share=[_clipped_share(baseline, steps), _clipped_share(candidate, steps)],
     )
 
 

@@ -1,30 +1,18 @@
 """Candidate against candidate, as advice: is one candidate's extra (a Hadamard transform, more blocks in bf16) worth its step time?"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
+from parity.judging.document_types import PeerDocument
 from parity.judging.floors.lending import Lenders
 from parity.judging.inputs.pairing import SAME_ORDER
 from parity.judging.measurements import measure
 from parity.judging.multiplicity import pairs_confidence
 from parity.judging.secondary.conditions import NotComparable
-from parity.judging.secondary.throughput import Ratio, throughput
+from parity.judging.secondary.throughput import throughput
 from parity.judging.window import Window
 from parity.wording import interval_words, level_percent, signed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """A candidate's gap to another candidate (`name`; nats, + = worse than it) and its speed relative to it; None where unmeasurable."""
-
-    name: str
-    gap: float | None
-    lo: float | None
-    hi: float | None
-    speed: Ratio | None
-    sentence: str
 
 
 def compare_peers(
@@ -35,23 +23,23 @@ def compare_peers(
     window: Window,
     lenders: Lenders,
     candidates: int = 2,
-) -> Peer:
+) -> PeerDocument:
     """Compare the second candidate with the first, with the same window, noises and run floors as a verdict.
 
     The intervals of all pairs of `candidates` hold together at the policy's confidence, whatever the number of looks.
     """
-    m = measure(names, first, second, criteria, (), window, lenders)
-    measured = throughput(m.arms.baseline.runs, m.arms.candidate.runs, criteria.confidence)
-    speed = None if isinstance(measured, NotComparable) else measured
+    m = measure(names, first, second, criteria, window, lenders)
+    measured = throughput(*m.arms.both_runs, criteria.confidence)
+    ratio = None if measured is None or isinstance(measured, NotComparable) else measured["ratio"]
     paired = criteria.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded
-    faster = f", step speed {speed.ratio.value:.3f} x ({speed.ratio.lo:.3f} to {speed.ratio.hi:.3f})" if speed else ""
+    faster = f", step speed {ratio['value']:.3f} x ({ratio['lo']:.3f} to {ratio['hi']:.3f})" if ratio else ""
     if m.statistics is None or not paired:
         sentence = f"{names[1]} and {names[0]} have no common late window of one data order{faster}"
-        return Peer(name=names[0], gap=None, lo=None, hi=None, speed=speed.ratio if speed else None, sentence=f"{sentence}.")
+        return PeerDocument(name=names[0], gap=None, lo=None, hi=None, speed=ratio, sentence=f"{sentence}.")
     confidence = pairs_confidence(criteria.confidence, candidates)
     lo, hi = m.statistics.interval.bounds(confidence)
     words = "differ" if lo > 0.0 or hi < 0.0 else "are indistinguishable"
     together = "" if confidence == criteria.confidence else f", {level_percent(confidence)} each so that all pairs hold together"
     gap = f"gap {signed(m.statistics.interval.mean, 4)} nats ({interval_words(lo, hi, 4)}{together})"
     sentence = f"{names[1]} and {names[0]} {words}: {gap}{faster}."
-    return Peer(name=names[0], gap=m.statistics.interval.mean, lo=lo, hi=hi, speed=speed.ratio if speed else None, sentence=sentence)
+    return PeerDocument(name=names[0], gap=m.statistics.interval.mean, lo=lo, hi=hi, speed=ratio, sentence=sentence)

@@ -13,11 +13,11 @@ Can fail: another job that slows one arm's device alone, all the time; a device 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from parity.judging.curve import Curve, FloatArray
+from parity.judging.document_types import EstimateDocument, ThroughputDocument
 from parity.judging.interval import t_quantile
 from parity.judging.secondary.conditions import UNIX_SECONDS, NotComparable, common_conditions
 from parity.judging.secondary.token_tax import TokenTax
@@ -27,28 +27,7 @@ BLOCKS, QUARTERS, SKIPPED_SHARE, MIN_STEPS = 20, 4, 0.10, 40
 DRIFT = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratio:
-    """A speed ratio with its interval; above 1 the candidate is faster."""
-
-    value: float
-    lo: float
-    hi: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Throughput:
-    """Median step seconds of both arms, their ratio, the hours of training that all runs took; a device's medians where recorded."""
-
-    baseline_step_seconds: float
-    candidate_step_seconds: float
-    ratio: Ratio
-    run_hours: float
-    tokens_per_second: tuple[float | None, float | None]
-    tflops: tuple[float | None, float | None]
-
-
-def throughput(baseline: Sequence[Curve], candidate: Sequence[Curve], confidence: float) -> Throughput | NotComparable | None:
+def throughput(baseline: Sequence[Curve], candidate: Sequence[Curve], confidence: float) -> ThroughputDocument | NotComparable | None:
     """Step-time ratio of two arms from their `step_seconds` columns, or why their times cannot be compared.
 
     None where a run recorded no step times, or fewer than 40.
@@ -68,26 +47,30 @@ def throughput(baseline: Sequence[Curve], candidate: Sequence[Curve], confidence
     df = variance**2 / sum(part**2 / part_df for part, part_df in parts) if variance > 0.0 else 1.0
     half = t_quantile(confidence, df) * math.sqrt(variance)
     base, cand = (float(own.mean()) for own in logs)
-    log_ratio = base - cand
-    return Throughput(
+    return ThroughputDocument(
         baseline_step_seconds=math.exp(base),
         candidate_step_seconds=math.exp(cand),
-        ratio=Ratio(value=math.exp(log_ratio), lo=math.exp(log_ratio - half), hi=math.exp(log_ratio + half)),
+        ratio=from_logs(base - cand, base - cand - half, base - cand + half),
         run_hours=sum(float(_all_times(run).sum()) for run in runs) / 3600.0,
-        tokens_per_second=(_median(baseline, "tokens_per_second"), _median(candidate, "tokens_per_second")),
-        tflops=(_median(baseline, "tflops"), _median(candidate, "tflops")),
+        tokens_per_second=[_median(arm, "tokens_per_second") for arm in (baseline, candidate)],
+        tflops=[_median(arm, "tflops") for arm in (baseline, candidate)],
     )
 
 
-def net_speedup(speed: Ratio, tax: TokenTax) -> Ratio | None:
+def from_logs(mean: float, lo: float, hi: float) -> EstimateDocument:
+    """A ratio from its logarithm and the ends of the logarithm's interval."""
+    return EstimateDocument(value=math.exp(mean), lo=math.exp(lo), hi=math.exp(hi))
+
+
+def net_speedup(speed: EstimateDocument, tax: TokenTax) -> EstimateDocument | None:
     """Time-to-loss speed-up after the token tax; None where the tax is unbounded or its interval is empty."""
     shifts = (1.0 + tax.estimate, 1.0 + tax.lo, 1.0 + tax.hi)
     if not all(math.isfinite(shift) and shift > 0.0 for shift in shifts):
         return None
-    value = speed.value / shifts[0]
-    down = math.hypot(math.log(speed.value / speed.lo), math.log(shifts[2] / shifts[0]))
-    up = math.hypot(math.log(speed.hi / speed.value), math.log(shifts[0] / shifts[1]))
-    return Ratio(value=value, lo=value * math.exp(-down), hi=value * math.exp(up))
+    value = speed["value"] / shifts[0]
+    down = math.hypot(math.log(speed["value"] / speed["lo"]), math.log(shifts[2] / shifts[0]))
+    up = math.hypot(math.log(speed["hi"] / speed["value"]), math.log(shifts[0] / shifts[1]))
+    return EstimateDocument(value=value, lo=value * math.exp(-down), hi=value * math.exp(up))
 
 
 def _median(arm: Sequence[Curve], column: str) -> float | None:
@@ -137,5 +120,4 @@ def _drift(arm: Sequence[FloatArray]) -> tuple[float, float]:
 def _blocks(times: FloatArray, count: int) -> FloatArray:
     """Log medians of `count` blocks of consecutive step times, (count,)."""
     size = len(times) // count
-    blocks: FloatArray = np.log(np.median(times[-size * count :].reshape(count, size), axis=1))
-    return blocks
+    return np.log(np.median(times[-size * count :].reshape(count, size), axis=1))

@@ -37,8 +37,7 @@ class PowerLaw:
 
     def at(self, t: FloatArray) -> FloatArray:
         """The law's loss at times (n,)."""
-        loss: FloatArray = self.floor + self.scale * t**-self.power
-        return loss
+        return self.floor + self.scale * t**-self.power
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.curve import Curve, FloatArray, IntArray
+from parity.judging.curve import Curve, FloatArray, IntArray, between
 from parity.judging.interval import t_quantile
 from parity.judging.run_floor import RunTerm
 from parity.judging.window import Window
@@ -41,12 +41,10 @@ def validation_gap(
     if len(steps) == 0:
         return None
     variance = float(gap.var(ddof=1)) if len(gap) > 1 else 0.0
-    t = t_quantile(confidence, run.df)
-    half = t * math.sqrt(run.variance + variance / len(gap))
+    half = t_quantile(confidence, run.df) * math.sqrt(run.variance + variance / len(gap))
     mean = float(gap.mean())
-    spread = t * math.sqrt(run.variance + float(gap[:-1].var(ddof=1)) if len(gap) > 2 else run.variance)
     infinite = any(np.isinf(item.columns[VALIDATION_LOSS]).any() for item in candidate)
-    return ValidationGap(mean=mean, lo=mean - half, hi=mean + half, n=len(gap), last_lo=float(gap[-1]) - spread, infinite=infinite)
+    return ValidationGap(mean=mean, lo=mean - half, hi=mean + half, n=len(gap), last_lo=_last_lo(gap, run, confidence), infinite=infinite)
 
 
 def gap_before_window(
@@ -58,8 +56,13 @@ def gap_before_window(
     steps, gap = _common_gap(baseline, candidate, (0, window.first - 1))
     if len(steps) == 0:
         return None
-    spread = t_quantile(confidence, run.df) * math.sqrt(run.variance + float(gap[:-1].var(ddof=1)) if len(gap) > 2 else run.variance)
-    return int(steps[-1]), float(gap[-1]) - spread
+    return int(steps[-1]), _last_lo(gap, run, confidence)
+
+
+def _last_lo(gap: FloatArray, run: RunTerm, confidence: float) -> float:
+    """The lower end of the last of (n,) gaps, whose noise is the spread of those before it."""
+    variance = float(gap[:-1].var(ddof=1)) if len(gap) > 2 else 0.0
+    return float(gap[-1]) - t_quantile(confidence, run.df) * math.sqrt(run.variance + variance)
 
 
 def _common_gap(baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], span: tuple[int, int]) -> tuple[IntArray, FloatArray]:
@@ -92,7 +95,7 @@ def evaluated_apart(baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], w
 
 def _evaluations(run: Curve, span: tuple[int, int]) -> tuple[IntArray, FloatArray]:
     """Steps and values of the finite validation losses within a span of steps (inclusive)."""
-    part = slice(int(np.searchsorted(run.steps, span[0])), int(np.searchsorted(run.steps, span[1], side="right")))
+    part = between(run.steps, *span)
     values = run.columns[VALIDATION_LOSS][part]
     finite = np.isfinite(values)
     return run.steps[part][finite], values[finite]

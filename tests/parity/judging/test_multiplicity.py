@@ -122,6 +122,6 @@ def test_peers_hold_together():
     candidates = {name: [curve(0.004, seed=number)] for number, name in enumerate("cdef", 3)}
     four = judge(base, candidates, Criteria(schedule="decayed", margin="1%"), planned_steps=STEPS)[-1].peers
     two = judge(base, dict(list(candidates.items())[::3]), Criteria(schedule="decayed", margin="1%"), planned_steps=STEPS)[-1].peers
-    same = next(peer for peer in four if peer.name == two[0].name)
-    assert same.gap == two[0].gap
-    assert same.hi - same.lo > two[0].hi - two[0].lo
+    same = next(peer for peer in four if peer["name"] == two[0]["name"])
+    assert same["gap"] == two[0]["gap"]
+    assert same["hi"] - same["lo"] > two[0]["hi"] - two[0]["lo"]

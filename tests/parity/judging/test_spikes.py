@@ -113,13 +113,13 @@ def test_spikes_over_the_run_are_counted_on_the_scale_of_their_block() -> None:
     gap[3000] -= 0.15
     spikes = spikes_over_run(gap, 10 * np.arange(4000), 3.0)
     assert spikes is not None
-    assert (spikes.candidate, spikes.baseline, spikes.blocks) == (7, 1, 20)
-    assert spikes.p_candidate_more == pytest.approx(9 / 256)
-    assert spikes.steps == ((30_000,), tuple(10 * at for at in late))
+    assert (spikes["candidate"], spikes["baseline"], spikes["blocks"]) == (7, 1, 20)
+    assert spikes["p_candidate_more"] == pytest.approx(9 / 256)
+    assert spikes["steps"] == [[30_000], [10 * at for at in late]]
     assert find_spikes(gap, 3.0).candidate < 7
     mirrored = spikes_over_run(-gap, np.arange(4000), 3.0)
     assert mirrored is not None
-    assert (mirrored.candidate, mirrored.baseline) == (1, 7)
+    assert (mirrored["candidate"], mirrored["baseline"]) == (1, 7)
     assert spikes_over_run(gap[:199], np.arange(199), 3.0) is None
 
 

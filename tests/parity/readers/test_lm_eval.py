@@ -105,9 +105,9 @@ def test_samples_beside_the_file_pair_the_items(tmp_path: Path) -> None:
     task = "gsm8k exact_match,strict-match, 5 shots"
     assert list(base[task].by_item.values()) == [False, False, True, False]
     cand = read_accuracy(written(tmp_path / "b", results(), [sample(doc, "strict-match", float(doc == 0)) for doc in (3, 2, 1, 0)]))
-    gaps = {gap.task: gap for gap in compare_tasks(base, cand, 1.0, 0.95)}
-    assert (gaps[task].paired, gaps[task].items, gaps[task].gap_points) == (True, 4, 0)
-    assert not gaps["mmlu acc, 5 shots"].paired
+    gaps = {gap["task"]: gap for gap in compare_tasks(base, cand, 1.0, 0.95)}
+    assert (gaps[task]["paired"], gaps[task]["items"], gaps[task]["gap_points"]) == (True, 4, 0)
+    assert not gaps["mmlu acc, 5 shots"]["paired"]
     other_prompt = [sample(doc, "strict-match", float(doc == 0), prompt="q") for doc in range(4)]
     with pytest.raises(ValueError, match="in one file only; expected the same items in both"):
         compare_tasks(base, read_accuracy(written(tmp_path / "c", results(), other_prompt)), 1.0, 0.95)

@@ -39,8 +39,8 @@ def test_the_window_is_a_fifth_of_the_plan_and_never_before_30_percent(last: int
 def test_what_reruns_add_completes_the_spread_of_all_runs(full: list[float], early: list[float]) -> None:
     """SS of the full runs plus SS of the reruns is SS of all of them: nothing is counted twice."""
     added = helmert_squares(np.array(full), [0] * len(full), np.array(early), [0] * len(early))
-    together, _, _ = own_spread(np.array(full + early), [0] * (len(full) + len(early)))
-    alone, _, _ = own_spread(np.array(full), [0] * len(full))
+    together, _ = own_spread(np.array(full + early), [0] * (len(full) + len(early)))
+    alone, _ = own_spread(np.array(full), [0] * len(full))
     assert added == pytest.approx(together - alone, abs=1e-12)
 
 
@@ -61,7 +61,7 @@ def test_degrees_of_freedom_fall_with_the_unknown_ratio_and_never_pass_6() -> No
 def test_the_floor_weighs_prior_replicates_and_reruns() -> None:
     early, means = spread(0.002, 3), (1.0, 1.004)
     floor = floor_of(early, means=means)
-    squares, df, _ = own_spread(np.array(means), [0, 0])
+    squares, df = own_spread(np.array(means), [0, 0])
     expected = (4 * PRIOR.tau**2 + squares + early.df * (0.002 * 1.002) ** 2) / (4 + df + early.df)
     assert floor.tau == pytest.approx(math.sqrt(expected))
     assert floor.df == pytest.approx(4 + 1 + early.df)

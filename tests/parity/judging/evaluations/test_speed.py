@@ -20,9 +20,9 @@ def test_ratio_twin() -> None:
     low, high = stats.ttest_ind(np.log(slow), np.log(fast), equal_var=False).confidence_interval(0.95)
     assert got.step is not None
     assert got.runs == (3, 2)
-    assert (got.step.lo, got.step.hi) == pytest.approx((math.exp(low), math.exp(high)))
+    assert (got.step["lo"], got.step["hi"]) == pytest.approx((math.exp(low), math.exp(high)))
     assert got.net is not None
-    assert got.net.value == 1.0
+    assert got.net["value"] == 1.0
 
 
 def test_only_equal_hardware_is_compared() -> None:

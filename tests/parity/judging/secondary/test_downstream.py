@@ -11,8 +11,9 @@ import pytest
 
 from parity import Curve, Verdict, criteria_from_mapping, judge
 from parity.cli.main import main
+from parity.judging.document_types import TaskDocument
 from parity.judging.evidence import verify
-from parity.judging.secondary.downstream import TaskGap, compare_tasks, public_choices
+from parity.judging.secondary.downstream import compare_tasks, public_choices
 from parity.judging.secondary.evaluations import AccuracyGap, EvaluationError, TaskResult, accuracy_gap, paired_accuracy
 from parity.readers.accuracy import read_accuracy
 from parity.readers.source import ReadError
@@ -52,14 +53,14 @@ def test_items_are_paired_by_name_and_counts_are_two_proportions() -> None:
     cand = {key: base[key] ^ bool(rng.random() < 0.05) for key in reversed(base)}
     arms = [TaskResult(correct=sum(arm.values()), items=500, by_item=arm) for arm in (base, cand)]
     (paired,) = compare_tasks({"arc": arms[0]}, {"arc": arms[1], "other": arms[1]}, 1.5, 0.95)
-    expected = paired_accuracy(list(base.values()), [cand[key] for key in base], 0.015)
-    assert (paired.lo_points, paired.hi_points) == pytest.approx(with_run_noise(expected))
-    assert paired.paired
+    expected = paired_accuracy(list(base.values()), [cand[key] for key in base])
+    assert (paired["lo_points"], paired["hi_points"]) == pytest.approx(with_run_noise(expected))
+    assert paired["paired"]
     counts = TaskResult(correct=arms[1].correct, items=500)
     (loose,) = compare_tasks({"arc": arms[0]}, {"arc": counts}, 1.5, 0.95)
-    wide = accuracy_gap((arms[0].correct, 500), (arms[1].correct, 500), 0.015)
-    assert (loose.lo_points, loose.hi_points) == pytest.approx(with_run_noise(wide))
-    assert not loose.paired
+    wide = accuracy_gap((arms[0].correct, 500), (arms[1].correct, 500))
+    assert (loose["lo_points"], loose["hi_points"]) == pytest.approx(with_run_noise(wide))
+    assert not loose["paired"]
 
 
 LLAMA_160B = {  # Llama 3.1 8B, 160 B tokens: loss in % over BF16's, MMLU, HellaSwag (MrHuff/mfu-fp4-training at 1f7b1b1d, MIT)
@@ -81,7 +82,7 @@ def test_mmlu_at_chance_fails_nobody_and_what_costs_4_percent_fails() -> None:
     """HellaSwag has 10,042 items and ARC's other tasks few; MMLU at 24 to 29 % is guessing among 4 choices."""
     base = LLAMA_160B["bf16"]
 
-    def compared(arm: str) -> dict[str, TaskGap]:
+    def compared(arm: str) -> dict[str, TaskDocument]:
         results = [
             {
                 "mmlu": TaskResult(correct=round(14_042 * mmlu), items=14_042),
@@ -89,14 +90,14 @@ def test_mmlu_at_chance_fails_nobody_and_what_costs_4_percent_fails() -> None:
             }
             for _, mmlu, hellaswag in (base, LLAMA_160B[arm])
         ]
-        return {gap.task: gap for gap in compare_tasks(results[0], results[1], 2.0, 0.95)}
+        return {gap["task"]: gap for gap in compare_tasks(results[0], results[1], 2.0, 0.95)}
 
     failed = []
     for arm, (loss, _, _) in LLAMA_160B.items():
         tasks = compared(arm)
-        assert (tasks["mmlu"].at_chance, tasks["mmlu"].state, tasks["mmlu"].chance) == (True, "inconclusive", 0.25)
-        assert "at chance" in tasks["mmlu"].sentence
-        if tasks["hellaswag"].state == "fail":
+        assert (tasks["mmlu"]["at_chance"], tasks["mmlu"]["state"], tasks["mmlu"]["chance"]) == (True, "inconclusive", 0.25)
+        assert "at chance" in tasks["mmlu"]["sentence"]
+        if tasks["hellaswag"]["state"] == "fail":
             failed.append(loss)
     assert sorted(failed) == [4.4, 6.7]
 
@@ -128,7 +129,7 @@ def test_an_unknown_task_fails_nobody_until_its_choices_are_stated() -> None:
     def state(choices: int | None, base: int = 7000) -> tuple[str, bool]:
         arms = [{"ours": TaskResult(correct=correct, items=10_000, choices=choices)} for correct in (base, base - 1000)]
         (gap,) = compare_tasks(arms[0], arms[1], 2.0, 0.95)
-        return gap.state, gap.at_chance
+        return gap["state"], gap["at_chance"]
 
     assert state(None) == ("inconclusive", False)
     assert state(4) == ("fail", False)

@@ -22,20 +22,20 @@ def run(factor: float, seed: int, spikes: int = 0) -> Curve:
 def test_states(factor: float, state: str) -> None:
     parity = gradient_parity((run(1.0, 1),), (run(factor, 2),), STEPS, 0.95)
     assert parity is not None
-    assert parity.ratio == pytest.approx(factor, rel=0.01)
-    assert parity.state == state
+    assert parity["ratio"] == pytest.approx(factor, rel=0.01)
+    assert parity["state"] == state
 
 
 def test_tails_and_run_noise() -> None:
     spiky = gradient_parity((run(1.0, 1),), (run(1.0, 2, spikes=10),), STEPS, 0.95)
     assert spiky is not None
-    assert spiky.p99_ratio > 3
-    assert "not in the interval" in spiky.basis
+    assert spiky["p99_ratio"] > 3
+    assert "not in the interval" in spiky["basis"]
     several = gradient_parity((run(1.0, 1), run(1.04, 3)), (run(1.0, 2), run(0.96, 4)), STEPS, 0.95)
     one = gradient_parity((run(1.0, 1),), (run(1.0, 2),), STEPS, 0.95)
     assert several is not None
     assert one is not None
-    assert several.hi / several.lo > 2 * one.hi / one.lo
+    assert several["hi"] / several["lo"] > 2 * one["hi"] / one["lo"]
 
 
 def test_missing_zero_and_nan_norms() -> None:
@@ -44,7 +44,7 @@ def test_missing_zero_and_nan_norms() -> None:
     norms = run(1.0, 2).columns["grad_norm"].copy()
     norms[810:820] = [0.0, np.nan, np.inf, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     holes = curve_from_arrays(np.arange(1000), np.ones(1000), columns={"grad_norm": norms})
-    assert gradient_parity((run(1.0, 1),), (holes,), STEPS, 0.95).n == 190
+    assert gradient_parity((run(1.0, 1),), (holes,), STEPS, 0.95)["n"] == 190
     zeros = curve_from_arrays(np.arange(1000), np.ones(1000), columns={"grad_norm": np.zeros(1000)})
     assert gradient_parity((run(1.0, 1),), (zeros,), STEPS, 0.95) is None
 
