@@ -74,6 +74,11 @@ def instruction_set(flags: frozenset[str]) -> str:
     return next((name for name in _INSTRUCTION_SETS if name in flags), "")
 
 
+def processor_class(name: str) -> str:
+    """The device class of this machine's processor, which jax calls `name`: with its architecture and instruction set."""
+    return ":".join(filter(None, (name, platform.machine(), instruction_set(cpu_flags()))))
+
+
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that affect bits, read from metadata without an import."""
     by_name = {"python": platform.python_version()}
@@ -115,7 +120,7 @@ def describe() -> Device:
         memory = int((first.memory_stats() or {}).get("bytes_limit", memory))
         device_class = f"gpu:sm{sm}" if sm else f"gpu:{first.device_kind}"
     else:
-        device_class = ":".join(part for part in (first.platform, platform.machine(), instructions) if part)
+        device_class = processor_class(first.platform)
     return Device(
         platform=first.platform,
         device_kind=first.device_kind,
@@ -164,7 +169,7 @@ def _formats(recipe: str) -> list[str]:
     """The formats of a recipe's operands for which answers are known."""
     from training.arithmetic import known_answers, recipes  # noqa: PLC0415 - they import jax
 
-    return sorted(known_answers.formats_of(recipes.linear_recipe(recipe, fast_bf16=True).operands))  # type: ignore[arg-type]
+    return sorted(known_answers.formats_of(recipes.linear_recipe(recipe, fast_bf16=True).quantizers))  # type: ignore[arg-type]
 
 
 def _maxtext_on_cpu(recipe: str, device: Device) -> tuple[bool, str]:
