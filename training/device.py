@@ -151,10 +151,13 @@ def can_run(engine: str, recipe: str, device: Device, wrong_formats: Mapping[str
                 )
         how = "bfloat16 products" if device.fast_bf16 else "float32 products, because this processor has no bfloat16 instructions"
         return True, f"exact codes on {device.device_class} with {how}"
-    if engine not in ("transformer_engine", "maxtext"):
+    if engine not in _ENGINES:
         return False, f"engine {engine!r} is not trained by a worker"
-    if engine == "maxtext" and device.sm is None:
-        return _maxtext_on_cpu(recipe, device)
+    if engine == "maxtext" and device.sm is None:  # MaxText's own implementations of recipes, selected with maxtext.hardware: cpu
+        if recipe in QUANTIZATION["xla"]:
+            return _maxtext_is_there()
+        can = ", ".join(QUANTIZATION["xla"])
+        return False, f"engine maxtext trains {can} without an NVIDIA GPU; this is {device.device_class}"
     if recipe not in NATIVE_SM or (engine == "maxtext" and recipe not in QUANTIZATION["te"]):
         return False, f"engine {engine} has no recipe {recipe}"
     if device.sm is None:
@@ -170,14 +173,6 @@ def _formats(recipe: str) -> list[str]:
     from training.arithmetic import known_answers, recipes  # noqa: PLC0415 - they import jax
 
     return sorted(known_answers.formats_of(recipes.linear_recipe(recipe, fast_bf16=True).quantizers))  # type: ignore[arg-type]
-
-
-def _maxtext_on_cpu(recipe: str, device: Device) -> tuple[bool, str]:
-    """MaxText's own implementations of recipes, selected with maxtext.hardware: cpu."""
-    if recipe not in QUANTIZATION["xla"]:
-        can = ", ".join(QUANTIZATION["xla"])
-        return False, f"engine maxtext trains {can} without an NVIDIA GPU; this is {device.device_class}"
-    return _maxtext_is_there()
 
 
 def _maxtext_is_there() -> tuple[bool, str]:

@@ -113,18 +113,17 @@ def block_ranges(number: int, rule: Override, n_layers: int) -> list[tuple[int, 
         if end:
             first, last = (0, first - 1) if end == "first" else (n_layers - first, n_layers - 1)
         if not 0 <= first <= last < n_layers:
+            nearest = f"{first}-{n_layers - 1}" if first < n_layers - 1 else f"{n_layers - 1}"
+            if end:
+                nearest = f"{end} {n_layers}"
             raise SpecError(
                 f"arm.overrides.{number}.blocks" if number >= 0 else "arm.overrides.blocks",
                 item,
                 f"blocks of 0 to {n_layers - 1}, because model.n_layers is {n_layers}",
-                f"the nearest is {_nearest_blocks(end, first, n_layers)}",
+                f"the nearest is {nearest}",
             )
         ranges.append((first, last))
     return ranges
-
-
-def _nearest_blocks(end: str, first: int, n_layers: int) -> str:
-    return f"{end} {n_layers}" if end else str(min(first, n_layers - 1)) + (f"-{n_layers - 1}" if first < n_layers - 1 else "")
 
 
 def _parsed(item: int | str) -> tuple[str, int, int]:
