@@ -38,8 +38,8 @@ from server.readiness import alembic_config
 from server.retention.work import delete, plan
 from server.settings import Settings
 from training.spec import Arm, JobSpec, Model, Schedule
+from training.statistics import StepStats
 from workers import lease
-from workers.protocol import StepValues
 from workers.recorder import Recorder
 
 RUNS_A_JOB = 8
@@ -70,25 +70,22 @@ def train(database: Database, held: lease.Claim, worker_seconds: float = 60.0) -
     precise = generator.standard_normal((held.steps, 2))
     for step in range(held.steps):
         loss = float(np.float32(3.0 + 8.0 * np.exp(-step / 300) + 0.05 * single[step, 0]))
-        values: StepValues = {
-            "step": step,
-            "loss": loss,
-            "lm_loss": loss,
-            "learning_rate": float(np.float32(3e-4 * (1 - step / held.steps))),
-            "grad_norm": float(single[step, 1]),
-            "clipped_grad_norm": float(single[step, 2]),
-            "param_norm": float(single[step, 3]),
-            "update_norm": float(single[step, 4]),
-            "tokens": 4096 * (step + 1),
-            "step_seconds": 0.1 + 0.001 * precise[step, 0],
-            "data_wait_seconds": 0.001 * abs(precise[step, 1]),
-            "nonfinite_inputs": 0.0,
-            "layer_grad_norms": [],
-            "layers": None,
-            "validation_loss": None,
-            "tflops_per_device": float("nan"),
-        }
-        recorder.add(values)
+        step_stats = StepStats(
+            step=step,
+            loss=loss,
+            lm_loss=loss,
+            learning_rate=float(np.float32(3e-4 * (1 - step / held.steps))),
+            grad_norm=float(single[step, 1]),
+            clipped_grad_norm=float(single[step, 2]),
+            param_norm=float(single[step, 3]),
+            update_norm=float(single[step, 4]),
+            tokens=4096 * (step + 1),
+            step_seconds=0.1 + 0.001 * precise[step, 0],
+            data_wait_seconds=0.001 * abs(precise[step, 1]),
+            nonfinite_inputs=0.0,
+            layer_grad_norms=(),
+        )
+        recorder.add(step_stats)
         if (step + 1) % STEPS_A_WRITE == 0:
             recorder.flush()
     recorder.flush()

@@ -24,6 +24,7 @@ from server.jobs.conclude import conclude
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT, Settings
 from server.web.auth import create_token
+from training.statistics import StepStats
 from workers import lease, reconcile
 from workers import recorder as recorder_module
 from workers.lease import LeaseLostError
@@ -31,7 +32,6 @@ from workers.recorder import Recorder
 
 pytestmark = pytest.mark.both_databases
 
-NOTHING_ELSE = {"validation_loss": None, "layer_grad_norms": None, "layers": None}
 DOCUMENT = (CHECKOUT / "docs" / "operations.md").read_text()
 
 
@@ -109,7 +109,7 @@ def _claim(database, worker):
 
 def _record(recorder, steps):
     for step in steps:
-        recorder.add(dict.fromkeys(recorder_module._COLUMNS, step / 7) | {"step": step, **NOTHING_ELSE})
+        recorder.add(StepStats(step=step, layer_grad_norms=(), **dict.fromkeys(recorder_module._COLUMNS, step / 7)))
     recorder.flush()
 
 

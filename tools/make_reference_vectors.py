@@ -2,13 +2,13 @@
 
     pip install torch && pip install --no-deps transformer_engine==2.20.2           # in an environment of their own
     python tools/make_reference_vectors.py variants.npz --fp8-block blockwise_quantizer_reference.py
-    python -m training.vectors variants.npz                                         # in ours; exits 0 if nothing differs
+    python -m tools.vectors variants.npz                                         # in ours; exits 0 if nothing differs
 
 NVFP4 with a scale for each row and four over six come from `NVFP4QuantizerRef` in the installed package. FP8 in blocks of 128 comes from
 tests/pytorch/references/blockwise_quantizer_reference.py of the repository NVIDIA/TransformerEngine, which is not in the package; give
 its path, with quantize_scale_calc.py next to it, or these formats are left out. Only two base classes and one function of the package
 are stubbed, because importing them needs a GPU; the classes that compute the codes are unchanged. `--many` writes larger inputs.
-The format of the file is described in `training/vectors.py`.
+The format of the file is described in `tools/vectors.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 _RECIPES = "transformer_engine.pytorch.custom_recipes"
-# The arguments of NVFP4QuantizerRef for each format of `training.vectors`.
+# The arguments of NVFP4QuantizerRef for each format of `tools.vectors`.
 NVFP4: Mapping[str, Mapping[str, Any]] = {
     "nvfp4_1d_row": {"row_scaled_nvfp4": True},
     "nvfp4_1d_rht_row": {"row_scaled_nvfp4": True, "with_rht": True},
@@ -199,7 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
     blocks = block_reference(options.fp8_block) if options.fp8_block else None
     arrays: dict[str, Any] = vectors(nvfp4_reference(folder), blocks, many=options.many)
     np.savez_compressed(options.file, **arrays)
-    sys.stdout.write(f"{options.file}: {len(arrays)} arrays; compare them with: python -m training.vectors {options.file}\n")
+    sys.stdout.write(f"{options.file}: {len(arrays)} arrays; compare them with: python -m tools.vectors {options.file}\n")
     return 0
 
 

@@ -1,11 +1,11 @@
 """Write a vector file from an installed Transformer Engine: its kernels' codes and scales, to confront our emulation with.
 
     python tools/make_te_vectors.py te_kernels.npz          # on a machine with an NVIDIA GPU and transformer_engine[pytorch]
-    python -m training.vectors te_kernels.npz               # anywhere; exits 0 where nothing differs
+    python -m tools.vectors te_kernels.npz               # anywhere; exits 0 where nothing differs
 
 NVFP4 needs compute capability 10.0 or 10.3, MXFP8 10.0, FP8 8.9; a format that the GPU cannot do is left out and noted.
 Shapes are those that the fused Hadamard kernel takes (64 rows, 128 columns, and multiples). Stochastic rounding is off,
-since a file can hold no chance. The format of the file stands at the head of `training/vectors.py`.
+since a file can hold no chance. The format of the file stands at the head of `tools/vectors.py`.
 
 **Not yet run on that hardware.** Written from the interfaces of Transformer Engine 2.20.2 (its tests
 tests/pytorch/nvfp4/test_nvfp4_quantize_exact.py and test_nvfp4_rht_quantize_exact.py show the calls). What does not touch
@@ -221,7 +221,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     arrays: dict[str, Any] = vectors(TransformerEngine(), sys.stderr.write)
     np.savez_compressed(path, **arrays)
-    sys.stdout.write(f"{path}: {len(arrays)} arrays; compare them with: python -m training.vectors {path}\n")
+    sys.stdout.write(f"{path}: {len(arrays)} arrays; compare them with: python -m tools.vectors {path}\n")
     return 0
 
 

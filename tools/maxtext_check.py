@@ -84,15 +84,15 @@ def _check_keys(content: dict[str, Any]) -> None:
     maxtext = installed(os.environ)
     defaults = yaml.safe_load(Path(maxtext.base_yml).read_text(encoding="utf-8"))
     job = TypeAdapter(JobSpec).validate_python(content)
-    paths = maxtext_command.Paths(folder=Path("run"))
     for source in ("grain", "hf", "tfds"):
         values = {name: getattr(job, name) for name in JobSpec.__slots__}
         schedule = replace(job.schedule, validation_every=0)  # which the others can't do; what it adds is grain's
         values |= {"data": Data(source=source, path="x"), "baseline": Arm(recipe="bf16"), "schedule": schedule}
         for _, run in JobSpec(**values).runs():
-            rest = ("python", "base.yml", paths, {"JAX_COMPILATION_CACHE_DIR": "cache"})
-            stopped = maxtext_command.train_command(run, run.schedule.steps - 1, *rest)  # which states the schedule's length, too
-            command = stopped + maxtext_command.evaluation_command(run, 1, paths.metrics, *rest)
+            environment = {"JAX_COMPILATION_CACHE_DIR": "cache"}
+            launch = maxtext_command.Launch(spec=run, maxtext=maxtext, environment=environment, folder=Path("run"))
+            stopped = maxtext_command.train_command(launch, run.schedule.steps - 1)  # which states the schedule's length, too
+            command = stopped + maxtext_command.evaluation_command(launch, 1)
             unknown = {argument.split("=", 1)[0] for argument in command if "=" in argument} - defaults.keys()
             if unknown:
                 raise CheckError(f"MaxText {maxtext.versions['maxtext']} has no {', '.join(sorted(unknown))}")

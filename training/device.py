@@ -74,6 +74,11 @@ def instruction_set(flags: frozenset[str]) -> str:
     return next((name for name in _INSTRUCTION_SETS if name in flags), "")
 
 
+def processor_class(name: str) -> str:
+    """The device class of this machine's processor, which jax calls `name`: with its architecture and instruction set."""
+    return ":".join(filter(None, (name, platform.machine(), instruction_set(cpu_flags()))))
+
+
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that affect bits, read from metadata without an import."""
     by_name = {"python": platform.python_version()}
@@ -115,7 +120,7 @@ def describe() -> Device:
         memory = int((first.memory_stats() or {}).get("bytes_limit", memory))
         device_class = f"gpu:sm{sm}" if sm else f"gpu:{first.device_kind}"
     else:
-        device_class = ":".join(part for part in (first.platform, platform.machine(), instructions) if part)
+        device_class = processor_class(first.platform)
     return Device(
         platform=first.platform,
         device_kind=first.device_kind,
@@ -146,10 +151,13 @@ def can_run(engine: str, recipe: str, device: Device, wrong_formats: Mapping[str
                 )
         how = "bfloat16 products" if device.fast_bf16 else "float32 products, because this processor has no bfloat16 instructions"
         return True, f"exact codes on {device.device_class} with {how}"
-    if engine not in ("transformer_engine", "maxtext"):
+    if engine not in _ENGINES:
         return False, f"engine {engine!r} is not trained by a worker"
-    if engine == "maxtext" and device.sm is None:
-        return _maxtext_on_cpu(recipe, device)
+    if engine == "maxtext" and device.sm is None:  # MaxText's own implementations of recipes, selected with maxtext.hardware: cpu
+        if recipe in QUANTIZATION["xla"]:
+            return _maxtext_is_there()
+        can = ", ".join(QUANTIZATION["xla"])
+        return False, f"engine maxtext trains {can} without an NVIDIA GPU; this is {device.device_class}"
     if recipe not in NATIVE_SM or (engine == "maxtext" and recipe not in QUANTIZATION["te"]):
         return False, f"engine {engine} has no recipe {recipe}"
     if device.sm is None:
@@ -164,15 +172,7 @@ def _formats(recipe: str) -> list[str]:
     """The formats of a recipe's operands for which answers are known."""
     from training.arithmetic import known_answers, recipes  # noqa: PLC0415 - they import jax
 
-    return sorted(known_answers.formats_of(recipes.linear_recipe(recipe, fast_bf16=True).operands))  # type: ignore[arg-type]
-
-
-def _maxtext_on_cpu(recipe: str, device: Device) -> tuple[bool, str]:
-    """MaxText's own implementations of recipes, selected with maxtext.hardware: cpu."""
-    if recipe not in QUANTIZATION["xla"]:
-        can = ", ".join(QUANTIZATION["xla"])
-        return False, f"engine maxtext trains {can} without an NVIDIA GPU; this is {device.device_class}"
-    return _maxtext_is_there()
+    return sorted(known_answers.formats_of(recipes.linear_recipe(recipe, fast_bf16=True).quantizers))  # type: ignore[arg-type]
 
 
 def _maxtext_is_there() -> tuple[bool, str]:

@@ -16,13 +16,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
-from training.rules import RECIPES, Recipe, SpecError, at_most
-from training.statistics import PROJECTIONS
+from training.rules import RECIPES, Recipe, SpecError, Strict, at_most
+from training.statistics import PROJECTIONS, Projection
 from training.switches import NO_SWITCHES, Switches, features, label
 
-Projection = Literal["query", "key", "value", "out", "gate", "up", "down"]
 Gemm = Literal["fprop", "dgrad", "wgrad"]
 GEMMS: tuple[Gemm, ...] = get_args(Gemm)
 _BLOCKS = re.compile(r"(?P<end>first|last) +(?P<count>\d{1,9})|(?P<first>\d{1,9})(?: *- *(?P<last>\d{1,9}))?", re.ASCII)
@@ -30,14 +29,12 @@ _BLOCKS_IN_WORDS = "numbers such as 3, ranges such as 0-1, and first 2 or last 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
+class Override(Strict):
     """One rule of an arm: another recipe, or other switches, for some GEMMs of some linear layers.
 
     blocks: numbers from 0, ranges such as 0-1, first 2, last 2. What is left out means all. from_step: the 0-based step from which the
     rule holds; from the first one by default.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     blocks: tuple[int | str, ...] = field(default=(), metadata=at_most(1000))
     projections: tuple[Projection, ...] = field(default=(), metadata=at_most(64))
@@ -116,18 +113,17 @@ def block_ranges(number: int, rule: Override, n_layers: int) -> list[tuple[int, 
         if end:
             first, last = (0, first - 1) if end == "first" else (n_layers - first, n_layers - 1)
         if not 0 <= first <= last < n_layers:
+            nearest = f"{first}-{n_layers - 1}" if first < n_layers - 1 else f"{n_layers - 1}"
+            if end:
+                nearest = f"{end} {n_layers}"
             raise SpecError(
                 f"arm.overrides.{number}.blocks" if number >= 0 else "arm.overrides.blocks",
                 item,
                 f"blocks of 0 to {n_layers - 1}, because model.n_layers is {n_layers}",
-                f"the nearest is {_nearest_blocks(end, first, n_layers)}",
+                f"the nearest is {nearest}",
             )
         ranges.append((first, last))
     return ranges
-
-
-def _nearest_blocks(end: str, first: int, n_layers: int) -> str:
-    return f"{end} {n_layers}" if end else str(min(first, n_layers - 1)) + (f"-{n_layers - 1}" if first < n_layers - 1 else "")
 
 
 def _parsed(item: int | str) -> tuple[str, int, int]:

@@ -11,7 +11,7 @@ MaxText e591f30c (`layers/quantizations.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 NAMED_DATA = "named:"  # begins the digest of data whose contents nobody read: of their names and sizes, or their place on a hub
 Engine = Literal["emulated", "transformer_engine", "maxtext", "external"]
@@ -64,6 +64,13 @@ def at_most(items: int) -> dict[str, Any]:
     return {"max_length": items}
 
 
+class Strict:
+    """A value of a job file: whoever reads one (pydantic) refuses a key that is none of its fields."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+
 class SpecError(ValueError):
     """An invalid value in a specification; names the field, its value, what was expected and the remedy."""
 
@@ -80,6 +87,12 @@ def check_at_least(field: str, value: float, least: float) -> None:
     """Raises SpecError for a value that is not a number, below `least`, or too large to be exact."""
     if not least <= value <= _LARGEST:
         raise SpecError(field, value, f"a number from {least:g} to {_LARGEST:g}")
+
+
+def check_printable(field: str, text: str, remedy: str = "") -> None:
+    """Raises SpecError for a name that is empty, too long, or has characters that no page can show."""
+    if not 1 <= len(text) <= 200 or not text.isprintable():
+        raise SpecError(field, text, "1 to 200 printable characters", remedy)
 
 
 def check_share(field: str, value: float) -> None:
@@ -200,7 +213,6 @@ def check_statistics(engine: str, every: int) -> None:
 
 def check_gradients(every: int, statistics_every: int) -> None:
     """Raises SpecError unless gradients are compared on steps whose statistics are recorded."""
-    check_at_least("schedule.gradients_every", every, 0)
     if every and (not statistics_every or every % statistics_every):
         expected = (
             f"a multiple of schedule.statistics_every ({statistics_every})" if statistics_every else "0 without schedule.statistics_every"

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from training.overrides import GEMMS, Gemm, Override, arm_label, block_ranges, check_features, short
 from training.rules import Recipe, SpecError, refusal
@@ -98,7 +98,7 @@ class Plan(NamedTuple):
     switches: Switches
     overrides: tuple[Override, ...]
     bf16_from_step: int | None
-    forward_only: bool
+    bf16_scope: Literal["all", "forward"]
     quantized: frozenset[str]
     keep_first: int
     keep_last: int
@@ -213,10 +213,10 @@ def _rules(plan: Plan) -> Iterator[tuple[int, Override]]:
         left_out = tuple(name for name in PROJECTIONS if name not in plan.quantized)
         for where in ({"projections": left_out}, {"blocks": _end("first", plan.keep_first)}, {"blocks": _end("last", plan.keep_last)}):
             if any(where.values()):
-                yield -1, Override(recipe="bf16", **where)  # type: ignore[arg-type]
+                yield -1, Override(recipe="bf16", **where)
     yield from enumerate(plan.overrides)
     if plan.bf16_from_step is not None:
-        yield -1, Override(recipe="bf16", gemms=("fprop",) if plan.forward_only else (), from_step=plan.bf16_from_step)
+        yield -1, Override(recipe="bf16", gemms=("fprop",) if plan.bf16_scope == "forward" else (), from_step=plan.bf16_from_step)
 
 
 def _end(which: str, count: int) -> tuple[str, ...]:
@@ -338,15 +338,18 @@ def _check_whole_layers(plan: Plan) -> None:
     for place in _stretches(plan):
         for projection in PROJECTIONS:
             layer = _layer(plan, place, projection)
-            problem = _not_one_recipe(layer) or _not_of_the_kernels(layer)
+            refused = ((gemm, kernel_refusal(arithmetic.switches)) for gemm, arithmetic in zip(GEMMS, layer, strict=True))
+            problem = _not_one_recipe(layer) or next(((gemm, reason) for gemm, reason in refused if reason), None)
             if problem is None:
                 continue
             gemm, reason = problem
             reaching = [number for number, rule in place.rules if number >= 0 and any(_reaches(rule, projection, each) for each in GEMMS)]
-            number = max(reaching, default=None)
+            field, rules = "arm.overrides", "these rules"
+            if reaching:
+                field, rules = f"arm.overrides.{max(reaching)}", short(plan.overrides[max(reaching)])
             raise SpecError(
-                "arm.overrides" if number is None else f"arm.overrides.{number}",
-                "these rules" if number is None else short(plan.overrides[number]),
+                field,
+                rules,
                 "what a layer of engine transformer_engine can do",
                 f"{gemm} of {projection} in block {place.first}: {reason}; name all three GEMMs, or use engine: emulated",
             )
@@ -367,11 +370,3 @@ def _not_one_recipe(layer: Layer) -> tuple[Gemm, str] | None:
     given: dict[str, Any] = {name: value for name, value in merged.items() if value != getattr(plain, name)}
     reason = not_te_parity(family, Switches(**given))
     return None if reason is None else ("wgrad", reason)
-
-
-def _not_of_the_kernels(layer: Layer) -> tuple[Gemm, str] | None:
-    """The GEMM whose switches Transformer Engine's kernels have no choice about, and why."""
-    for gemm, arithmetic in zip(GEMMS, layer, strict=True):
-        if reason := kernel_refusal(arithmetic.switches):
-            return gemm, reason
-    return None

@@ -10,13 +10,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal
 
 from training import rules, segments, shapes
 from training.environment.maxtext_options import NO_OPTIONS, MaxTextOptions, check_maxtext, mesh, quantization
 from training.overrides import Override, arm_label, document, recipes
 from training.presets import DEFAULT, PRESETS, Preset
-from training.rules import Capability, Engine, LayerPolicy, Recipe, Source, SpecError
+from training.rules import Capability, Engine, LayerPolicy, Recipe, Source, SpecError, Strict
 from training.segments import Plan, Segment
 from training.shapes import ATTENTION, Size, Sizes
 from training.switches import NO_SWITCHES, Rounding, Switches, check_engine, features
@@ -35,13 +35,11 @@ def _of_the_preset(what: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class Model(Strict):
     """A Llama-shaped decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
     `preset` names a shape (`training.presets`); other fields override parts of it: {preset: llama3-1b, vocab_size: 256}.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     preset: Preset | None = field(
         default=None,
@@ -89,10 +87,8 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
+class Data(Strict):
     """The source of tokens and the shape of a batch; the batch of a step is a pure function of (seed, step)."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     source: Source = "python_stdlib"
     path: str | None = None
@@ -115,15 +111,13 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class Schedule(Strict):
     """AdamW with linear warm-up and cosine decay to `final_fraction` of the peak learning rate.
 
     `validation_every` is the number of steps between two evaluations of the held-out loss, `statistics_every` between two
     recordings of each layer's quantization, and `gradients_every` between those that also compare each weight's gradient with the one of
     unquantized operands; 0 means never.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     steps: int = 1500
     learning_rate: float = 4e-3
@@ -140,20 +134,17 @@ class Schedule:
 
     def __post_init__(self) -> None:
         rules.check_at_least("schedule.steps", self.steps, 1)
-        rules.check_at_least("schedule.warmup_steps", self.warmup_steps, 0)
-        rules.check_at_least("schedule.validation_every", self.validation_every, 0)
-        rules.check_at_least("schedule.statistics_every", self.statistics_every, 0)
+        for name in ("warmup_steps", "validation_every", "statistics_every", "gradients_every", "weight_decay", "z_loss"):
+            rules.check_at_least(f"schedule.{name}", getattr(self, name), 0)
         rules.check_gradients(self.gradients_every, self.statistics_every)
-        rules.check_at_least("schedule.weight_decay", self.weight_decay, 0)
-        rules.check_at_least("schedule.z_loss", self.z_loss, 0)
         for name in ("learning_rate", "clip_norm"):
             value = getattr(self, name)
             if not 0.0 < value < float("inf"):
                 raise SpecError(f"schedule.{name}", value, "a finite number above 0")
         if not 0.0 <= self.final_fraction <= 1.0:
             raise SpecError("schedule.final_fraction", self.final_fraction, "a share from 0 to 1")
-        rules.check_share("schedule.beta1", self.beta1)
-        rules.check_share("schedule.beta2", self.beta2)
+        for name in ("beta1", "beta2"):
+            rules.check_share(f"schedule.{name}", getattr(self, name))
         if self.warmup_steps >= self.steps:
             raise SpecError("schedule.warmup_steps", self.warmup_steps, f"fewer than steps = {self.steps}")
 
@@ -166,10 +157,8 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Projections:
+class Projections(Strict):
     """Linear layers that deviate from the layer policy in every block: quantized by the arm's recipe, or kept in bf16."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     query: Precision | None = None
     key: Precision | None = None
@@ -195,15 +184,13 @@ NO_OVERRIDES = Projections()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arm:
+class Arm(Strict):
     """One side of a comparison: a recipe and its number of replicates.
 
     `switches` change single parts of the recipe. `overrides` change recipe or switches for some blocks, projections and GEMMs, from a
     step on (`training.overrides`). `bf16_from_step` switches every layer to bf16 from that 0-based step on, as the NVFP4 paper does for
     the last 18 %; with `bf16_scope: forward`, only the forward product. Under engine external the recipe may be `other:NAME`.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     recipe: Recipe | str
     replicates: int = 1
@@ -235,13 +222,11 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noise:
+class Noise(Strict):
     """Reruns of each arm that only measure run noise: trained from step 0 under the full schedule, stopped at a share of its steps.
 
     Each arm gets `runs` of them, with the replicate numbers after those of all arms.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     runs: int = 3
     stop_at: float = 0.5
@@ -312,7 +297,7 @@ class RunSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
+class JobSpec(Strict):
     """A paired comparison: one baseline arm and one or more candidates that differ from it in the recipe alone.
 
     `gradient_accumulation` is the number of pieces of a batch, processed one after another; `remat` recomputes activations
@@ -320,8 +305,6 @@ class JobSpec:
     `family` names reruns that were imported or are public, from which all arms borrow their run noise instead of from the record.
     `keep_checkpoints` are the numbers of steps after which the weights of every full run are kept: forks start from them.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     name: str
     baseline: Arm
@@ -346,10 +329,9 @@ class JobSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "keep_checkpoints", tuple(self.keep_checkpoints))
         rules.check_keep_checkpoints(self.engine, self.keep_checkpoints, self.schedule.steps)
-        if not 1 <= len(self.name) <= 200 or not self.name.isprintable():
-            raise SpecError("name", self.name, "1 to 200 printable characters")
-        if self.family is not None and (not 1 <= len(self.family) <= 200 or not self.family.isprintable()):
-            raise SpecError("family", self.family, "1 to 200 printable characters", "name a family that the server's page /floors lists")
+        rules.check_printable("name", self.name)
+        if self.family is not None:
+            rules.check_printable("family", self.family, "name a family that the server's page /floors lists")
         if not self.candidates:
             raise SpecError(
                 "candidates", list(self.candidates), "at least one candidate arm", "add the recipe to compare with the baseline"
@@ -428,10 +410,11 @@ def _check_common(spec: JobSpec | RunSpec) -> None:
     rules.check_batch(spec.engine, spec.data.batch_size, spec.gradient_accumulation, spec.devices)
     rules.check_kept(spec.engine, spec.keep_first, spec.keep_last, spec.model.n_layers)
     rules.check_statistics(spec.engine, spec.schedule.statistics_every)
+    chosen = asdict(spec.projections)
     if spec.projections != NO_OVERRIDES and spec.engine == "maxtext":
-        raise SpecError("projections", asdict(spec.projections), f"nothing under engine {spec.engine}", "use engine: emulated")
+        raise SpecError("projections", chosen, f"nothing under engine {spec.engine}", "use engine: emulated")
     if not spec.projections.quantized(spec.layer_policy):
-        raise SpecError("projections", asdict(spec.projections), "a layer that is quantized", "leave one out of the list")
+        raise SpecError("projections", chosen, "a layer that is quantized", "leave one out of the list")
 
 
 def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
@@ -452,11 +435,7 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
 
 def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> Plan:
     return Plan(
-        recipe=cast(Recipe, arm.recipe),
-        switches=arm.switches,
-        overrides=arm.overrides,
-        bf16_from_step=arm.bf16_from_step,
-        forward_only=arm.bf16_scope == "forward",
+        **{name: getattr(arm, name) for name in _OF_THE_ARM},
         quantized=spec.projections.quantized(spec.layer_policy),
         keep_first=spec.keep_first,
         keep_last=spec.keep_last,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-PROJECTIONS = ("query", "key", "value", "out", "gate", "up", "down")
+Projection = Literal["query", "key", "value", "out", "gate", "up", "down"]
+PROJECTIONS: tuple[Projection, ...] = get_args(Projection)
 LayerStatistics = tuple[tuple[float, ...], ...]
 
 

@@ -34,9 +34,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
-from training.rules import NOT_TE_PARITY, SpecError, check_recipe, is_other
+from training.rules import NOT_TE_PARITY, SpecError, Strict, check_recipe, is_other
 
 Rounding = Literal["stochastic", "nearest"]
 WeightScaling = Literal["1d", "2d"]
@@ -52,10 +52,8 @@ _LARGEST_MARGIN, _LONGEST_HISTORY = 16, 65536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Switches:
+class Switches(Strict):
     """An arm's changes to its recipe; None keeps the recipe's value."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     stochastic_rounding: bool | None = None
     rht: bool | None = None
@@ -92,16 +90,10 @@ class Switches:
 
 
 _FIRST_SWITCHES = ("stochastic_rounding", "rht", "weight_scaling", "block_size")
-_CHOICES: Mapping[str, tuple[Any, ...]] = {
-    "weight_scaling": get_args(WeightScaling),
-    "block_size": BLOCK_SIZES,
-    "gradient_format": get_args(GradientFormat),
-    "amax_compute_algo": get_args(AmaxAlgorithm),
-    "nvfp4_4over6": get_args(Operands),
-    "nvfp4_4over6_e4m3_use_256": get_args(Operands),
-    "nvfp4_4over6_err_mode": get_args(ErrorMeasure),
-    "sr_bits": get_args(SrBits),
-    "nan": get_args(Nan),
+_HINTS = get_type_hints(Switches)
+# The values of every switch that is a Literal; of `bool | None` and `int | None` the inner get_args has none.
+_CHOICES: Mapping[str, tuple[Any, ...]] = {"block_size": BLOCK_SIZES} | {
+    part.name: choices for part in fields(Switches) if (choices := get_args(get_args(_HINTS[part.name])[0]))
 }
 _RANGES: Mapping[str, tuple[int, int]] = {"margin": (0, _LARGEST_MARGIN), "amax_history_len": (1, _LONGEST_HISTORY)}
 NO_SWITCHES = Switches()
@@ -170,9 +162,10 @@ def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
     own = _OF_FAMILY[plain.family] if plain else ()
     for name, value in given.items():
         if name not in own:
+            expected, remedy = f"no switch on recipe {recipe}", f"switches change {', '.join(_FEATURES)}"
             if own:
-                raise SpecError(f"switches.{name}", value, f"nothing on recipe {recipe}", f"its switches are {', '.join(own)}")
-            raise SpecError(f"switches.{name}", value, f"no switch on recipe {recipe}", f"switches change {', '.join(_FEATURES)}")
+                expected, remedy = f"nothing on recipe {recipe}", f"its switches are {', '.join(own)}"
+            raise SpecError(f"switches.{name}", value, expected, remedy)
     if plain is None:
         return None
     resolved = replace(plain, **given)
@@ -218,11 +211,6 @@ def rounds_stochastically(recipe: str, switches: Switches = NO_SWITCHES) -> bool
     check_recipe("recipe", recipe)
     resolved = features(recipe, switches)
     return resolved is not None and resolved.stochastic_rounding
-
-
-def rounding(recipe: str, switches: Switches = NO_SWITCHES) -> Rounding:
-    """How the recipe rounds gradients, as a run records it."""
-    return "stochastic" if rounds_stochastically(recipe, switches) else "nearest"
 
 
 def not_te_parity(recipe: str, switches: Switches = NO_SWITCHES) -> str | None:

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any
 
 from training.engines import maxtext
 from training.engines.maxtext_follow import ACTIVATION_STATISTICS
@@ -30,7 +30,7 @@ from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.statistics import StepStats, layer_names
 from training.switches import Switches
 from workers.analyses.measure import analyse
-from workers.protocol import Message, StepValues, TrainRequest
+from workers.protocol import Message, TrainRequest
 
 if TYPE_CHECKING:
     from training.trainer.checkpoint import Checkpointing
@@ -81,7 +81,7 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
         # MaxText stops itself, and then shows that no step was lost.
         is_whole = spec.engine == "maxtext" or request["steps"] >= spec.schedule.steps
         for step in trained if is_whole else _up_to(trained, request["steps"]):
-            send({"kind": "step", "values": cast("StepValues", dataclasses.asdict(step))})
+            send({"kind": "step", "values": dataclasses.asdict(step)})
     except OSError as error:
         send({"kind": "error", "code": getattr(error, "code", "DATA_NOT_READABLE"), "message": str(error)})
     except Exception as error:
@@ -89,10 +89,7 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
         code, is_retryable = getattr(error, "code", None), getattr(error, "transient", False)
         if not isinstance(code, str) or (is_retryable and not own.is_first):  # a process that fails makes the launcher end the others
             raise
-        if is_retryable:
-            send({"kind": "broke_off", "code": code, "message": str(error)})
-        else:
-            send({"kind": "error", "code": code, "message": str(error)})
+        send({"kind": "broke_off" if is_retryable else "error", "code": code, "message": str(error)})
     else:
         send({"kind": "end"})
 
@@ -132,7 +129,7 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
             f"devices is {spec.devices}, expected {jax.device_count()}, the number of devices of the {own.count} processes of the launcher"
         )
     corpus = data.load(spec.data)
-    _send_manifest(spec, fingerprint.manifest(spec, corpus) | _processes(own), send)
+    _send_manifest(spec, fingerprint.manifest(spec, corpus), own, send)
     names = layer_names(spec.model.n_layers)
     send({"kind": "layers", "layers": [*names], "columns": [*COLUMNS]})
     tracing = profiling.Tracing(folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.is_first else 0)
@@ -158,18 +155,15 @@ def _steps(spec: RunSpec, corpus: Corpus, plan: Checkpointing, send: Send, own: 
         yield from loop.train(spec, corpus, checkpointing=plan)
 
 
-def _send_manifest(spec: RunSpec, manifest: dict[str, str], send: Send) -> None:
+def _send_manifest(spec: RunSpec, manifest: dict[str, str], own: Processes, send: Send) -> None:
+    if own.count > 1:
+        manifest |= {"processes": str(own.count)}  # the order of their sums decides bits
     send({"kind": "manifest", "manifest": manifest, "rounding": spec.rounding})
-
-
-def _processes(own: Processes) -> dict[str, str]:
-    """The entry of several processes in a run's manifest: the order of their sums decides bits."""
-    return {"processes": str(own.count)} if own.count > 1 else {}
 
 
 def _maxtext(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -> Iterator[StepStats]:
     checkpoints = request["checkpoints"]
-    _send_manifest(spec, maxtext.manifest(spec) | _processes(own), send)
+    _send_manifest(spec, maxtext.manifest(spec), own, send)
     place = maxtext.Place(
         folder=Path(checkpoints["folder"]),
         resume_at_most=checkpoints["resume_at_most"],
@@ -184,7 +178,7 @@ def _maxtext(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
         place,
         note=lambda text: send({"kind": "note", "message": text}),
         profile=partial(_send_profile, send),
-        validated=lambda step, loss: send({"kind": "validation", "step": step, "loss": loss}),
+        validated=lambda step, loss: send({"kind": "row", "name": "validation", "step": step, "columns": {"loss": loss}}),
         alive=lambda: send({"kind": "alive"}),
     ):
         if step.layers and not named:
@@ -195,7 +189,7 @@ def _maxtext(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
 
 
 def _send_profile(send: Send, step: int, columns: Mapping[str, float]) -> None:
-    send({"kind": "profile", "step": step, "columns": dict(columns)})
+    send({"kind": "row", "name": "profile", "step": step, "columns": dict(columns)})
 
 
 def _spec(values: Mapping[str, Any]) -> RunSpec:

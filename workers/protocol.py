@@ -58,27 +58,6 @@ class TrainRequest(TypedDict):
     profile_steps: int
 
 
-class StepValues(TypedDict):
-    """The fields of `training.statistics.StepStats`."""
-
-    step: int
-    loss: float
-    lm_loss: float
-    learning_rate: float
-    grad_norm: float
-    clipped_grad_norm: float
-    param_norm: float
-    update_norm: float
-    tokens: int
-    step_seconds: float
-    data_wait_seconds: float
-    nonfinite_inputs: float
-    layer_grad_norms: list[float]
-    layers: list[list[list[float]]] | None
-    validation_loss: float | None
-    tflops_per_device: float
-
-
 class ManifestMessage(TypedDict):
     """The run's manifest and how it rounds gradients; sent once, before the first step."""
 
@@ -96,26 +75,19 @@ class LayersMessage(TypedDict):
 
 
 class StepMessage(TypedDict):
-    """One trained step. The first one is the step at which the run starts or resumes."""
+    """One trained step: the fields of a `training.statistics.StepStats`. The first is the one at which the run starts or resumes."""
 
     kind: Literal["step"]
-    values: StepValues
+    values: dict[str, Any]
 
 
-class ProfileMessage(TypedDict):
-    """Speed and memory up to a step (`training.trainer.profiling`)."""
+class RowMessage(TypedDict):
+    """A record of another name that came after its step was sent: `profile` (`training.trainer.profiling`) or `validation` (nats)."""
 
-    kind: Literal["profile"]
+    kind: Literal["row"]
+    name: Literal["profile", "validation"]
     step: int
     columns: dict[str, float]
-
-
-class ValidationMessage(TypedDict):
-    """A validation loss in nats that came after its step was sent."""
-
-    kind: Literal["validation"]
-    step: int
-    loss: float
 
 
 class KeptMessage(TypedDict):
@@ -141,45 +113,20 @@ class NoteMessage(TypedDict):
     message: str
 
 
-class AliveMessage(TypedDict):
-    """A sign of life without data."""
+class SignMessage(TypedDict):
+    """A sign of life without data, or that the run was trained to its last step."""
 
-    kind: Literal["alive"]
-
-
-class EndMessage(TypedDict):
-    """The run was trained to its last step."""
-
-    kind: Literal["end"]
+    kind: Literal["alive", "end"]
 
 
 class ErrorMessage(TypedDict):
-    """The run ended with an error that would also occur in another attempt."""
+    """The run ended with an error that would also occur in another attempt; or the attempt broke off, and another one may succeed."""
 
-    kind: Literal["error"]
-    code: str
-    message: str
-
-
-class BrokeOffMessage(TypedDict):
-    """The attempt ended with an error that may not occur in another attempt."""
-
-    kind: Literal["broke_off"]
+    kind: Literal["error", "broke_off"]
     code: str
     message: str
 
 
 Message = (
-    ManifestMessage
-    | LayersMessage
-    | StepMessage
-    | ProfileMessage
-    | ValidationMessage
-    | KeptMessage
-    | ResultMessage
-    | NoteMessage
-    | AliveMessage
-    | EndMessage
-    | ErrorMessage
-    | BrokeOffMessage
+    ManifestMessage | LayersMessage | StepMessage | RowMessage | KeptMessage | ResultMessage | NoteMessage | SignMessage | ErrorMessage
 )

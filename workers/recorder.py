@@ -6,10 +6,11 @@ and Inf are recorded like any other value.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from sqlalchemy import update
@@ -17,24 +18,13 @@ from sqlalchemy import update
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Attempt, Run
+from training.statistics import StepStats
 from workers import lease
 from workers.lease import Claim
-from workers.protocol import StepValues
 
-_COLUMNS = (
-    "loss",
-    "lm_loss",
-    "learning_rate",
-    "grad_norm",
-    "clipped_grad_norm",
-    "param_norm",
-    "update_norm",
-    "tokens",
-    "step_seconds",
-    "data_wait_seconds",
-    "nonfinite_inputs",
-)
-_OPTIONAL = ("tflops_per_device",)  # recorded if the first steps of a run have it
+_OPTIONAL = "tflops_per_device"  # recorded if the first steps of a run have it
+_ELSEWHERE = ("step", "layer_grad_norms", "layers", "validation_loss", _OPTIONAL)  # fields of a step that its kind `train` has not always
+_COLUMNS = tuple(field.name for field in dataclasses.fields(StepStats) if field.name not in _ELSEWHERE)
 KINDS = ("train", "validation", "layer_grad_norm", "layers")
 _SPEED_WINDOW_SECONDS = 10.0
 
@@ -46,7 +36,7 @@ class Recorder:
         self._database = database
         self._held = held
         self._lease_seconds = lease_seconds
-        self._steps: list[StepValues] = []
+        self._steps: list[StepStats] = []
         self._seen: deque[tuple[float, int]] = deque()
         self._unsealed = self._small = 0  # steps, flushes
         self._begun = False
@@ -61,7 +51,7 @@ class Recorder:
         self._layers = layers
         self._layer_columns = [f"{layer}/{column}" for layer in layers for column in columns]
 
-    def add(self, step: StepValues) -> None:
+    def add(self, step: StepStats) -> None:
         """Add one step, to be written by the next flush."""
         self._steps.append(step)
 
@@ -77,10 +67,9 @@ class Recorder:
             return
         last = steps[-1]
         if not self._columns:
-            optional = (name for name in _OPTIONAL if np.isfinite(_column(steps, name)).any())
-            self._columns = (*_COLUMNS, *optional)
-        speed = self._speed(last["step"])
-        expected = [self._recorded, last["step"] + 1] if self._unconfirmed else [self._recorded]
+            self._columns = (*_COLUMNS, _OPTIONAL) if np.isfinite(_column(steps, _OPTIONAL)).any() else _COLUMNS
+        done, speed = last.step + 1, self._speed(last.step)
+        expected = [self._recorded, done] if self._unconfirmed else [self._recorded]
         self._unconfirmed = True
         with self._database.write() as session:
             lease.renew(
@@ -89,16 +78,20 @@ class Recorder:
                 self._lease_seconds,
                 Run.steps_done.in_(expected),
                 recorded=True,
-                steps_done=last["step"] + 1,
-                last_loss=repr(float(last["lm_loss"])),
+                steps_done=done,
+                last_loss=repr(float(last.lm_loss)),
                 steps_per_second=speed,
             )
-            store.append_all(session, [*self._chunks(steps)])
+            chunks = [
+                store.NewChunk(run_id=held.run_id, kind=kind, epoch=held.epoch, columns={"step": _column(seen, "step"), **columns})
+                for kind, seen, columns in self._kinds(steps)
+            ]
+            store.append_all(session, chunks)
             if not self._begun:
                 ours = update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch)
-                session.execute(ours.values(first_step=steps[0]["step"]))
+                session.execute(ours.values(first_step=steps[0].step))
         self._steps, self._begun = [], True
-        self._recorded, self._unconfirmed = last["step"] + 1, False
+        self._recorded, self._unconfirmed = done, False
         self._unsealed += len(steps)
         self._small += 1
         # In a separate transaction: a write whose commit was not confirmed is repeated, and must find its chunk unchanged.
@@ -127,25 +120,18 @@ class Recorder:
                 store.seal(session, self._held.run_id, kind, self._held.epoch, steps)
         self._small = 0
 
-    def _chunks(self, steps: Sequence[StepValues]) -> Iterator[store.NewChunk]:
-        """The chunks of these steps."""
-        held = self._held
-        for kind, seen, columns in self._kinds(steps):
-            at = np.array([step["step"] for step in seen], np.float64)
-            yield store.NewChunk(run_id=held.run_id, kind=kind, epoch=held.epoch, columns={"step": at, **columns})
-
-    def _kinds(self, steps: Sequence[StepValues]) -> Iterator[tuple[str, Sequence[StepValues], store.Columns]]:
+    def _kinds(self, steps: Sequence[StepStats]) -> Iterator[tuple[str, Sequence[StepStats], store.Columns]]:
         """The records in these steps: (kind, steps with such records, columns)."""
         yield "train", steps, {name: _column(steps, name) for name in self._columns}
-        validated = [step for step in steps if step["validation_loss"] is not None]
+        validated = [step for step in steps if step.validation_loss is not None]
         if validated:
             yield "validation", validated, {"loss": _column(validated, "validation_loss")}
-        if self._layers and steps[0]["layer_grad_norms"]:
-            norms = np.array([step["layer_grad_norms"] for step in steps], np.float64)
+        if self._layers and steps[0].layer_grad_norms:
+            norms = _column(steps, "layer_grad_norms")
             yield "layer_grad_norm", steps, dict(zip(self._layers, norms.T, strict=True))
-        watched = [step for step in steps if step["layers"] is not None]
+        watched = [step for step in steps if step.layers is not None]
         if watched:
-            table = np.array([step["layers"] for step in watched], np.float64).reshape(len(watched), -1)
+            table = _column(watched, "layers").reshape(len(watched), -1)
             yield "layers", watched, dict(zip(self._layer_columns, table.T, strict=True))
 
     def _speed(self, step: int) -> float | None:
@@ -158,7 +144,6 @@ class Recorder:
         return (step - first) / (now - began) if step > first else None
 
 
-def _column(steps: Sequence[StepValues], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The values (n,) of a field of these steps; NaN if an optional field is missing."""
-    rows = [cast(Mapping[str, float], step) for step in steps]
-    return np.array([row.get(name, np.nan) if name in _OPTIONAL else row[name] for row in rows], np.float64)
+def _column(steps: Sequence[StepStats], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The values (n, ...) of a field of these steps."""
+    return np.array([getattr(step, name) for step in steps], np.float64)

@@ -13,9 +13,12 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sqlalchemy import update
+from sqlalchemy.orm import Session
 
 from server import logs
 from server.database import clock, tables
@@ -58,11 +61,13 @@ class Runtime:
         )
         self._live, self._ended = reconcile.LiveWatch(), reconcile.EndedJobs()
         self._charts = ChartKeeper(self._database)
-        # Threads of their own: long work does not delay the heartbeat.
-        self._threads = [threading.Thread(target=self._keep_alive, name="heartbeat", daemon=True)]
-        self._threads.append(threading.Thread(target=self._keep_house, name="housekeeping", daemon=True))
-        for number, slot in enumerate(slots_of(settings)):
-            self._threads.append(threading.Thread(target=self._keep_training, args=(slot,), name=f"slot-{number}", daemon=True))
+        # Threads of their own: long work does not delay the heartbeat, without which the worker would look dead and lose its runs.
+        work: dict[str, Callable[[], None]] = {
+            "heartbeat": partial(self._keep_doing, self._beat, settings.heartbeat_seconds),
+            "housekeeping": partial(self._keep_doing, self._reconcile, settings.reconcile_seconds),
+        }
+        work |= {f"slot-{number}": partial(self._keep_training, slot) for number, slot in enumerate(slots_of(settings))}
+        self._threads = [threading.Thread(target=target, name=name, daemon=True) for name, target in work.items()]
 
     def start(self) -> None:
         """End what an earlier worker left on this machine's devices, register, and start the threads."""
@@ -91,7 +96,7 @@ class Runtime:
         for thread in self._threads:
             thread.join()
         with self._database.write() as session:
-            session.execute(update(Worker).where(Worker.id == self._worker.id).values(heartbeat_at=0.0))
+            self._write(session, heartbeat_at=0.0)
             duty.give_up(session, HOUSEKEEPING, self._worker.id)
         self._database.close()
 
@@ -127,24 +132,22 @@ class Runtime:
         conclude(self._database, held.job_id)
         return True
 
-    def _keep_alive(self) -> None:
-        """Send heartbeats until the worker stops; nothing else runs on this thread, so that no long work delays one."""
+    def _keep_doing(self, what: Callable[[], None], seconds: float) -> None:
+        """Do it every so many seconds until the worker stops."""
         while not self._stopping.is_set():
             try:
-                with self._database.write() as session:
-                    session.execute(update(Worker).where(Worker.id == self._worker.id).values(heartbeat_at=clock.now(session)))
-            except Exception:  # noqa: BLE001 (without heartbeats the worker would look dead and lose its runs)
-                _log.exception("the heartbeat could not be recorded; retrying")
-            self._stopping.wait(self._settings.heartbeat_seconds)
-
-    def _keep_house(self) -> None:
-        """Reconcile periodically until the worker stops; an error does not end it."""
-        while not self._stopping.is_set():
-            try:
-                self._reconcile()
+                what()
             except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
-                _log.exception("housekeeping failed; retrying")
-            self._stopping.wait(self._settings.reconcile_seconds)
+                _log.exception("%s failed; retrying", threading.current_thread().name)
+            self._stopping.wait(seconds)
+
+    def _beat(self) -> None:
+        with self._database.write() as session:
+            self._write(session, heartbeat_at=clock.now(session))
+
+    def _write(self, session: Session, **columns: object) -> None:
+        """Change this worker's row."""
+        session.execute(update(Worker).where(Worker.id == self._worker.id).values(columns))
 
     def _reconcile(self) -> None:
         """Register again if the trainer has changed and delete old files; then, if no other worker does it, put right what crashes left
@@ -167,7 +170,7 @@ class Runtime:
         device = self._worker.device | {"trainer": _trainer(self._settings)}
         if device != self._worker.device:
             with self._database.write() as session:
-                session.execute(update(Worker).where(Worker.id == self._worker.id).values(device=device))
+                self._write(session, device=device)
             self._worker.device = device
 
 

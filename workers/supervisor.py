@@ -15,8 +15,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy import update
+from sqlalchemy import Update, update
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
 from server.database import store
 from server.database.sessions import Database
@@ -26,6 +27,7 @@ from server.jobs import data_reads
 from server.jobs.fingerprint import fingerprint_of, named_baseline_mismatch
 from server.jobs.lifecycle import BrokenAttempt
 from server.settings import Settings
+from training.statistics import StepStats
 from training.switches import Rounding
 from workers import lease, training_process
 from workers.analyses.results import Results
@@ -183,7 +185,7 @@ class Supervisor:
                 if message is None:
                     return False
                 if message["kind"] == "step":
-                    self._recorder.add(message["values"])
+                    self._recorder.add(StepStats(**message["values"]))
                     steps_waiting = True
                 elif message["kind"] == "result":
                     self._results.add(message)
@@ -192,8 +194,7 @@ class Supervisor:
                     return True
             now = time.monotonic()
             if (steps_waiting and now >= next_flush) or now >= next_beat:
-                self._retried(self._results.flush)
-                self._retried(self._recorder.flush)
+                self._flush()
                 steps_waiting = False
                 next_flush, next_beat = now + settings.flush_seconds, now + settings.heartbeat_seconds
                 broken = next(limits)
@@ -211,24 +212,24 @@ class Supervisor:
             return self._record_manifest(message["manifest"], message["rounding"])
         if message["kind"] == "layers":
             self._recorder.name_layers(message["layers"], message["columns"])
-        elif message["kind"] == "profile":
-            self._retried(partial(self._recorder.write_row, "profile", message["step"], message["columns"]))
-        elif message["kind"] == "validation":
-            self._retried(partial(self._recorder.write_row, "validation", message["step"], {"loss": message["loss"]}))
+        elif message["kind"] == "row":
+            self._retried(partial(self._recorder.write_row, message["name"], message["step"], message["columns"]))
         elif message["kind"] == "kept":
-            self._retried(partial(self._write_kept, message["steps"]))
+            renewed = partial(lease.renew, held=self._held, lease_seconds=self._settings.lease_seconds)
+            self._written(partial(renewed, kept_checkpoints=message["steps"]))
         elif message["kind"] == "note":
-            self._retried(partial(self._write_note, message["message"]))
+            self._written(partial(self._write_note, message["message"]))
         elif message["kind"] == "broke_off":
-            self._retried(self._results.flush)
-            self._retried(self._recorder.flush)
+            self._flush()
             self.give_back(message["message"], "crashed")
             return True
         elif message["kind"] == "end":
             self._finish()
             return True
         elif message["kind"] == "error":
-            self._end_with_error(message["code"], message["message"])
+            # The judge reads from its curve that a run diverged or has a gap: it is finished.
+            end = self._finish if message["code"] in ("DIVERGED", "METRICS_GAP") else self._fail
+            end(message["code"], message["message"])
             return True
         return False
 
@@ -251,66 +252,53 @@ class Supervisor:
 
     def _record_manifest(self, manifest: Mapping[str, str], rounding: Rounding) -> bool:
         """Record the manifest; True if that ends the run, by reuse of an equal run's curve or by a mismatch with the job's baseline."""
-        if self._retried(partial(self._write_manifest, manifest, rounding)):
+        if self._written(partial(self._write_manifest, manifest, rounding)):
             return True
         with self._database.read() as session:
             difference = named_baseline_mismatch(session.get_one(Job, self._held.job_id), manifest)
         if difference is not None:
-            self._retried(partial(self._write_failed_job, difference))
+            self._written(partial(lease.fail_with_job, held=self._held, reason=difference))
         return difference is not None
 
-    def _write_manifest(self, manifest: Mapping[str, str], rounding: Rounding) -> bool:
+    def _write_manifest(self, manifest: Mapping[str, str], rounding: Rounding, session: Session) -> bool:
         """Write the manifest; True if the run ended with the curve of an equal run."""
         held, fingerprint = self._held, fingerprint_of(self._held.spec, manifest)
-        with self._database.write() as session:
-            lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint, rounding=rounding)
-            session.execute(
-                update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch).values(fingerprint=fingerprint)
-            )
-            data_reads.record(session, held.spec, held.run_id, manifest)
-            return lease.finish_with_equal_run(session, held, fingerprint)
+        lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint, rounding=rounding)
+        session.execute(self._of_attempt().values(fingerprint=fingerprint))
+        data_reads.record(session, held.spec, held.run_id, manifest)
+        return lease.finish_with_equal_run(session, held, fingerprint)
 
-    def _write_note(self, text: str) -> None:
-        held = self._held
-        with self._database.write() as session:
-            lease.renew(session, held, self._settings.lease_seconds)
-            session.execute(update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch).values(message=text))
+    def _write_note(self, text: str, session: Session) -> None:
+        lease.renew(session, self._held, self._settings.lease_seconds)
+        session.execute(self._of_attempt().values(message=text))
 
-    def _write_kept(self, steps: list[int]) -> None:
-        with self._database.write() as session:
-            lease.renew(session, self._held, self._settings.lease_seconds, kept_checkpoints=steps)
-
-    def _write_failed_job(self, reason: str) -> None:
-        with self._database.write() as session:
-            lease.fail_with_job(session, self._held, reason)
-
-    def _end_with_error(self, code: str, message: str) -> None:
-        """End the run: finished if it diverged or has a gap, which the judge reads from its curve; else failed."""
-        if code in ("DIVERGED", "METRICS_GAP"):
-            self._finish(code, message)
-        else:
-            self._fail(code, message)
+    def _of_attempt(self) -> Update:
+        return update(Attempt).where(Attempt.run_id == self._held.run_id, Attempt.epoch == self._held.epoch)
 
     def _finish(self, code: str | None = None, message: str | None = None) -> None:
         self._write_last_steps()
-        self._retried(partial(self._write_finished, code, message))
+        self._written(partial(lease.finish, held=self._held, code=code, message=message))
 
     def _fail(self, code: str, message: str) -> None:
         self._write_last_steps()
-        self._retried(partial(self._write_failed, code, message))
+        self._written(partial(lease.fail, held=self._held, code=code, message=message))
 
-    def _write_last_steps(self) -> None:
+    def _flush(self) -> None:
         self._retried(self._results.flush)
         self._retried(self._recorder.flush)
+
+    def _write_last_steps(self) -> None:
+        self._flush()
         self._retried(self._recorder.seal)
 
-    def _write_finished(self, code: str | None, message: str | None) -> None:
-        with self._database.write() as session:
-            lease.finish(session, self._held, code=code, message=message)
+    def _written(self, change: Callable[[Session], Written]) -> Written:
+        """Make a change in one transaction; see `_retried`."""
 
-    def _write_failed(self, code: str, message: str) -> None:
-        with self._database.write() as session:
-            lease.fail(session, self._held, code=code, message=message)
+        def write() -> Written:
+            with self._database.write() as session:
+                return change(session)
+
+        return self._retried(write)
 
     def _retried(self, write: Callable[[], Written]) -> Written:
         """Write, and retry while the database is busy or unreachable; training continues, and the fence still protects the run."""

@@ -50,14 +50,13 @@ class TrainingProcess:
 
     def memory_bytes(self) -> int:
         """Bytes of memory of the process and its children; 0 once it has ended."""
+        total = 0
         with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self._process.pid)
-            total = process.memory_info().rss
-            for child in process.children(recursive=True):
+            own = psutil.Process(self._process.pid)
+            for process in (own, *own.children(recursive=True)):
                 with suppress(psutil.NoSuchProcess):
-                    total += child.memory_info().rss
-            return int(total)
-        return 0
+                    total += process.memory_info().rss
+        return total
 
     def was_terminated(self) -> bool:
         """Whether SIGTERM ended it, which the worker itself sends only later: it came from a scheduler, or from an operator."""

@@ -33,7 +33,7 @@ def test_the_choice_of_a_policy_is_what_its_overrides_give(policy):
         switches=NO_SWITCHES,
         overrides=tuple(map(from_document, space.overrides(policy))),
         bf16_from_step=None,
-        forward_only=False,
+        bf16_scope="all",
         quantized=frozenset(PROJECTIONS),
         keep_first=0,
         keep_last=0,

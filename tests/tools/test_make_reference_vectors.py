@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tools import make_reference_vectors as tool
-from training.vectors import VARIANTS
+from tools.vectors import VARIANTS
 
 FILE = Path(__file__).parents[1] / "data" / "te_variants.npz"
 

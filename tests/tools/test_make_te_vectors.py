@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tools import make_reference_vectors
+from tools.vectors import VARIANTS, _dense_recipe, compare
 from training.arithmetic.known_answers import QUANTIZERS
 from training.arithmetic.linear import linear, quiet_channel
 from training.arithmetic.quantize import quantize
-from training.vectors import VARIANTS, _dense_recipe, compare
 
 SOURCE = Path(__file__).parents[2] / "tools" / "make_te_vectors.py"
 SPEC = importlib.util.spec_from_file_location("make_te_vectors", SOURCE)

@@ -4,7 +4,7 @@ import pytest
 
 from training.rules import RECIPES, SpecError
 from training.spec import Arm, JobSpec
-from training.switches import Switches, check_engine, features, label, not_te_parity, rounding, rounds_stochastically
+from training.switches import Switches, check_engine, features, label, not_te_parity, rounds_stochastically
 
 STOCHASTIC = {
     "f32": False,
@@ -57,7 +57,7 @@ def test_a_switch_on_a_recipe_without_blocks_is_refused():
 
 @pytest.mark.parametrize("switches", [{"sr_bits": 8}, {"row_scaled_activation": True}, {"nvfp4_4over6": "all"}, {"nan": "hardware"}])
 def test_no_switch_but_its_own_turns_stochastic_rounding_off(switches):
-    assert rounding("nvfp4", Switches(**switches)) == "stochastic"
+    assert rounds_stochastically("nvfp4", Switches(**switches))
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tools.vectors import VectorFileError, compare, main
 from training.arithmetic import formats
 from training.arithmetic.known_answers import QUANTIZERS
 from training.arithmetic.quantize import quantize
-from training.vectors import VectorFileError, compare, main
 
 
 def test_codes_scales_and_products_equal_transformer_engine(te_vectors):

@@ -9,6 +9,7 @@ from sqlalchemy.exc import OperationalError
 
 from server.database import events, store
 from server.database.tables import Chunk, Run
+from training.statistics import StepStats
 from workers import lease
 from workers.lease import LeaseLostError
 from workers.recorder import Recorder
@@ -25,11 +26,8 @@ def database(worker_database):
 def _step(step, loss=1.0, validation=None, layers=None):
     norms = ("learning_rate", "grad_norm", "clipped_grad_norm", "param_norm", "update_norm")
     rest = {"tokens": 64 * (step + 1), "validation_loss": validation, "layer_grad_norms": [0.25, float(step)], "layers": layers}
-    return (
-        {"step": step, "loss": loss, "lm_loss": loss}
-        | rest
-        | dict.fromkeys((*norms, "step_seconds", "data_wait_seconds", "nonfinite_inputs"), 0.5)
-    )
+    halves = dict.fromkeys((*norms, "step_seconds", "data_wait_seconds", "nonfinite_inputs"), 0.5)
+    return StepStats(step=step, loss=loss, lm_loss=loss, **rest, **halves)
 
 
 @pytest.fixture

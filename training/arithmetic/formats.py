@@ -99,6 +99,12 @@ def nearest(x: jax.Array, fmt: Format) -> jax.Array:
     return (y + magic) - magic
 
 
+def _step_and_magic(y: jax.Array, fmt: Format) -> tuple[jax.Array, jax.Array]:
+    """The step of the grid at y, 2^(e - m), and C."""
+    exponent = _exponent_bits_of(y, fmt)
+    return float_of(exponent - (fmt.mantissa_bits << _FLOAT32_MANTISSA)), _magic(exponent, fmt)
+
+
 def stochastic(x: jax.Array, fmt: Format, uniform: jax.Array) -> jax.Array:
     """Returns one of the two values of `fmt` around x at random, so that the mean is x; saturates.
 
@@ -108,9 +114,7 @@ def stochastic(x: jax.Array, fmt: Format, uniform: jax.Array) -> jax.Array:
     so 2.05 becomes 2 or 3 and never 1.5.
     """
     y = jnp.clip(x, -fmt.largest, fmt.largest)
-    exponent = _exponent_bits_of(y, fmt)
-    step = float_of(exponent - (fmt.mantissa_bits << _FLOAT32_MANTISSA))
-    magic = _magic(exponent, fmt)
+    step, magic = _step_and_magic(y, fmt)
     return ((y + uniform * step) + magic) - magic
 
 
@@ -121,9 +125,7 @@ def stochastic_floor(x: jax.Array, fmt: Format, uniform: jax.Array) -> jax.Array
     step nearer to zero than x, because the mean of `uniform` is 255/512. The step is that of x itself; NaN stays NaN.
     """
     y = jnp.minimum(jnp.abs(x), fmt.largest)
-    exponent = _exponent_bits_of(y, fmt)
-    step = float_of(exponent - (fmt.mantissa_bits << _FLOAT32_MANTISSA))
-    magic = _magic(exponent, fmt)
+    step, magic = _step_and_magic(y, fmt)
     moved = y + uniform * step
     rounded = (moved + magic) - magic
     cut = jnp.where(rounded > moved, rounded - step, rounded)

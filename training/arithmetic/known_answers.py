@@ -6,7 +6,7 @@ the CPUs on which we compared with Transformer Engine would train with other cod
 The matrices: 64 x 128 normal numbers, and 64 x 128 numbers of which many lie halfway between two codes. `known_answers.npz` has them
 and their codes, scale bytes and amaxes; the normal ones also after the Hadamard rotation, which needs whole rows of 64.
 
-The assumption that can fail: two matrices stand for all. `python -m training.vectors` compares many more.
+The assumption that can fail: two matrices stand for all. `python -m tools.vectors` compares many more.
 
 Source: Transformer Engine 2.20.2, pytorch/custom_recipes/reference_nvfp4.py and reference_current_scaling.py run with torch 2.13.0,
 jax/quantize/quantizer.py for the MX formats, all on a CPU. tests/data/README.md has the details.
@@ -15,8 +15,9 @@ jax/quantize/quantizer.py for the MX formats, all on a CPU. tests/data/README.md
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ QUANTIZERS: Mapping[str, Quantizer] = {
     "fp8_cs_e4m3": Quantizer(format=E4M3, scaling="tensor"),
     "fp8_cs_e5m2": Quantizer(format=E5M2, scaling="tensor"),
 }
+KINDS = ("codes", "scale bytes", "tensor scales")
 _FILE = Path(__file__).with_name("known_answers.npz")
 _CASES = {"normal_64x128": 1, "ties_32x64": 2}  # times how often the matrix is laid side by side, which changes no code
 
@@ -65,20 +67,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How many codes, scale bytes and scalars were compared, and how many of them differ."""
+    """How many numbers of each kind (KINDS) were compared, and how many of them differ."""
 
-    codes: int = 0
-    codes_differ: int = 0
-    scales: int = 0
-    scales_differ: int = 0
-    scalars: int = 0
-    scalars_differ: int = 0
+    compared: Counter[str] = field(default_factory=Counter)
+    differing: Counter[str] = field(default_factory=Counter)
 
     def __add__(self, other: Difference) -> Difference:
-        return Difference(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
+        return Difference(compared=self.compared + other.compared, differing=self.differing + other.differing)
 
     def __bool__(self) -> bool:
-        return bool(self.codes_differ or self.scales_differ or self.scalars_differ)
+        return self.differing.total() > 0
 
 
 @functools.cache
@@ -94,13 +92,13 @@ def answers() -> tuple[Answer, ...]:
 def difference(answer: Answer, copy: Copy) -> Difference:
     """Counts what differs between a copy and the known one. The sign of an FP4 zero is free; a copy without a scalar has none compared."""
     known = answer.copy
-    total = Difference(
-        codes=known.codes.size, codes_differ=_differing(_unsigned_zero(answer, known.codes), _unsigned_zero(answer, copy.codes))
-    )
-    if known.scales is not None:
-        total += Difference(scales=known.scales.size, scales_differ=_differing(known.scales, copy.scales))
-    if known.scalar is not None and copy.scalar is not None:
-        total += Difference(scalars=1, scalars_differ=int(known.scalar != copy.scalar))
+    total = Difference()
+    codes = _unsigned_zero(answer, known.codes), _unsigned_zero(answer, copy.codes)
+    scalars = (None if copy.scalar is None else known.scalar), copy.scalar
+    for kind, (expected, found) in zip(KINDS, (codes, (known.scales, copy.scales), scalars), strict=True):
+        if expected is not None:
+            total.compared[kind] = expected.size
+            total.differing[kind] = _differing(expected, found)
     return total
 
 
@@ -114,15 +112,10 @@ def differing_formats() -> dict[str, str]:
 
 def words(total: Difference) -> str:
     """A difference in words, such as "12 of 8,192 codes and 3 of 512 scale bytes differ"."""
-    counts = (
-        (total.codes_differ, total.codes, "codes"),
-        (total.scales_differ, total.scales, "scale bytes"),
-        (total.scalars_differ, total.scalars, "tensor scales"),
-    )
-    wrong = [f"{differ:,} of {count:,} {what}" for differ, count, what in counts if differ]
-    if wrong:
+    if total:
+        wrong = [f"{total.differing[kind]:,} of {total.compared[kind]:,} {kind}" for kind in KINDS if total.differing[kind]]
         return f"{' and '.join(wrong)} differ"
-    return f"{total.codes:,} codes, {total.scales:,} scale bytes, {total.scalars:,} tensor scales, 0 differ"
+    return f"{', '.join(f'{total.compared[kind]:,} {kind}' for kind in KINDS)}, 0 differ"
 
 
 def format_of(quantizer: Quantizer) -> str | None:
@@ -146,9 +139,9 @@ def format_of(quantizer: Quantizer) -> str | None:
     return next((name for name, known in QUANTIZERS.items() if known == plain), None)
 
 
-def formats_of(quantizers: Iterable[Quantizer | None]) -> set[str]:
-    """The formats of a recipe's operands, as far as answers are known."""
-    return {name for quantizer in quantizers if quantizer is not None and (name := format_of(quantizer)) is not None}
+def formats_of(quantizers: Iterable[Quantizer]) -> set[str]:
+    """The formats of a recipe's quantizers, as far as answers are known."""
+    return {name for quantizer in quantizers if (name := format_of(quantizer)) is not None}
 
 
 def copy_of(made: Any, quantizer: Quantizer) -> Copy:
@@ -174,7 +167,7 @@ def _side(axis: int) -> str:
 
 
 def _answer(arrays: Mapping[str, Array], case: str, name: str, axis: int) -> Answer:
-    """An answer from the layout of a vector file (`training.vectors`): NVFP4 columns are transposed, 2D scales repeated for every row."""
+    """An answer from the layout of a vector file (`tools.vectors`): NVFP4 columns are transposed, 2D scales repeated for every row."""
     prefix, times = f"{case}/{name}/", _CASES[case]
     x = np.tile((arrays[f"{case}/x"].astype(np.uint32) << 16).view(np.float32), (times, times))
     if QUANTIZERS[name].scaling == "tensor":
@@ -191,7 +184,7 @@ def _answer(arrays: Mapping[str, Array], case: str, name: str, axis: int) -> Ans
     return Answer(format=name, axis=axis, x=x, copy=Copy(np.tile(codes, (times, times)), np.tile(scales, (times, times)), scalar))
 
 
-def _differing(known: Array, other: Array | None) -> int:
+def _differing(known: Array | np.float32, other: Array | np.float32 | None) -> int:
     if other is None or other.shape != known.shape:
         return known.size
     return int(np.sum(known != other))

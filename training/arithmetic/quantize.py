@@ -194,12 +194,13 @@ def count_nonfinite(x: jax.Array, amax: jax.Array, quantizer: Quantizer) -> jax.
     A GPU always counts, in the kernel that finds the amax: to take a branch it would wait for the host.
     """
     if quantizer.drops_nan or not formats.on_cpu():
-        return _nonfinite(x)
-    count: jax.Array = jax.lax.cond(jnp.isfinite(amax), lambda _: jnp.float32(0), _nonfinite, x)
+        return nonfinite(x)
+    count: jax.Array = jax.lax.cond(jnp.isfinite(amax), lambda _: jnp.float32(0), nonfinite, x)
     return count
 
 
-def _nonfinite(x: jax.Array) -> jax.Array:
+def nonfinite(x: jax.Array) -> jax.Array:
+    """How many elements are NaN or infinite (float32 scalar)."""
     return jnp.sum(~jnp.isfinite(x), dtype=jnp.float32)
 
 

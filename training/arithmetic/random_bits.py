@@ -15,26 +15,30 @@ Source: A. Appleby, MurmurHash3 (public domain), `fmix32`; the golden-ratio coun
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+Bits = TypeVar("Bits", jax.Array, npt.NDArray[np.uint32])
 _GOLDEN = 0x9E3779B9
 _MASK = 0xFFFFFFFF
 
 
-def finalize(h: jax.Array) -> jax.Array:
-    """fmix32: every output bit depends on every input bit. uint32 to uint32, any shape."""
-    h = (h ^ (h >> 16)) * jnp.uint32(0x85EBCA6B)
-    h = (h ^ (h >> 13)) * jnp.uint32(0xC2B2AE35)
-    return h ^ (h >> 16)
+def finalize(h: Bits) -> Bits:
+    """fmix32: every output bit depends on every input bit. uint32 to uint32, any shape, on the device or on the host."""
+    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return h ^ (h >> np.uint32(16))
 
 
 def fold(seed: jax.Array, number: jax.Array | int) -> jax.Array:
     """A new seed (uint32 scalar) from a seed and a number, for instance a step, a layer or the name of a GEMM."""
     number = jnp.asarray(number).astype(jnp.uint32)
-    return finalize(seed ^ finalize(number + jnp.uint32(_GOLDEN)))
+    folded: jax.Array = finalize(seed ^ finalize(number + jnp.uint32(_GOLDEN)))
+    return folded
 
 
 def counter_bits(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -44,7 +48,8 @@ def counter_bits(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     for axis in reversed(range(len(shape))):
         index = index + jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride & _MASK)
         stride *= shape[axis]
-    return finalize(index * jnp.uint32(_GOLDEN) + seed)
+    bits: jax.Array = finalize(index * jnp.uint32(_GOLDEN) + seed)
+    return bits
 
 
 def centred_uniform(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -73,10 +78,7 @@ def integer_fold(*numbers: int, start: int = 0) -> int:
 
 def host_bits(seeds: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.uint32]:
     """`counter_bits` on the host: uint32 (seeds, count), for callers that must not wait for the device."""
-    h = np.arange(count, dtype=np.uint32) * np.uint32(_GOLDEN) + seeds[:, None]
-    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return h ^ (h >> np.uint32(16))
+    return finalize(np.arange(count, dtype=np.uint32) * np.uint32(_GOLDEN) + seeds[:, None])
 
 
 def _finalize_integer(h: int) -> int:

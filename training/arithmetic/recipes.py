@@ -79,14 +79,18 @@ class LinearRecipe:
         return (self.fprop_x, self.fprop_w, self.dgrad_g, self.dgrad_w, self.wgrad_x, self.wgrad_g)
 
     @property
+    def quantizers(self) -> tuple[Quantizer, ...]:
+        """Those of the operands that are quantized."""
+        return tuple(operand for operand in self.operands if operand is not None)
+
+    @property
     def delayed(self) -> bool:
         """Whether the recipe needs the amaxes of earlier steps."""
-        return any(operand is not None and operand.delayed for operand in self.operands)
+        return any(each.delayed for each in self.quantizers)
 
     @property
     def quantized(self) -> bool:
-        """Whether any operand is quantized."""
-        return any(operand is not None for operand in self.operands)
+        return bool(self.quantizers)
 
 
 _FP8 = Quantizer(format=E4M3, scaling="tensor")

@@ -14,18 +14,18 @@ import glob
 import hashlib
 import math
 import os
-import platform
 import resource
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from training import device, provenance
 from training.engines import maxtext_command
+from training.engines.maxtext_command import Launch
 from training.engines.maxtext_evaluation import evaluations, put_back
 from training.engines.maxtext_follow import Follower, Log, Plan
 from training.engines.maxtext_process import LOOK_SECONDS, Patience, Silence, failure, meeting_place, run_to_its_end, running
@@ -39,7 +39,7 @@ from training.environment.maxtext_errors import (
     MetricsStoppedError,
     steps_in_words,
 )
-from training.environment.maxtext_installed import Installed, installed
+from training.environment.maxtext_installed import installed
 from training.rules import NAMED_DATA
 from training.spec import RunSpec
 from training.statistics import StepStats
@@ -77,7 +77,7 @@ def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict
         "device_class": _device_class(spec),
         "engine": spec.engine,
         "layer_policy": spec.layer_policy,
-        "maxtext.command_sha256": maxtext_command.digest(common),
+        "maxtext.command_sha256": hashlib.sha256(common.encode()).hexdigest(),
         "maxtext.command": common,
         f"maxtext.arm.{spec.recipe}": maxtext_command.own(spec),
         "threads": str(device.usable_threads()),
@@ -104,36 +104,41 @@ def train(
     Raises a MaxTextError with a code and a sentence; MetricsGapError after the last step of a run that lost steps; DivergedError after
     the first step whose loss is not finite; LauncherError if several processes were started for hardware that takes one.
     """
-    maxtext = installed(environment)
-    paths = maxtext_command.Paths(folder=place.folder, part=place.processes.number)
-    environment = meeting_place(environment, place.processes)
+    launch = Launch(
+        spec=spec,
+        maxtext=installed(environment),
+        environment=meeting_place(environment, place.processes),
+        folder=place.folder,
+        part=place.processes.number,
+    )
+    steps = spec.schedule.steps if place.stop_after is None else place.stop_after
     if place.processes.count > 1 and spec.maxtext.hardware != "gpu_multiprocess":
         raise LauncherError(
             f"maxtext.hardware is {spec.maxtext.hardware}, expected gpu_multiprocess: "
             f"the launcher started {place.processes.count} processes"
         )
-    paths.folder.mkdir(parents=True, exist_ok=True)
+    launch.folder.mkdir(parents=True, exist_ok=True)
+    lacks_parameters = maxtext_command.loads_parameters(spec) and not launch.first_parameters.exists()
+    command = maxtext_command.train_command(launch, steps)
     if not place.processes.is_first:
-        _take_part(spec, place, maxtext, paths, environment)
+        _take_part(launch, [maxtext_command.first_parameters_command(launch)] * lacks_parameters + [command])
         return
     patience = Patience(seconds=place.silence_seconds, alive=alive)
-    put_back(paths)
-    first = _forget_newer_checkpoints(spec, paths, place.resume_at_most)
-    if maxtext_command.loads_parameters(spec) and not paths.first_parameters.exists():
-        _write_first_parameters(spec, maxtext, paths, patience, environment)
-    paths.metrics.unlink(missing_ok=True)
-    steps = spec.schedule.steps if place.stop_after is None else place.stop_after
-    command = maxtext_command.train_command(spec, steps, maxtext.python, maxtext.base_yml, paths, environment)
+    put_back(launch)
+    first = _forget_newer_checkpoints(launch, place.resume_at_most)
+    if lacks_parameters:
+        _write_first_parameters(launch, patience)
+    launch.metrics.unlink(missing_ok=True)
     plan = Plan(first=first, steps=steps, tokens_per_step=spec.data.tokens_per_step)
-    with running(command, paths.folder, paths.log, environment) as process:
-        log = Log(paths.log, sys.stderr)
-        follower = Follower(paths.metrics, log, plan)
+    with running(command, launch.folder, launch.log, launch.environment) as process:
+        log = Log(launch.log, sys.stderr)
+        follower = Follower(launch.metrics, log, plan)
         yield from _follow(process, follower, plan, Silence(log, patience))
     if follower.last >= plan.first:
         profile(follower.last, {"device_memory_bytes": log.held_bytes, "host_peak_memory_bytes": float(_children_peak_bytes())})
     _conclude(process.returncode, follower, log, plan, note)
     if spec.schedule.validation_every and steps == spec.schedule.steps:
-        for step, loss in evaluations(spec, maxtext, paths, environment, patience):
+        for step, loss in evaluations(launch, patience):
             validated(step, loss)
 
 
@@ -168,18 +173,14 @@ def data_digest(spec: RunSpec) -> str:
     return (NAMED_DATA if known_by_name else "") + digest.hexdigest()
 
 
-def _take_part(spec: RunSpec, place: Place, maxtext: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str]) -> None:
+def _take_part(launch: Launch, commands: Sequence[Sequence[str]]) -> None:
     """Run the same commands as the reporting process, which follows them for all; if one fails, the launcher ends all."""
-    steps = spec.schedule.steps if place.stop_after is None else place.stop_after
-    commands = [maxtext_command.train_command(spec, steps, maxtext.python, maxtext.base_yml, paths, environment)]
-    if maxtext_command.loads_parameters(spec) and not paths.first_parameters.exists():
-        commands.insert(0, maxtext_command.first_parameters_command(spec, maxtext.python, maxtext.base_yml, paths, environment))
     for command in commands:
-        with running(command, paths.folder, paths.log, environment) as process:
+        with running(command, launch.folder, launch.log, launch.environment) as process:
             process.wait()
         if process.returncode != 0:
             raise CrashedError(
-                f"MaxText ended with status {process.returncode} in process {paths.part}; its log is {paths.log}", transient=True
+                f"MaxText ended with status {process.returncode} in process {launch.part}; its log is {launch.log}", transient=True
             )
 
 
@@ -222,24 +223,21 @@ def _after(follower: Follower, plan: Plan) -> str:
     return f"after step {follower.last} of {plan.steps}" if follower.last >= plan.first else "before its first step"
 
 
-def _write_first_parameters(
-    spec: RunSpec, maxtext: Installed, paths: maxtext_command.Paths, patience: Patience, environment: Mapping[str, str]
-) -> None:
+def _write_first_parameters(launch: Launch, patience: Patience) -> None:
     """Let MaxText write the checkpoint that every run of this seed starts from."""
-    shutil.rmtree(paths.folder / "step0", ignore_errors=True)
-    command = maxtext_command.first_parameters_command(spec, maxtext.python, maxtext.base_yml, paths, environment)
-    doing = "made the parameters of step 0"
-    log = run_to_its_end(command, paths.folder / "step0.log", environment, patience, doing, transient=True)
-    if not paths.first_parameters.exists():
+    shutil.rmtree(launch.folder / "step0", ignore_errors=True)
+    command, log_path = maxtext_command.first_parameters_command(launch), launch.folder / "step0.log"
+    log = run_to_its_end(command, log_path, launch.environment, patience, "made the parameters of step 0", transient=True)
+    if not launch.first_parameters.exists():
         raise CrashedError(f"MaxText wrote no checkpoint of step 0; the last lines of its log:\n{log.end()}")
 
 
-def _forget_newer_checkpoints(spec: RunSpec, paths: maxtext_command.Paths, recorded: int) -> int:
+def _forget_newer_checkpoints(launch: Launch, recorded: int) -> int:
     """Remove checkpoints beyond the recorded steps; returns the step after the newest remaining one, where MaxText will resume."""
-    if not maxtext_command.resumes(spec):
-        shutil.rmtree(paths.checkpoints, ignore_errors=True)
+    if not maxtext_command.resumes(launch.spec):
+        shutil.rmtree(launch.checkpoints, ignore_errors=True)
     first = 0
-    for folder in paths.checkpoints.glob("*"):
+    for folder in launch.checkpoints.glob("*"):
         if not folder.name.isdecimal() or int(folder.name) + 1 > recorded:
             shutil.rmtree(folder)
         else:
@@ -259,8 +257,7 @@ def _files(path: Path) -> list[Path]:
 def _device_class(spec: RunSpec) -> str:
     """Returns the name that `training.device` gives, without jax: two processes can't share a GPU's memory."""
     if spec.maxtext.hardware == "cpu":
-        flag = device.instruction_set(device.cpu_flags())
-        return ":".join(part for part in ("cpu", platform.machine(), flag) if part)
+        return device.processor_class("cpu")
     command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
     try:
         answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)

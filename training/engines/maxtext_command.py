@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from training.environment.maxtext_installed import Installed
 from training.environment.maxtext_options import check_text, mesh, quantization
 from training.spec import RunSpec
 
@@ -38,9 +39,15 @@ _DELAYED = {"te": "te_fp8_delayedscaling", "xla": "fp8"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paths:
-    """Where one run's processes read and write on this worker. Each of several processes of a run has its own log."""
+class Launch:
+    """One run on this worker: the MaxText and the environment of its processes, and where they read and write.
 
+    Each of several processes of a run has its own number (`part`) and log.
+    """
+
+    spec: RunSpec
+    maxtext: Installed
+    environment: Mapping[str, str]
     folder: Path
     part: int = 0
 
@@ -59,6 +66,10 @@ class Paths:
     @property
     def evaluation(self) -> Path:
         return self.folder / "evaluation"
+
+    @property
+    def evaluated_metrics(self) -> Path:
+        return self.evaluation / "metrics.jsonl"
 
     @property
     def first_parameters(self) -> Path:
@@ -102,34 +113,29 @@ def own(spec: RunSpec) -> str:
     return " ".join(f"{name}={value}" for name, value in facts.items())
 
 
-def digest(text: str) -> str:
-    """sha256 of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def train_command(spec: RunSpec, steps: int, python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]) -> list[str]:
+def train_command(launch: Launch, steps: int) -> list[str]:
     """The arguments of the training process, which trains the first `steps` of the schedule."""
-    values = (
-        settings(spec)
-        | _stopped_after(spec, steps)
-        | {
-            "run_name": "run",
-            "metrics_file": "" if paths.part else str(paths.metrics),  # every process that gets one writes to it
-            "load_parameters_path": str(paths.first_parameters) if loads_parameters(spec) else "",
-            "enable_checkpointing": resumes(spec),
-            "checkpoint_period": spec.schedule.validation_every or spec.maxtext.checkpoint_period,
-            "save_checkpoint_on_start": False,
-            "save_checkpoint_on_completion": False,
-            "max_num_checkpoints_to_keep": _checkpoints_kept(spec),
-        }
-    )
-    return _arguments(values, python, base_yml, paths, environment)
+    spec, every = launch.spec, launch.spec.schedule.validation_every
+    values = settings(spec) | {
+        "run_name": "run",
+        "metrics_file": "" if launch.part else str(launch.metrics),  # every process that gets one writes to it
+        "load_parameters_path": str(launch.first_parameters) if loads_parameters(spec) else "",
+        "enable_checkpointing": resumes(spec),
+        "checkpoint_period": every or spec.maxtext.checkpoint_period,
+        "save_checkpoint_on_start": False,
+        "save_checkpoint_on_completion": False,
+        # Three to resume from, or all that will be evaluated.
+        "max_num_checkpoints_to_keep": spec.schedule.steps // every + 1 if every else 3,
+    }
+    if steps < spec.schedule.steps:  # MaxText takes warm-up and decay from `learning_rate_schedule_steps`, by default `steps`
+        values |= {"steps": steps, "learning_rate_schedule_steps": spec.schedule.steps}
+    return _arguments(values, launch)
 
 
-def first_parameters_command(spec: RunSpec, python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]) -> list[str]:
+def first_parameters_command(launch: Launch) -> list[str]:
     """The arguments of the process that writes the parameters at step 0 of a seed: one step at learning rate 0."""
-    values = settings(replace(spec, replicate=0, recipe="bf16")) | {
-        QUANTIZATION: _DELAYED[spec.maxtext.implementation],
+    values = settings(replace(launch.spec, replicate=0, recipe="bf16")) | {
+        QUANTIZATION: _DELAYED[launch.spec.maxtext.implementation],
         "steps": 1,
         "learning_rate": 0.0,
         "run_name": "step0",
@@ -138,18 +144,17 @@ def first_parameters_command(spec: RunSpec, python: str, base_yml: str, paths: P
         "save_checkpoint_on_start": True,
         "async_checkpointing": False,
     }
-    return _arguments(values, python, base_yml, paths, environment)
+    return _arguments(values, launch)
 
 
-def evaluation_command(
-    spec: RunSpec, step: int, metrics: Path, python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]
-) -> list[str]:
+def evaluation_command(launch: Launch, step: int) -> list[str]:
     """The arguments of the process that evaluates the state after `step`: it continues for one step at learning rate 0."""
-    values = settings(spec) | {
+    options = launch.spec.maxtext
+    values = settings(launch.spec) | {
         "run_name": "evaluation",
         "steps": step + 2,
         "learning_rate": 0.0,
-        "metrics_file": str(metrics),
+        "metrics_file": str(launch.evaluated_metrics),
         "load_parameters_path": "",
         "enable_checkpointing": True,
         "checkpoint_period": _NEVER,
@@ -157,22 +162,11 @@ def evaluation_command(
         "save_checkpoint_on_completion": False,
         "eval_start_step": step + 1,
         "eval_interval": 1,
-        "eval_steps": spec.maxtext.eval_steps,
-        "grain_eval_files": spec.maxtext.eval_path,
-        "grain_worker_count_eval": spec.maxtext.grain_worker_count,
+        "eval_steps": options.eval_steps,
+        "grain_eval_files": options.eval_path,
+        "grain_worker_count_eval": options.grain_worker_count,
     }
-    return _arguments(values, python, base_yml, paths, environment)
-
-
-def _stopped_after(spec: RunSpec, steps: int) -> dict[str, Value]:
-    """The options of a run that stops early: MaxText takes warm-up and decay from `learning_rate_schedule_steps`, by default `steps`."""
-    return {"steps": steps, "learning_rate_schedule_steps": spec.schedule.steps} if steps < spec.schedule.steps else {}
-
-
-def _checkpoints_kept(spec: RunSpec) -> int:
-    """Number of checkpoints to keep: three to resume from, or all that will be evaluated."""
-    every = spec.schedule.validation_every
-    return spec.schedule.steps // every + 1 if every else 3
+    return _arguments(values, launch)
 
 
 def init_weights_seed(seed: int, replicate: int) -> int:
@@ -265,9 +259,10 @@ def _schedule(spec: RunSpec) -> dict[str, Value]:
     }
 
 
-def _arguments(values: Mapping[str, Value], python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]) -> list[str]:
-    placed = {**values, "base_output_directory": str(paths.folder)}
-    if cache := environment.get("JAX_COMPILATION_CACHE_DIR"):
+def _arguments(values: Mapping[str, Value], launch: Launch) -> list[str]:
+    placed = {**values, "base_output_directory": str(launch.folder)}
+    if cache := launch.environment.get("JAX_COMPILATION_CACHE_DIR"):
         placed["jax_cache_dir"] = cache
     # MaxText reads `key=` as null and refuses it; options that are empty here are empty in base.yml too.
-    return [python, "-m", _MODULE, base_yml, *(f"{name}={value}" for name, value in placed.items() if value != "")]
+    options = (f"{name}={value}" for name, value in placed.items() if value != "")
+    return [launch.maxtext.python, "-m", _MODULE, launch.maxtext.base_yml, *options]

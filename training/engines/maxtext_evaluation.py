@@ -19,36 +19,32 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-from training.engines import maxtext_command
+from training.engines.maxtext_command import Launch, evaluation_command
 from training.engines.maxtext_process import Patience, run_to_its_end
 from training.environment.maxtext_errors import EvaluationFailedError
-from training.environment.maxtext_installed import Installed
-from training.spec import RunSpec
 
 
-def evaluations(
-    spec: RunSpec, maxtext: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str], patience: Patience
-) -> Iterator[tuple[int, float]]:
+def evaluations(launch: Launch, patience: Patience) -> Iterator[tuple[int, float]]:
     """Yields (step, mean loss in nats per token) for every checkpoint of a run that has ended; raises a MaxTextError if a process fails."""
-    for folder in sorted(paths.checkpoints.glob("*"), key=lambda each: each.name.zfill(20)):
+    for folder in sorted(launch.checkpoints.glob("*"), key=lambda each: each.name.zfill(20)):
         if folder.name.isdecimal() and int(folder.name):
             step = int(folder.name)
-            yield step, _evaluated(spec, step, maxtext, paths, environment, patience)
-            done = paths.folder / "evaluated"  # renamed first, so that `put_back` never restores a half-deleted checkpoint
+            yield step, _evaluated(launch, step, patience)
+            done = launch.folder / "evaluated"  # renamed first, so that `put_back` never restores a half-deleted checkpoint
             shutil.rmtree(done, ignore_errors=True)
-            shutil.rmtree(paths.evaluation.rename(done))
+            shutil.rmtree(launch.evaluation.rename(done))
 
 
-def put_back(paths: maxtext_command.Paths) -> None:
+def put_back(launch: Launch) -> None:
     """Move the checkpoint of an interrupted evaluation back to the checkpoints that wait for theirs."""
-    for folder in paths.evaluation.glob("checkpoints/*"):
-        if folder.name.isdecimal() and not (paths.checkpoints / folder.name).exists():
-            paths.checkpoints.mkdir(parents=True, exist_ok=True)
-            folder.rename(paths.checkpoints / folder.name)
-    shutil.rmtree(paths.evaluation, ignore_errors=True)
+    for folder in launch.evaluation.glob("checkpoints/*"):
+        if folder.name.isdecimal() and not (launch.checkpoints / folder.name).exists():
+            launch.checkpoints.mkdir(parents=True, exist_ok=True)
+            folder.rename(launch.checkpoints / folder.name)
+    shutil.rmtree(launch.evaluation, ignore_errors=True)
 
 
 def summary(metrics: Path) -> float:
@@ -69,15 +65,12 @@ def summary(metrics: Path) -> float:
     return losses[-1]
 
 
-def _evaluated(
-    spec: RunSpec, step: int, maxtext: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str], patience: Patience
-) -> float:
-    shutil.rmtree(paths.evaluation, ignore_errors=True)
-    (paths.evaluation / "checkpoints").mkdir(parents=True)
-    (paths.checkpoints / str(step)).rename(paths.evaluation / "checkpoints" / str(step))
-    metrics = paths.evaluation / "metrics.jsonl"
-    command = maxtext_command.evaluation_command(spec, step, metrics, maxtext.python, maxtext.base_yml, paths, environment)
-    log = paths.folder / f"evaluation-{step}.log"
-    run_to_its_end(command, log, environment, patience, f"evaluated step {step}", transient=False)
-    loss = summary(metrics)
+def _evaluated(launch: Launch, step: int, patience: Patience) -> float:
+    inside = launch.evaluation / "checkpoints"
+    shutil.rmtree(launch.evaluation, ignore_errors=True)
+    inside.mkdir(parents=True)
+    (launch.checkpoints / str(step)).rename(inside / str(step))
+    command, log = evaluation_command(launch, step), launch.folder / f"evaluation-{step}.log"
+    run_to_its_end(command, log, launch.environment, patience, f"evaluated step {step}", transient=False)
+    loss = summary(launch.evaluated_metrics)
     return loss if math.isfinite(loss) else math.nan

@@ -30,6 +30,7 @@ from training.arithmetic import random_bits
 from training.arithmetic.formats import E5M2
 from training.arithmetic.layer_statistics import quiet_statistics
 from training.arithmetic.linear import Channel
+from training.arithmetic.quantize import nonfinite
 from training.arithmetic.recipes import LinearRecipe
 from training.environment.transformer_engine_installed import jax_modules
 
@@ -57,14 +58,14 @@ def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Arr
 
 def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: Channel) -> tuple[jax.Array, Any]:
     y_MN, pull = jax.vjp(_dense, x_MK, w_KN, _quantizers(recipe, seed, channel.scale))
-    return y_MN, (pull, _nonfinite(x_MK) + _nonfinite(w_KN))
+    return y_MN, (pull, nonfinite(x_MK) + nonfinite(w_KN))
 
 
 def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, Channel]:
-    pull, nonfinite = saved
+    pull, nonfinite_before = saved
     dx_MK, dw_KN, after = pull(g_MN)
     amaxes = [quantizer.amax_history[-1] if recipe.delayed else jnp.float32(0) for quantizer in (after.x, after.kernel, after.dgrad)]
-    report = jnp.stack([*amaxes, nonfinite + _nonfinite(g_MN)])
+    report = jnp.stack([*amaxes, nonfinite_before + nonfinite(g_MN)])
     return dx_MK, dw_KN, None, Channel(jnp.zeros(3, jnp.float32), report, quiet_statistics())
 
 
@@ -127,8 +128,3 @@ def _state(recipe: LinearRecipe, number: int, seed: jax.Array, scale: jax.Array)
         words = jnp.stack([random_bits.fold(seed, word) >> 1 for word in range(4)])
         options["stochastic_rounding_rng_state"] = words.reshape(1, 4)
     return options
-
-
-def _nonfinite(x: jax.Array) -> jax.Array:
-    """How many elements are NaN or infinite (float32 scalar)."""
-    return jnp.sum(~jnp.isfinite(x), dtype=jnp.float32)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from training.rules import SpecError
+from training.rules import SpecError, Strict
 
 Hardware = Literal["cpu", "gpu", "gpu_multiprocess"]
 Implementation = Literal["te", "xla"]
@@ -70,14 +70,12 @@ def _check(field: str, value: object, hint: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaxTextOptions:
+class MaxTextOptions(Strict):
     """Settings of engine maxtext, the same for every arm except `quantized_remat_policy`, which quantized arms use and record.
 
     `implementation` selects the products: te for Transformer Engine's recipes (GPUs only), xla for MaxText's own fp8, which also runs
     on a CPU. `model_name` selects one of MaxText's models instead of the dimensions in `model`.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     hardware: Hardware = "gpu"
     implementation: Implementation = "te"

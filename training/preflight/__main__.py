@@ -19,7 +19,9 @@ def report(kernels: Kernels, *, quiet: bool) -> list[Check]:
     for check in examine(kernels):
         done.append(check)
         if not quiet:
-            mark = ("ok  " if check.passed else "FAIL") if check.ran else "-   "
+            mark = "-   "
+            if check.ran:
+                mark = "ok  " if check.passed else "FAIL"
             sys.stdout.write(f"{mark} {kernels.name} {check.name}: {check.detail}\n")
             sys.stdout.flush()
     return done

@@ -51,6 +51,10 @@ _QUARTERS = (0.25, 0.75, 1.25, 1.75, 2.25, 2.5, 2.75, 3.25, 3.5, 3.75, 4.5, 4.75
 _ON_THE_GRID = (0.0, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 4.0, 4.0)
 
 
+Seen = tuple[bool, str]
+"""Whether a check passed, and what came back."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One check: its name with the recipe, whether it passed, and what was seen; ran is False for a recipe that cannot run."""
@@ -70,16 +74,17 @@ def examine(kernels: Kernels) -> Iterator[Check]:
             yield Check(name=name, passed=True, detail=reason, ran=False)
             continue
         for check in checks_of(recipe):
-            yield check(kernels, recipe)
+            passed, detail = check(kernels, recipe)
+            yield Check(name=f"{name}: {check.__name__}", passed=passed, detail=detail)
 
 
-def checks_of(recipe: LinearRecipe) -> tuple[Callable[[Kernels, LinearRecipe], Check], ...]:
+def checks_of(recipe: LinearRecipe) -> tuple[Callable[[Kernels, LinearRecipe], Seen], ...]:
     """The checks that a recipe needs; all but two concern every recipe."""
     special = (rotation,) * _rotates(recipe) + (rounding,) * _is_stochastic(recipe)
     return (codes, *special, accumulation, products, zeros, repeats)
 
 
-def codes(kernels: Kernels, recipe: LinearRecipe) -> Check:
+def codes(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     """Copies of all three operands against the known answers; a copy that is rounded stochastically has none."""
     total = Difference()
     for operand in get_args(OperandName):
@@ -89,25 +94,25 @@ def codes(kernels: Kernels, recipe: LinearRecipe) -> Check:
         for case in {id(answer.x): answer.x for answer in known_answers.answers()}.values():
             copies: tuple[Copy, Copy] | None = None
             for answer in known_answers.answers():
-                side = {1: 0, 0: 1}[answer.axis]
+                side = 1 - answer.axis
                 if answer.x is not case or answer.format != known_answers.format_of(sides[side]):
                     continue
                 copies = copies or kernels.copies(recipe, operand, case, 0)
                 total += known_answers.difference(answer, copies[side])
-    return Check(name=f"{recipe.name}: codes", passed=not total, detail=known_answers.words(total))
+    return not total, known_answers.words(total)
 
 
-def rotation(kernels: Kernels, recipe: LinearRecipe) -> Check:
+def rotation(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     """Row i of each group of sixteen is 1 in the columns i mod 16; rotated, such a column is row i of R, all of one magnitude."""
     x = np.tile(np.eye(16, dtype=np.float32), (TOKENS // 16, INPUTS // 16))
     _, columns = kernels.copies(recipe, "x", x, 0)
     value = np.asarray(formats.decode(jnp.asarray(columns.codes), E2M1)).reshape(TOKENS // 16, 16, INPUTS)
     expected = np.tile(hadamard.matrix().T * 24, (1, INPUTS // 16))  # amax 1/4 becomes code 6
     wrong = int(np.sum(value != expected))
-    return Check(name=f"{recipe.name}: rotation", passed=not wrong, detail=f"{wrong:,} of {value.size:,} signs differ")
+    return not wrong, f"{wrong:,} of {value.size:,} signs differ"
 
 
-def rounding(kernels: Kernels, recipe: LinearRecipe) -> Check:
+def rounding(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     """Values between the codes, in blocks whose scale is exactly 1, rounded with several seeds. Both copies are examined."""
     rows = _blocks_of(_BETWEEN)
     columns = _blocks_of(_QUARTERS) if _rotates(recipe) else rows
@@ -137,7 +142,7 @@ def rounding(kernels: Kernels, recipe: LinearRecipe) -> Check:
     if spread > _SPREAD:
         faults.append(f"neighbours share random numbers: sums of draws vary {spread:.1f} times as much as independent ones")
     mean = f"the worst mean of 14 values is {max(worst, 0.0):.1f} standard errors from its value (limit {_SIGMAS:g}; {_DRAWS} seeds)"
-    return Check(name=f"{recipe.name}: rounding", passed=not faults, detail="; ".join([*dict.fromkeys(faults[:3]), mean]))
+    return not faults, "; ".join([*dict.fromkeys(faults[:3]), mean])
 
 
 def _two_copies(kernels: Kernels, recipe: LinearRecipe, rows: Array, columns: Array, seed: int) -> tuple[Copy, Copy]:
@@ -183,7 +188,7 @@ def _spread(x: Array, values: Array) -> float:
     return max(float(np.mean(up.reshape(len(values), *view).sum(1 + axis) ** 2 / variance.reshape(view).sum(axis))) for view, axis in along)
 
 
-def accumulation(kernels: Kernels, recipe: LinearRecipe) -> Check:
+def accumulation(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     """Sums whose large terms cancel. All inputs are values of the formats with exact scales, so the products are known exactly."""
     nothing = np.zeros((TOKENS, OUTPUTS), np.float32)
     a, b = _cancelling(recipe, TOKENS, INPUTS)
@@ -203,8 +208,7 @@ def accumulation(kernels: Kernels, recipe: LinearRecipe) -> Check:
         if np.any(wrong):
             first = f"the first is {float(ours[wrong][0]):g}, expected {float(exact[wrong][0]):g}"
             faults.append(f"{int(np.sum(wrong)):,} of {name}; {first}")
-    detail = f"of {total:,} sums that cancel in y, dx and dw differ: {'; '.join(faults) or '0'}"
-    return Check(name=f"{recipe.name}: accumulation", passed=not faults, detail=detail)
+    return not faults, f"of {total:,} sums that cancel in y, dx and dw differ: {'; '.join(faults) or '0'}"
 
 
 def _cancelling(recipe: LinearRecipe, rows: int, depth: int) -> tuple[Array, Array]:
@@ -224,7 +228,7 @@ def _cancelling(recipe: LinearRecipe, rows: int, depth: int) -> tuple[Array, Arr
     return a, b
 
 
-def products(kernels: Kernels, recipe: LinearRecipe) -> Check:
+def products(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     """The three products of known matrices against float64 products of their copies."""
     x, w, g = _matrices()
     if _is_stochastic(recipe):
@@ -233,11 +237,7 @@ def products(kernels: Kernels, recipe: LinearRecipe) -> Check:
     else:
         worst = _errors(kernels, recipe, (x, w, g))
     detail = ", ".join(f"{name} {value:.2f}" for name, value in worst.items())
-    return Check(
-        name=f"{recipe.name}: products",
-        passed=bool(max(worst.values()) <= 1),
-        detail=f"largest error in bfloat16 ulp of the largest value: {detail} (limit 1)",
-    )
+    return max(worst.values()) <= 1, f"largest error in bfloat16 ulp of the largest value: {detail} (limit 1)"
 
 
 def _errors(kernels: Kernels, recipe: LinearRecipe, matrices: tuple[Array, Array, Array]) -> dict[str, float]:
@@ -250,31 +250,28 @@ def _errors(kernels: Kernels, recipe: LinearRecipe, matrices: tuple[Array, Array
     return worst
 
 
-def zeros(kernels: Kernels, recipe: LinearRecipe) -> Check:
+def zeros(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     """A layer whose input, weight and gradient are zero."""
     x, w, g = (np.zeros(shape, np.float32) for shape in ((TOKENS, INPUTS), (INPUTS, OUTPUTS), (TOKENS, OUTPUTS)))
     results = kernels.layer(recipe, x, w, g, 0)
     wrong = sum(int(np.sum(part != 0)) for part in results)
-    return Check(
-        name=f"{recipe.name}: zeros", passed=not wrong, detail=f"{wrong:,} of {sum(part.size for part in results):,} values are not 0"
-    )
+    return not wrong, f"{wrong:,} of {sum(part.size for part in results):,} values are not 0"
 
 
-def repeats(kernels: Kernels, recipe: LinearRecipe) -> Check:
+def repeats(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     """The same layer three times, and once with another seed."""
     first, *others = (kernels.layer(recipe, *_matrices(), 3) for _ in range(3))
     if _is_stochastic(recipe):
         for name, one, other in zip(("y", "dx", "dw"), first, kernels.layer(recipe, *_matrices(), 4), strict=True):
             if name != "y" and np.array_equal(one, other):
-                detail = f"two seeds give the same {name}: it is not rounded at random"
-                return Check(name=f"{recipe.name}: repeats", passed=False, detail=detail)
+                return False, f"two seeds give the same {name}: it is not rounded at random"
     wrong = sum(int(np.sum(a.view(np.uint32) != b.view(np.uint32))) for other in others for a, b in zip(first, other, strict=True))
     size = 2 * sum(part.size for part in first)
-    return Check(name=f"{recipe.name}: repeats", passed=not wrong, detail=f"{wrong:,} of {size:,} values differ from the first time")
+    return not wrong, f"{wrong:,} of {size:,} values differ from the first time"
 
 
 def _is_stochastic(recipe: LinearRecipe) -> bool:
-    return any(operand is not None and operand.stochastic for operand in recipe.operands)
+    return any(quantizer.stochastic for quantizer in recipe.quantizers)
 
 
 def _rotates(recipe: LinearRecipe) -> bool:

@@ -244,7 +244,9 @@ def _filled(state: Any, numbers: Numbers) -> Any:
     """
 
     def pick(path: Any, leaf: Any) -> Any:
-        return jax.device_put(numbers[_name(path)], leaf.sharding if leaf.committed else None) if leaf.size else leaf
+        if not leaf.size:
+            return leaf
+        return jax.device_put(numbers[_name(path)], leaf.sharding if leaf.committed else None)
 
     return jax.tree_util.tree_map_with_path(pick, state)
 

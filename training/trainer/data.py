@@ -118,8 +118,8 @@ def _extremes(tokens: Tokens) -> tuple[int, int]:
 
 def _digest(tokens: Tokens, largest: int) -> str:
     """SHA-256 of the tokens in the narrowest type that holds them, after this type and their number: its bytes alone could be others."""
-    narrowest = np.uint8 if largest < 2**8 else np.uint16 if largest < 2**16 else np.uint32
-    digest = hashlib.sha256(f"{np.dtype(narrowest)} {len(tokens)}\n".encode())
+    narrowest = np.min_scalar_type(largest)
+    digest = hashlib.sha256(f"{narrowest} {len(tokens)}\n".encode())
     for chunk in _chunks(tokens):
         digest.update(chunk.astype(narrowest).tobytes())
     return digest.hexdigest()

@@ -137,8 +137,7 @@ class _Trace:
         self.done = True
         if not self._running:
             return without
-        self._running = False
-        jax.profiler.stop_trace()  # type: ignore[no-untyped-call]
+        self.abandon()
         waited, took = (sum(getattr(step, name) for step in self._seen) for name in ("data_wait_seconds", "step_seconds"))
         share = waited / took if took else math.nan
         return device_shares(newest(self._plan.folder)) | {"data_wait_share": share, "traced_steps": float(len(self._seen))}

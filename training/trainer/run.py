@@ -33,7 +33,7 @@ from training.trainer import optimizer, step
 from training.trainer.checkpoint import Checkpoints
 from training.trainer.data import Corpus, batches, validation_batches
 from training.trainer.model import Decoder, decoder, initial_parameters, nudged
-from training.trainer.step import BlockOutput, Inputs, Row, Sharing, State
+from training.trainer.step import ROW, BlockOutput, Inputs, Sharing, State
 
 _BLOCK_SECONDS = 0.4  # a live page is updated about twice per second
 _MOST_STEPS = 64  # in a block
@@ -170,16 +170,19 @@ class Run:
         """Start a block of up to `count` steps without waiting for it."""
         saved = checkpoints.steps_until_due(first) if checkpoints else None
         kind = self._kind(first)
-        ends = (self._until_validation(first), self._until_switch(first), 1 if kind else self._until_watched(first), saved or count)
-        count = min(count, *ends)
+        schedule = self._spec.schedule
+        until_validation = self._until(schedule.validation_every, first)
+        switch = min((start for start in self._models if start > first), default=schedule.steps)
+        until_watched = 1 if kind else self._until(schedule.statistics_every, first)  # a watched step is a block of its own
+        count = min(count, until_validation, switch - first, until_watched, saved or count)
         began = time.perf_counter()
         tokens = self._tokens(first, count)
         waited = (time.perf_counter() - began) / count
         output = self._start(first, count, tokens, kind)
         validation = snapshot = None
-        if self._held_out is not None and self._until_validation(first) == count:
+        if self._held_out is not None and until_validation == count:
             validation = step.validation_loss(self._model_at(first), self._state, self._held_out)
-        at_the_end = first + count == self._spec.schedule.steps
+        at_the_end = first + count == schedule.steps
         if checkpoints and (checkpoints.is_kept(first + count) if at_the_end else checkpoints.due(first + count)):
             snapshot = jax.tree.map(jnp.copy, self._state)  # the next block overwrites the state
         return _Block(first, count, output, kind > _PLAIN, validation, snapshot, waited)
@@ -207,16 +210,10 @@ class Run:
         placed: jax.Array = jax.device_put(tokens, self._sharing.by_sequence if self._spec.devices > 1 else None)
         return placed
 
-    def _until_switch(self, first: int) -> int:
-        """Steps from `first` up to the next segment of the run, or to its end."""
-        return min((start for start in self._models if start > first), default=self._spec.schedule.steps) - first
-
-    def _until_validation(self, first: int) -> int:
-        """Steps from `first` up to and including the next one after which validation is due."""
-        schedule = self._spec.schedule
-        if not schedule.validation_every:
-            return schedule.steps - first
-        return min(schedule.validation_every - first % schedule.validation_every, schedule.steps - first)
+    def _until(self, every: int, first: int) -> int:
+        """Steps from `first` up to the next multiple of `every` (0: never), or to the end of the run."""
+        rest = self._spec.schedule.steps - first
+        return min(every - first % every, rest) if every else rest
 
     def _kind(self, first: int) -> int:
         """Whether a step is plain, watched (records the layers' statistics), or also compares their gradients."""
@@ -234,16 +231,10 @@ class Run:
             kinds |= {_COMPARED} if schedule.gradients_every else set()
         return kinds
 
-    def _until_watched(self, first: int) -> int:
-        """Steps from `first` up to the next watched step, which is a block of its own."""
-        every = self._spec.schedule.statistics_every
-        return every - first % every if every else self._spec.schedule.steps - first
-
     def _stats(self, block: _Block, rows: list[list[float]], step_seconds: float) -> Iterator[StepStats]:
         norms = np.asarray(block.output.layer_grad_norms)[: block.steps].reshape(block.steps, -1).tolist()
         for offset, row in enumerate(rows):
-            number = block.first + offset
-            values = Row(*row)
+            number, values = block.first + offset, dict(zip(ROW, row, strict=True))
             last = offset == block.steps - 1
             yield StepStats(
                 step=number,
@@ -253,9 +244,9 @@ class Run:
                 validation_loss=float(block.validation) if last and block.validation is not None else None,
                 layer_grad_norms=tuple(norms[offset]),
                 layers=_nested(np.asarray(block.output.statistics)) if block.watched else None,
-                **values._asdict(),
+                **values,
             )
-            if not math.isfinite(values.loss):
+            if not math.isfinite(values["loss"]):
                 raise DivergedError(number)
 
 

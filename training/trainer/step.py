@@ -24,11 +24,13 @@ from jax.sharding import PartitionSpec as P
 
 from training.arithmetic import delayed_scaling, random_bits
 from training.arithmetic.layer_statistics import gradient_norms, quiet_statistics
-from training.arithmetic.linear import quiet_channel
+from training.arithmetic.linear import Channel, quiet_channel
 from training.statistics import PROJECTIONS
 from training.trainer import optimizer
 from training.trainer.model import Decoder, loss_and_lm_loss
 
+ROW = ("loss", "lm_loss", "learning_rate", "grad_norm", "clipped_grad_norm", "param_norm", "update_norm", "nonfinite_inputs")
+"""The columns of `BlockOutput.rows`: the fields of a step's `StepStats` that come from the device."""
 _AXIS = "data"  # the mesh has one: the devices share a batch
 _mean, _sum, _largest = (partial(reduce, axis_name=_AXIS) for reduce in (jax.lax.pmean, jax.lax.psum, jax.lax.pmax))
 _WHOLE, _SPLIT = P(), P(_AXIS)  # type: ignore[no-untyped-call]
@@ -54,19 +56,6 @@ class Inputs(NamedTuple):
     steps: jax.Array
     salt: jax.Array
     settings: optimizer.Settings
-
-
-class Row(NamedTuple):
-    """The numbers of one step as they come from the device; the fields are the columns of `BlockOutput.rows`."""
-
-    loss: float
-    lm_loss: float
-    learning_rate: float
-    grad_norm: float
-    clipped_grad_norm: float
-    param_norm: float
-    update_norm: float
-    nonfinite_inputs: float
 
 
 class BlockOutput(NamedTuple):
@@ -131,7 +120,7 @@ def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tup
         return State(update.parameters, update.state, scales), output
 
     quiet = BlockOutput(
-        jnp.zeros((capacity, len(Row._fields)), jnp.float32), jnp.zeros((capacity, *layers), jnp.float32), quiet_statistics(*layers)
+        jnp.zeros((capacity, len(ROW)), jnp.float32), jnp.zeros((capacity, *layers), jnp.float32), quiet_statistics(*layers)
     )
     result: tuple[State, BlockOutput] = jax.lax.fori_loop(0, inputs.steps, step, (state, quiet))
     return result
@@ -184,17 +173,21 @@ def _of_pieces(model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, 
 
 
 def _of_piece(model: Decoder, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Gradients:
-    layers = state.scales.scale.shape[:2]
-    channels = quiet_channel(*layers)._replace(scale=state.scales.scale)
+    channels = _channels(state)
     value_and_grad = jax.value_and_grad(loss_and_lm_loss, argnums=(1, 4), has_aux=True)
     (loss, lm_loss), (gradient, channel_gradients) = value_and_grad(model, state.parameters, tokens_BT, seed, channels, z_loss)
     return _Gradients(loss, lm_loss, gradient, channel_gradients.report, channel_gradients.statistics)
 
 
+def _channels(state: State) -> Channel:
+    """The channels of all linear layers (blocks, projections, ...), with their delayed scales."""
+    return quiet_channel(*state.scales.scale.shape[:2])._replace(scale=state.scales.scale)
+
+
 @partial(jax.jit, static_argnums=0)
 def validation_loss(model: Decoder, state: State, batches: jax.Array) -> jax.Array:
     """Mean cross entropy over held-out batches (batches, batch, sequence + 1), with the recipe's own forward pass."""
-    channels = quiet_channel(*state.scales.scale.shape[:2])._replace(scale=state.scales.scale)
+    channels = _channels(state)
 
     def one(tokens: jax.Array) -> jax.Array:
         return loss_and_lm_loss(model, state.parameters, tokens, jnp.uint32(0), channels, jnp.float32(0))[1]

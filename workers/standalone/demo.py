@@ -33,7 +33,7 @@ def run(url: str, progress: Console, check: Callable[[], None], settled: Settled
     """
     began = time.monotonic()
     content = yaml.safe_load(job_file.read_text(encoding="utf-8"))
-    out = Console()
+    out = Console(markup=False, highlight=False)
     with Client(url, os.environ.get("PARITY_TOKEN")) as client:
         try:
             question = {"job": content["job"], "criteria": content["criteria"], "revision": ""}
@@ -59,9 +59,9 @@ def run(url: str, progress: Console, check: Callable[[], None], settled: Settled
             return False
         out.print()
         for verdict in document["verdicts"]:
-            out.print(f"{MARKS[verdict['verdict']]} {answer(verdict)}", markup=False, highlight=False)
+            out.print(f"{MARKS[verdict['verdict']]} {answer(verdict)}")
         out.print()
         out.print("A model of this size cannot predict an 8 B run, because recipes differ more as models and training length grow.")
-        out.print(f"Reasons and advice: .venv/bin/parity report {job['id']}", highlight=False)
-        out.print(f"{time.monotonic() - began:.0f} s. Charts and curves: {client.page(job['id'])}", highlight=False)
+        out.print(f"Reasons and advice: .venv/bin/parity report {job['id']}")
+        out.print(f"{time.monotonic() - began:.0f} s. Charts and curves: {client.page(job['id'])}")
     return True

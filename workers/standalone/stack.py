@@ -18,7 +18,6 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from typing import IO
 
 from alembic import command
 from alembic.util import CommandError
@@ -67,11 +66,9 @@ def main() -> int:
                     return 0 if answered else INFRASTRUCTURE
             _serve(settings, keeper, console)
             return 0
-    except RefusedError as error:
-        console.print(f"[red]refused:[/] {escape(str(error))}", highlight=False)
-        return USAGE
-    except ValidationError as error:
-        console.print(f"[red]refused:[/] {escape(_settings_problem(error))}", highlight=False)
+    except (RefusedError, ValidationError) as error:
+        problem = _settings_problem(error) if isinstance(error, ValidationError) else str(error)
+        console.print(f"[red]refused:[/] {escape(problem)}", highlight=False)
         return USAGE
     except (StartError, UnreachableError, ClientError, SQLAlchemyError, CommandError, OSError) as error:
         console.print(f"[red]failed:[/] {escape(str(error))}", highlight=False)
@@ -130,18 +127,15 @@ def _only_one(settings: Settings) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read() or "just starting"
             raise RefusedError(
-                f"a parity stack already uses {settings.state_dir.resolve()} ({_holder(lock)}); use that one, or stop it first"
+                f"a parity stack already uses {settings.state_dir.resolve()} ({holder}); use that one, or stop it first"
             ) from None
         lock.truncate(0)
         lock.write(f"process {os.getpid()}, {_url(settings)}")
         lock.flush()
         yield
-
-
-def _holder(lock: IO[str]) -> str:
-    lock.seek(0)
-    return lock.read() or "just starting"
 
 
 def _check_port(settings: Settings) -> None:

@@ -26,7 +26,7 @@ def cells(policy):
         switches=NO_SWITCHES,
         overrides=tuple(map(from_document, SPACE.overrides(policy))),
         bf16_from_step=None,
-        forward_only=False,
+        bf16_scope="all",
         quantized=frozenset(MLP),
         keep_first=0,
         keep_last=0,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from training.arithmetic import known_answers
-from training.arithmetic.known_answers import QUANTIZERS, answers, difference, differing_formats, formats_of
+from training.arithmetic.known_answers import KINDS, QUANTIZERS, answers, difference, differing_formats, formats_of
 from training.arithmetic.recipes import linear_recipe
 from training.switches import Switches
 
@@ -21,15 +21,13 @@ def test_one_wrong_value_is_counted(part):
     value = np.array(getattr(answer.copy, part))
     value[(3, 3) if value.ndim else ()] += 1
     total = difference(answer, answer.copy._replace(**{part: value}))
-    assert (total.codes_differ, total.scales_differ, total.scalars_differ) == tuple(
-        int(part == name) for name in ("codes", "scales", "scalar")
-    )
+    assert tuple(total.differing[kind] for kind in KINDS) == tuple(int(part == name) for name in ("codes", "scales", "scalar"))
     assert not difference(answer, answer.copy)
 
 
 def test_a_copy_of_another_shape_differs_everywhere():
     answer = answers()[0]
-    assert difference(answer, answer.copy._replace(codes=answer.copy.codes.T)).codes_differ == answer.copy.codes.size
+    assert difference(answer, answer.copy._replace(codes=answer.copy.codes.T)).differing["codes"] == answer.copy.codes.size
 
 
 def test_the_sign_of_an_fp4_zero_is_free():
@@ -55,9 +53,9 @@ def test_a_difference_is_said_in_numbers(monkeypatch):
     ],
 )
 def test_a_recipe_has_the_formats_of_its_operands(recipe, names):
-    assert formats_of(linear_recipe(recipe, fast_bf16=True).operands) == names
+    assert formats_of(linear_recipe(recipe, fast_bf16=True).quantizers) == names
 
 
 def test_a_variant_stands_for_the_format_that_it_varies():
     switches = Switches(row_scaled_activation=True, nvfp4_4over6="all", sr_bits=8, nan="hardware")
-    assert formats_of(linear_recipe("nvfp4", switches, fast_bf16=True).operands) == {"nvfp4_1d", "nvfp4_2d", "nvfp4_1d_rht"}
+    assert formats_of(linear_recipe("nvfp4", switches, fast_bf16=True).quantizers) == {"nvfp4_1d", "nvfp4_2d", "nvfp4_1d_rht"}

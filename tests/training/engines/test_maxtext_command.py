@@ -5,44 +5,51 @@ from dataclasses import replace
 import pytest
 
 from training.engines import maxtext_command
-from training.engines.maxtext_command import Paths
+from training.engines.maxtext_command import Launch
+from training.environment.maxtext_installed import Installed
 from training.environment.maxtext_options import QUANTIZATION, MaxTextOptions
 from training.rules import SpecError
 from training.spec import Arm, Data, Model, Schedule, capability
 
+MAXTEXT = Installed(python="python", base_yml="base.yml", versions={})
+
 
 @pytest.fixture
-def paths(tmp_path):
-    return Paths(folder=tmp_path / "run")
+def folder(tmp_path):
+    return tmp_path / "run"
 
 
-def settings_of(spec, paths, environment=None, steps=None):
-    arguments = maxtext_command.train_command(spec, steps or spec.schedule.steps, "python", "base.yml", paths, environment or {})
+def launch(spec, folder, environment=None):
+    return Launch(spec=spec, maxtext=MAXTEXT, environment=environment or {}, folder=folder)
+
+
+def settings_of(spec, folder, environment=None, steps=None):
+    arguments = maxtext_command.train_command(launch(spec, folder, environment), steps or spec.schedule.steps)
     assert arguments[:4] == ["python", "-m", "maxtext.trainers.pre_train.train", "base.yml"]
     return dict(argument.split("=", 1) for argument in arguments[4:])
 
 
-def test_the_command_says_what_the_run_is(spec, paths):
-    settings = settings_of(replace(spec, gradient_accumulation=2), paths, {"JAX_COMPILATION_CACHE_DIR": "/cache"})
+def test_the_command_says_what_the_run_is(spec, folder):
+    settings = settings_of(replace(spec, gradient_accumulation=2), folder, {"JAX_COMPILATION_CACHE_DIR": "/cache"})
     assert settings["base_emb_dim"] == "96"
     assert settings["per_device_batch_size"] == "4.0"
     assert settings["gradient_accumulation_steps"] == "2"
     assert int(int(settings["steps"]) * float(settings["warmup_steps_fraction"])) == spec.schedule.warmup_steps
     assert (settings["enable_dropout"], settings["eval_interval"]) == ("False", "-1")
     assert (settings["hardware"], settings["skip_jax_distributed_system"]) == ("cpu", "True")
-    assert settings["load_parameters_path"] == str(paths.first_parameters)
+    assert settings["load_parameters_path"] == str(launch(spec, folder).first_parameters)
     assert settings["jax_cache_dir"] == "/cache"
 
 
-def test_a_run_that_stops_early_has_the_schedule_of_the_whole_one(spec, paths):
-    whole, stopped = settings_of(spec, paths), settings_of(spec, paths, steps=40)
+def test_a_run_that_stops_early_has_the_schedule_of_the_whole_one(spec, folder):
+    whole, stopped = settings_of(spec, folder), settings_of(spec, folder, steps=40)
     assert stopped == whole | {"steps": "40", "learning_rate_schedule_steps": "85"}
     assert "learning_rate_schedule_steps" not in whole
     assert int(85 * float(stopped["warmup_steps_fraction"])) == spec.schedule.warmup_steps
 
 
-def test_a_model_by_name_brings_its_own_dimensions(spec, paths):
-    settings = settings_of(replace(spec, maxtext=replace(spec.maxtext, model_name="llama3-8b")), paths)
+def test_a_model_by_name_brings_its_own_dimensions(spec, folder):
+    settings = settings_of(replace(spec, maxtext=replace(spec.maxtext, model_name="llama3-8b")), folder)
     assert settings["model_name"] == "llama3-8b"
     assert "base_emb_dim" not in settings
 
@@ -54,27 +61,27 @@ def test_warmup_steps_survive_the_way_through_a_fraction(spec, steps):
         assert int(steps * plan["warmup_steps_fraction"]) == warmup
 
 
-def test_arms_differ_in_quantization_and_its_declared_consequences(job, paths):
+def test_arms_differ_in_quantization_and_its_declared_consequences(job, folder):
     options = replace(job().maxtext, quantized_remat_policy="minimal_with_quantization")
     runs = [run for _, run in job(maxtext=options).runs() if run.replicate == 1]
-    bf16, fp8 = (settings_of(run, paths) for run in runs)
+    bf16, fp8 = (settings_of(run, folder) for run in runs)
     differing = {name for name in bf16.keys() | fp8.keys() if bf16.get(name) != fp8.get(name)}
     assert differing == {"quantization", "remat_policy", "load_parameters_path", "init_weights_seed"}
     assert maxtext_command.shared(runs[0]) == maxtext_command.shared(runs[1])
     assert maxtext_command.own(runs[1]) == "quantization=fp8 remat_policy=minimal_with_quantization first_parameters=drawn"
 
 
-def test_replicates_share_parameters_and_batches_and_differ_in_rounding(job, paths):
-    one, other = (settings_of(run, paths) for _, run in list(job().runs())[:2])
+def test_replicates_share_parameters_and_batches_and_differ_in_rounding(job, folder):
+    one, other = (settings_of(run, folder) for _, run in list(job().runs())[:2])
     differing = {name for name in one if one[name] != other[name]}
     assert differing == {"init_weights_seed", "learning_rate"}
     assert float(other["learning_rate"]) / float(one["learning_rate"]) == pytest.approx(1 + 1e-6, abs=1e-9)
-    first = [maxtext_command.first_parameters_command(run, "python", "base.yml", paths, {}) for _, run in job().runs()]
+    first = [maxtext_command.first_parameters_command(launch(run, folder)) for _, run in job().runs()]
     assert first[0] == first[1] == first[2]
     assert {"quantization=fp8", "learning_rate=0.0", "steps=1", "init_weights_seed=0"} <= set(first[0])
 
 
-def test_every_te_recipe_has_its_name(job, paths):
+def test_every_te_recipe_has_its_name(job, folder):
     for recipe, name in QUANTIZATION["te"].items():
         native = job(
             baseline=Arm(recipe=recipe),
@@ -82,7 +89,7 @@ def test_every_te_recipe_has_its_name(job, paths):
             maxtext=MaxTextOptions(),
             model=Model(preset="llama3-1b"),
         )
-        assert settings_of(next(native.runs())[1], paths).get("quantization", "") == name
+        assert settings_of(next(native.runs())[1], folder).get("quantization", "") == name
 
 
 @pytest.mark.parametrize(

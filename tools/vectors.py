@@ -2,7 +2,7 @@
 
 What it answers: does our emulation give the same codes, scale bytes and products as the build that wrote this file?
 
-    python -m training.vectors FILE.npz [FILE.npz ...]
+    python -m tools.vectors FILE.npz [FILE.npz ...]
 
 prints a row for every case and format and exits 0 when nothing differs, else 1 (2: the file holds nothing to compare).
 
@@ -270,7 +270,7 @@ def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 def main(arguments: list[str] | None = None) -> int:
     """Print the comparisons of the files that were named; 0 where nothing differs, 1 where something does, 2 on a useless file."""
     parser = argparse.ArgumentParser(
-        prog="python -m training.vectors", description="Compare our codes, scales and products with a vector file."
+        prog="python -m tools.vectors", description="Compare our codes, scales and products with a vector file."
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.npz")
     rows: list[Comparison] = []
