@@ -36,14 +36,12 @@ from server.routes import (
     policies,
     remarks,
     runs,
-    searches,
     tokens,
     webhooks,
-    why,
 )
-from server.searching import Searcher
 from server.settings import Settings
 from server.web import auth, problems, rules
+from server.web.additions import additions
 from server.web.context import Context
 from server.web.limits import BODY_BYTES, Limiter
 from server.web.live import Broadcast
@@ -70,16 +68,18 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     context: Context = app.state.context
     deliverer = Deliverer(context.settings, context.database)
     context.broadcast.start()
-    searcher = Searcher(context.settings, context.database, lambda capability: context.doorbell.ring(capability, times=1))
+    threads = [make(context) for make in additions().threads]
     listener = Listener(context.database, context.settings.external_stale_seconds)
     deliverer.start()
-    searcher.start()
+    for thread in threads:
+        thread.start()
     context.judge.start()
     listener.start()
     yield
     listener.close()
     context.judge.close()
-    searcher.close()
+    for thread in threads:
+        thread.close()
     deliverer.close()
     context.broadcast.close()
     context.database.close()
@@ -99,7 +99,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.context = context_of(settings)
     problems.install(app)
     about_runs = (runs, curves, gap, live, overlay)
-    about_jobs = (jobs, gate, overviews, remarks, searches, why)
+    about_jobs = (jobs, gate, overviews, remarks, *additions().routes)
     of_curves = (runs, evaluations, floors)
     for module in (*about_jobs, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens, webhooks):
         app.include_router(

@@ -30,7 +30,7 @@ from training.switches import Rounding
 from workers import lease, training_process
 from workers.analyses.results import Results
 from workers.lease import Claim, LeaseLostError
-from workers.protocol import AnalysisRequest, CheckpointRequest, Message, TrainRequest
+from workers.protocol import CheckpointRequest, Message, TrainRequest
 from workers.recorder import Recorder
 from workers.slots import Slot, environment
 from workers.training_process import TrainingProcess
@@ -85,7 +85,7 @@ class Supervisor:
             "spec": held.spec.document(),
             "steps": held.steps,
             "checkpoints": self._checkpoint_request(),
-            "analysis": self._analysis_request(),
+            "measure": held.measure,
             "silence_seconds": settings.silence_seconds,
             "artifacts": str(settings.artifacts / f"{held.run_id}-{held.epoch}"),
             "profile_steps": settings.profile_steps,
@@ -158,19 +158,6 @@ class Supervisor:
             "keep": [*self._held.keep],
         }
 
-    def _analysis_request(self) -> AnalysisRequest | None:
-        own = self._held.analysis
-        if own is None:
-            return None
-        folders = self._settings.checkpoints
-        return {
-            "setup": dict(own.setup),
-            "parents": [{"spec": spec.document(), "folder": str(folders / run_id)} for run_id, spec in own.parents.items()],
-            "baseline": None if own.baseline is None else own.baseline.document(),
-            "policies": None if own.policies is None else {name: spec.document() for name, spec in own.policies.items()},
-            "results": dict(own.results),
-        }
-
     def _follow(self, process: TrainingProcess) -> bool:
         """Record the process's messages; True once the run has ended in the database, False if the process failed or is stopped."""
         settings, limits = self._settings, self._limits(process)
@@ -192,8 +179,7 @@ class Supervisor:
                     return True
             now = time.monotonic()
             if (steps_waiting and now >= next_flush) or now >= next_beat:
-                self._retried(self._results.flush)
-                self._retried(self._recorder.flush)
+                self._flush()
                 steps_waiting = False
                 next_flush, next_beat = now + settings.flush_seconds, now + settings.heartbeat_seconds
                 broken = next(limits)
@@ -220,8 +206,7 @@ class Supervisor:
         elif message["kind"] == "note":
             self._retried(partial(self._write_note, message["message"]))
         elif message["kind"] == "broke_off":
-            self._retried(self._results.flush)
-            self._retried(self._recorder.flush)
+            self._flush()
             self.give_back(message["message"], "crashed")
             return True
         elif message["kind"] == "end":
@@ -299,9 +284,12 @@ class Supervisor:
         self._write_last_steps()
         self._retried(partial(self._write_failed, code, message))
 
-    def _write_last_steps(self) -> None:
+    def _flush(self) -> None:
         self._retried(self._results.flush)
         self._retried(self._recorder.flush)
+
+    def _write_last_steps(self) -> None:
+        self._flush()
         self._retried(self._recorder.seal)
 
     def _write_finished(self, code: str | None, message: str | None) -> None:

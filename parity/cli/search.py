@@ -20,7 +20,8 @@ from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import UsageError, print_json, write_file
 from parity.cli.terminal.plans import check_agreed, print_plan
 from parity.client.address import DEFAULT_URL
-from parity.client.rest import Client, UnreachableError
+from parity.client.lab import LabClient
+from parity.client.rest import UnreachableError
 from parity.comparing.policy import read_yaml
 from parity.search.words import answer_lines, plan_lines, step_line
 from parity.wording import did_you_mean
@@ -53,7 +54,7 @@ def search(
     Prints cost and guarantee first, begins the search and follows it. Exits 0 with a policy that the judge confirmed, 3 without one.
     """
     progress = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
-    with Client(server, token) as client:
+    with LabClient(server, token) as client:
         if _is_id(what):
             if cancel:
                 document = client.cancel_search(what)
@@ -94,7 +95,7 @@ def _wish(path: str) -> dict[str, Any]:
     return dict(own)
 
 
-def _train_base(client: Client, path: str, progress: Console, timeout: float | None, *, yes: bool, plan_only: bool) -> str:
+def _train_base(client: LabClient, path: str, progress: Console, timeout: float | None, *, yes: bool, plan_only: bool) -> str:
     """Train the file's job, from which the search then starts; its id."""
     content = job_file(path)
     if not content["job"].get("keep_checkpoints"):
@@ -112,7 +113,7 @@ def _train_base(client: Client, path: str, progress: Console, timeout: float | N
     return str(job)
 
 
-def _follow(client: Client, search_id: str, console: Console, timeout: float | None) -> dict[str, Any]:
+def _follow(client: LabClient, search_id: str, console: Console, timeout: float | None) -> dict[str, Any]:
     def fetch() -> dict[str, Any]:
         document = client.find_search(search_id)
         return document | {"status": "running" if document["state"] == "running" else "concluded"}

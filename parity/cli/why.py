@@ -16,7 +16,8 @@ from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import UsageError, print_json
 from parity.cli.terminal.plans import check_agreed, print_plan
 from parity.client.address import DEFAULT_URL
-from parity.client.rest import Client, ClientError, UnreachableError
+from parity.client.lab import LabClient
+from parity.client.rest import ClientError, UnreachableError
 from parity.why.words import ablation_lines, answer_lines, plan_lines
 from parity.wording import did_you_mean
 
@@ -92,7 +93,7 @@ def why(
         "anyway": anyway,
     }
     progress = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
-    with Client(server, token) as client:
+    with LabClient(server, token) as client:
         analysis = job if _is_analysis(client, job) else None
         if analysis is None and (ablation or client.job(job)["engine"] != "emulated"):
             _check_no_fork_options(question, plan_only=plan_only)
@@ -128,7 +129,7 @@ def _print_ablations(document: Mapping[str, Any], *, as_json: bool) -> int:
     return 0
 
 
-def _is_analysis(client: Client, job: str) -> bool:
+def _is_analysis(client: LabClient, job: str) -> bool:
     try:
         return bool(client.analysis(job)["job"] == job)
     except ClientError as error:
@@ -137,7 +138,7 @@ def _is_analysis(client: Client, job: str) -> bool:
         return False
 
 
-def _follow(client: Client, analysis: str, console: Console, timeout: float | None) -> dict[str, Any]:
+def _follow(client: LabClient, analysis: str, console: Console, timeout: float | None) -> dict[str, Any]:
     document: dict[str, Any] = {}
     next_line = 0.0
     try:

@@ -18,6 +18,7 @@ from server.documents.principals import principal_names
 from server.documents.remarks import NoteDocument, SignOffEntry, remarks_of
 from server.documents.runs import AttemptDocument, RunDocument, attempt_documents, run_document
 from server.documents.verdicts import verdict_documents
+from server.jobs.kinds import kind_of
 from server.jobs.ledger import multiplicity_of
 from server.jobs.live import latest
 from server.jobs.workers import can_take, live_workers, why_waiting
@@ -168,7 +169,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         tags=remarks.tags,
         notes=remarks.notes,
         sign_offs=remarks.sign_offs,
-        links=_links(job.id, is_analysis=job.analysis is not None),
+        links=_links(session, job),
     )
 
 
@@ -235,8 +236,8 @@ def _parameters(job: Job) -> int | None:
     return None if job.engine == "external" else Model(**job.spec["model"]).parameters
 
 
-def _links(job_id: str, *, is_analysis: bool) -> Mapping[str, str]:
-    own = f"/api/v1/jobs/{job_id}"
+def _links(session: Session, job: Job) -> Mapping[str, str]:
+    own, kind = f"/api/v1/jobs/{job.id}", kind_of(job)
     return {
         "self": own,
         "events": f"{own}/events",
@@ -244,6 +245,6 @@ def _links(job_id: str, *, is_analysis: bool) -> Mapping[str, str]:
         "gap": f"{own}/gap",
         "evidence": f"{own}/evidence.zip",
         "cancel": f"{own}:cancel",
-        "page": f"/jobs/{job_id}",
-        **({"why": f"{own}/why"} if is_analysis else {}),
+        "page": f"/jobs/{job.id}",
+        **(kind.links(session, job) if kind else {}),
     }

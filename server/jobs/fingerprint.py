@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.extensions import lab
 from parity.judging.inputs.context import confounding_keys
 from server.curves import loading
 from server.database.tables import Arm, Job, Run
@@ -106,12 +107,8 @@ def unsound(session: Session, run: Run) -> str | None:
     if run.state != "finished":
         return f"run {run.id} is {run.state}, not finished"
     if run.kind != "full":
-        whys = {
-            "noise": "was stopped early to measure run noise",
-            "why": "measured the parts of a gap",
-            "pilot": "is a pilot of a search",
-        }
-        return f"run {run.id} {whys[run.kind]}"
+        did = {"noise": "was stopped early to measure run noise", **lab().kinds}
+        return f"run {run.id} {did.get(run.kind, 'is never judged')}"
     if run.code is not None:
         return f"run {run.id} ended with {run.code}"
     curve = loading.losses(session, run)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from parity.why.setup import Origin
-from server.database.tables import Against
+from server.database.lab_tables import Against
 from server.documents.ablations import AblationsDocument, ablations_document
 from server.documents.analysis import AnalysisDocument, AnalysisPlan, analysis_document, plan_document
 from server.jobs.analyses import Question, analysis_of, plan_analysis, submit_analysis

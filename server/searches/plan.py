@@ -82,6 +82,15 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOfFile(Wish):
+    """What `parity search` starts from: the id of a job that has ended (default: this file's job is trained first), and what to search."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    base: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSearch:
     """A search that could begin. `seconds`: about how long its largest cost takes on one device; None while that is unknown."""
 
