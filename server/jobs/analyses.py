@@ -136,7 +136,7 @@ def _planned(session: Session, job: Job, arm: Arm, verdict: Verdict, against: Ag
         against=against,
         setup=setup,
         smallest_effect=_smallest_effect(job, verdict, setup),
-        seconds=_seconds([session.get_one(Run, parent) for parent in setup.parents], setup),
+        seconds=seconds_of([session.get_one(Run, parent) for parent in setup.parents], setup.plan.steps_for_one),
     )
 
 
@@ -270,14 +270,14 @@ def _smallest_effect(job: Job, verdict: Verdict, setup: Setup) -> float | None:
     return setup.plan.smallest_effect(FORKS_OVER_RERUNS * rerun_sd, setup.alpha)
 
 
-def _seconds(parents: Sequence[Run], setup: Setup) -> float | None:
-    """About how long the plan takes at the speed of the parents."""
+def seconds_of(parents: Sequence[Run], steps: float) -> float | None:
+    """About how long so many steps take on one device, at the speed of the fastest of these runs; None while that is unknown."""
     speeds = [
         run.planned_steps / (run.finished_at - run.started_at)
         for run in parents
         if run.started_at and run.finished_at and run.finished_at > run.started_at
     ]
-    return setup.plan.steps_for_one / max(speeds) if speeds else None
+    return steps / max(speeds) if speeds else None
 
 
 def _check_worth(planned: PlannedAnalysis, *, anyway: bool) -> None:
