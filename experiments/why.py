@@ -200,7 +200,7 @@ class Bench:
                     results[message["key"]] = message["value"]
                     journal.write(json.dumps([message["key"], message["value"]]) + "\n")
 
-            parents: Any = [{"spec": spec, "folder": str(folder)} for spec, folder in self._plant(case)]
+            parents: Any = {folder.name: spec for spec, folder in self._plant(case)}
             analyse(
                 {
                     "setup": setup.document(),
@@ -208,8 +208,10 @@ class Bench:
                     "baseline": self._spec(case.seed, 0),  # type: ignore[typeddict-item]  (`read` takes it as it is)
                     "policies": None,
                     "results": results,
+                    "spent": 0.0,
                 },
                 self._candidate(case.seed),
+                WORK / "planted" / self._trial.folder / case.kind,
                 lambda spec: spec,
                 keep,
             )

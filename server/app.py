@@ -18,6 +18,7 @@ from server.jobs.listening import Listener
 from server.pages import dashboard
 from server.queue import Doorbell, broker
 from server.readiness import Readiness
+from server.repeating import Repeating
 from server.routes import (
     baselines,
     curves,
@@ -35,13 +36,11 @@ from server.routes import (
     overviews,
     remarks,
     runs,
-    searches,
     tokens,
-    why,
 )
-from server.searching import Searcher
 from server.settings import Settings
 from server.web import auth, problems, rules
+from server.web.additions import additions
 from server.web.context import Context
 from server.web.limits import BODY_BYTES, Limiter
 from server.web.live import Broadcast
@@ -66,10 +65,10 @@ def context_of(settings: Settings) -> Context:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     context: Context = app.state.context
-    threads = (
+    threads: tuple[Repeating | Judge, ...] = (
         context.broadcast,
         Deliverer(context.settings, context.database),
-        Searcher(context.settings, context.database, lambda capability: context.doorbell.ring(capability, times=1)),
+        *(make(context) for make in additions().threads),
         context.judge,
         Listener(context.database, context.settings.external_stale_seconds),
     )
@@ -95,7 +94,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.context = context_of(settings)
     problems.install(app)
     about_runs = (runs, curves, gap, live, overlay)
-    about_jobs = (jobs, gate, overviews, remarks, searches, why)
+    about_jobs = (jobs, gate, overviews, remarks, *additions().routes)
     of_curves = (runs, evaluations, floors)
     for module in (*about_jobs, baselines, *about_runs, evaluations, events, floors, health, images, metrics, tokens):
         app.include_router(

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from parity.extensions import lab
 from training.engines import maxtext
 from training.engines.maxtext_follow import ACTIVATION_STATISTICS
 from training.environment import distributed
@@ -29,7 +30,6 @@ from training.overrides import from_document
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.statistics import StepStats, layer_names
 from training.switches import Switches
-from workers.analyses.measure import analyse
 from workers.protocol import Message, TrainRequest
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
 
     engine = _maxtext if spec.engine == "maxtext" else _own_engine
     try:
-        if request["analysis"] is not None:
-            analyse(request["analysis"], spec, _spec, send)
+        if request["measure"] is not None:
+            _measure(spec, request, send)
             send({"kind": "end"})
             return
         trained = engine(spec, request, send, own)
@@ -92,6 +92,14 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
         send({"kind": "broke_off" if is_retryable else "error", "code": code, "message": str(error)})
     else:
         send({"kind": "end"})
+
+
+def _measure(spec: RunSpec, request: TrainRequest, send: Send) -> None:
+    """Measure what a run of the lab asks for, from checkpoints of other runs."""
+    module = lab().part("measure")
+    if module is None:
+        raise LookupError("this run needs the lab, which this installation has not")
+    module.measure(request, spec, _spec, send)
 
 
 def _up_to(trained: Iterator[StepStats], steps: int) -> Iterator[StepStats]:

@@ -16,14 +16,12 @@ from sqlalchemy import ColumnElement, exists, func, select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from parity.search.evaluations import evaluations_from
-from parity.search.setup import forks_of, setup_from
 from server.database import clock, run_tokens
 from server.database.states import RUN_ENDED
-from server.database.tables import Attempt, Job, Run, RunState, SearchStep, Worker
+from server.database.tables import Attempt, Job, Run, RunState, Worker
 from server.jobs import lifecycle
-from server.jobs.analyses import baseline_of, results_of
-from server.jobs.fingerprint import columns_of_reused, equal_run, job_spec, run_spec, unsound
+from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
+from server.jobs.kinds import needed_kind
 from server.jobs.workers import devices_fit, refused_recipe
 from training.spec import RunSpec
 from workers.queue_order import next_run, token_allows
@@ -38,22 +36,10 @@ class LeaseLostError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedAnalysis:
-    """What an analysis measures: its setup as a document, the specifications of the candidate's runs by id, that of the baseline (None:
-    against bf16), and the results on record by key. The forks of a search have `policies`, specifications by name."""
-
-    setup: Mapping[str, Any]
-    parents: Mapping[str, RunSpec]
-    baseline: RunSpec | None
-    results: Mapping[str, Any]
-    policies: Mapping[str, RunSpec] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's time limit; None: no limit.
 
-    `keep` are the numbers of steps after which a checkpoint is kept. An analysis has its `analysis`, with the results on record.
+    `keep` are the numbers of steps after which a checkpoint is kept. A run of the lab has
     `token` is the run token of this attempt. `steps` is how many steps to train: for a noise run fewer than its schedule has.
     `steps_done` is what the run had when it was claimed, `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an
     equal earlier run may be reused, for a candidate only that of an earlier look at its `question`.
@@ -72,7 +58,7 @@ class Claim:
     reuses: bool = False
     question: str | None = None
     keep: tuple[int, ...] = ()
-    analysis: ClaimedAnalysis | None = None
+    measure: Mapping[str, Any] | None = None
 
 
 def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | None:
@@ -98,7 +84,7 @@ def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float) -> 
     if not _fits(job, worker) or not token_allows(session, job):
         return None
     try:
-        spec, analysis = run_spec(run), _analysis(session, run)
+        spec, measure = run_spec(run), None if run.kind in ("full", "noise") else needed_kind(job).request(session, run)
     except DBAPIError:
         raise  # of the database: it says nothing about the run
     except Exception as error:  # noqa: BLE001 (whatever is wrong with one stored run must not block the queue)
@@ -129,41 +115,8 @@ def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float) -> 
         reuses=job.reuse and (run.arm.role == "baseline" or further) and run.kind == "full" and run.steps_done == 0,
         question=run.arm.question if run.arm.role == "candidate" else None,
         keep=tuple(job.spec.get("keep_checkpoints", ())) if run.kind == "full" else (),
-        analysis=analysis,
+        measure=measure,
     )
-
-
-def _analysis(session: Session, run: Run) -> ClaimedAnalysis | None:
-    """What a run of kind why measures; None for any other."""
-    own = run.job.analysis
-    if run.kind != "why":
-        return None
-    if own is None:
-        return _forks(session, run)
-    return ClaimedAnalysis(
-        setup=own.setup,
-        parents=_parents(session, own.setup),
-        baseline=baseline_of(run.job) if own.against == "baseline" else None,
-        results=results_of(session, run.job_id),
-    )
-
-
-def _forks(session: Session, run: Run) -> ClaimedAnalysis:
-    """The forks of a step of a search: its job has an arm for each policy."""
-    step = session.scalars(select(SearchStep).where(SearchStep.job_id == run.job_id)).one()
-    spec = job_spec(run.job)
-    setup = forks_of(setup_from(step.search.setup), evaluations_from(step.evaluations)).document()
-    return ClaimedAnalysis(
-        setup=setup,
-        parents=_parents(session, setup),
-        baseline=None,
-        policies={arm.name: spec.run_of(arm, run.replicate) for arm in spec.candidates},
-        results=results_of(session, run.job_id),
-    )
-
-
-def _parents(session: Session, setup: Mapping[str, Any]) -> Mapping[str, RunSpec]:
-    return {parent: run_spec(session.get_one(Run, parent)) for parent in setup["parents"]}
 
 
 def _fits(job: Job, worker: Worker) -> bool:

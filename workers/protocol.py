@@ -5,6 +5,7 @@ The supervisor starts the process from its own checkout, so both sides always ha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
 from training.switches import Rounding
@@ -22,37 +23,18 @@ class CheckpointRequest(TypedDict):
     keep: list[int]
 
 
-class ParentRequest(TypedDict):
-    """A run of the analysed candidate: its specification, and the folder of its checkpoints."""
-
-    spec: dict[str, Any]
-    folder: str
-
-
-class AnalysisRequest(TypedDict):
-    """An analysis (`parity.why.setup`): the candidate's runs, the baseline's specification (None: bf16), and the results on record.
-
-    With `policies`, specifications by name, it trains the forks of a search (`parity.search.setup`) of the baseline's runs instead.
-    """
-
-    setup: dict[str, Any]
-    parents: list[ParentRequest]
-    baseline: dict[str, Any] | None
-    policies: dict[str, dict[str, Any]] | None
-    results: dict[str, Any]
-
-
 class TrainRequest(TypedDict):
     """One run to train. `spec` has the fields of a `RunSpec`, `core` is the processor to use; 0 `profile_steps` means no trace.
 
-    The run ends after `steps` steps, which may be fewer than those of its schedule. With an `analysis` nothing is trained from step 0.
+    The run ends after `steps` steps, which may be fewer than those of its schedule. With `measure` it trains nothing from step 0:
+    the lab's module reads it.
     """
 
     core: int | None
     spec: dict[str, Any]
     steps: int
     checkpoints: CheckpointRequest
-    analysis: AnalysisRequest | None
+    measure: Mapping[str, Any] | None
     silence_seconds: float
     artifacts: str
     profile_steps: int
@@ -98,7 +80,7 @@ class KeptMessage(TypedDict):
 
 
 class ResultMessage(TypedDict):
-    """A result of an analysis, with its key and its cost in steps of training."""
+    """A result of a run of the lab, with its key and its cost in steps of training."""
 
     kind: Literal["result"]
     key: str

@@ -32,7 +32,7 @@ from training.switches import Rounding
 from workers import lease, training_process
 from workers.analyses.results import Results
 from workers.lease import Claim, LeaseLostError
-from workers.protocol import AnalysisRequest, CheckpointRequest, Message, TrainRequest
+from workers.protocol import CheckpointRequest, Message, TrainRequest
 from workers.recorder import Recorder
 from workers.slots import Slot, environment
 from workers.training_process import TrainingProcess
@@ -87,7 +87,7 @@ class Supervisor:
             "spec": held.spec.document(),
             "steps": held.steps,
             "checkpoints": self._checkpoint_request(),
-            "analysis": self._analysis_request(),
+            "measure": held.measure,
             "silence_seconds": settings.silence_seconds,
             "artifacts": str(settings.artifacts / f"{held.run_id}-{held.epoch}"),
             "profile_steps": settings.profile_steps,
@@ -158,19 +158,6 @@ class Supervisor:
             "seconds": self._settings.checkpoint_seconds,
             "resume_at_most": recorded,
             "keep": [*self._held.keep],
-        }
-
-    def _analysis_request(self) -> AnalysisRequest | None:
-        own = self._held.analysis
-        if own is None:
-            return None
-        folders = self._settings.checkpoints
-        return {
-            "setup": dict(own.setup),
-            "parents": [{"spec": spec.document(), "folder": str(folders / run_id)} for run_id, spec in own.parents.items()],
-            "baseline": None if own.baseline is None else own.baseline.document(),
-            "policies": None if own.policies is None else {name: spec.document() for name, spec in own.policies.items()},
-            "results": dict(own.results),
         }
 
     def _follow(self, process: TrainingProcess) -> bool:

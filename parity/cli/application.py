@@ -14,6 +14,7 @@ from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import HELP_NAMES
 from parity.cli.terminal.lazy import LazyGroup, Place
 from parity.cli.terminal.wrong_calls import CommandLineError, what_is_wrong, wrong_value
+from parity.extensions import lab
 from parity.judging.criteria import CriteriaError
 from parity.version import VERSION
 
@@ -42,10 +43,7 @@ class Commands(LazyGroup):
         ),
         "cancel": Place("parity.cli.jobs.commands", JOBS, "Cancel a job; a job that has ended stays as it is."),
         "report": Place("parity.cli.jobs.commands", JOBS, "Print the verdicts of a job that has ended."),
-        "why": Place("parity.cli.why", JOBS, "Explain a gap: which layers, GEMMs and ingredients cause it, with intervals."),
-        "search": Place(
-            "parity.cli.search", JOBS, "Search the fastest policy inside the margin: which GEMMs can stay in the candidate's recipe."
-        ),
+        **{name: Place(module, JOBS, line) for name, (module, line) in lab().commands.items()},
         "matrix": Place(
             "parity.cli.record.history", JOBS, "Show the verdicts of several jobs side by side, and what keeps jobs from being compared."
         ),

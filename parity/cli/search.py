@@ -19,7 +19,8 @@ from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import OUTPUT
 from parity.cli.terminal.output import UsageError, write_file
 from parity.cli.terminal.plans import check_agreed, print_plan
-from parity.client.rest import Client, Document
+from parity.client.lab import LabClient
+from parity.client.rest import Document
 from parity.comparing.policy import read_yaml
 from parity.search.words import answer_lines, plan_lines, step_line
 from parity.wording import did_you_mean
@@ -48,7 +49,7 @@ def search(
     Prints cost and guarantee first, begins the search and follows it. Exits 0 with a policy that the judge confirmed, 3 without one.
     """
     progress, timeout = following.progress(), following.timeout
-    with at.client() as client:
+    with LabClient(at.server, at.token) as client:
         if _is_id(what):
             if cancel:
                 document = client.cancel_search(what)
@@ -88,7 +89,7 @@ def _wish(path: str) -> Document:
     return dict(own)
 
 
-def _train_base(client: Client, path: str, progress: Console, timeout: float | None, *, yes: bool, plan_only: bool) -> str:
+def _train_base(client: LabClient, path: str, progress: Console, timeout: float | None, *, yes: bool, plan_only: bool) -> str:
     """Train the file's job, from which the search then starts; its id."""
     content = job_file(path)
     if not content["job"].get("keep_checkpoints"):
@@ -106,7 +107,7 @@ def _train_base(client: Client, path: str, progress: Console, timeout: float | N
     return str(job)
 
 
-def _follow(client: Client, search_id: str, console: Console, timeout: float | None) -> Document:
+def _follow(client: LabClient, search_id: str, console: Console, timeout: float | None) -> Document:
     def fetch() -> Document:
         document = client.find_search(search_id)
         return document | {"status": "running" if document["state"] == "running" else "concluded"}

@@ -14,7 +14,8 @@ from parity.cli.options import Follow, Options, flag, flat, option, repeatable
 from parity.cli.terminal.help import OUTPUT
 from parity.cli.terminal.output import UsageError
 from parity.cli.terminal.plans import check_agreed, print_plan
-from parity.client.rest import Client, ClientError, Document
+from parity.client.lab import LabClient
+from parity.client.rest import ClientError, Document
 from parity.why.words import ablation_lines, answer_lines, plan_lines
 from parity.wording import did_you_mean
 
@@ -64,7 +65,7 @@ def why(
     question = asdict(asked)
     ablation = question.pop("ablation")
     progress = following.progress()
-    with at.client() as client:
+    with LabClient(at.server, at.token) as client:
         analysis = job if _is_analysis(client, job) else None
         if analysis is None and (ablation or client.job(job)["engine"] != "emulated"):
             _check_no_fork_options(question, plan_only=plan_only)
@@ -96,7 +97,7 @@ def _check_no_fork_options(question: Document, *, plan_only: bool) -> None:
         raise UsageError(f"{options}: expected without ablation runs, from which no forks are planned or trained; leave it out")
 
 
-def _is_analysis(client: Client, job: str) -> bool:
+def _is_analysis(client: LabClient, job: str) -> bool:
     try:
         return bool(client.analysis(job)["job"] == job)
     except ClientError as error:

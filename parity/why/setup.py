@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from parity.why.plan import WhyPlan
 
@@ -101,3 +101,19 @@ def setup_from(document: Mapping[str, Any]) -> Setup:
     """The setup of a document."""
     names = ("units", "ingredients", "parents")
     return Setup(**{**document, **{name: tuple(document[name]) for name in names}})
+
+
+class MeasureRequest(TypedDict):
+    """What a training process measures: an analysis, with its `Setup` as a document; or, with the specifications of `policies` by name, the
+    forks of a search (`parity.search.setup.Forks`).
+
+    `parents`: the specifications of the runs that are forked, by id. `baseline`: that of the baseline; None: against bf16. `results`: what
+    is on record by key, which has cost `spent` steps of training.
+    """
+
+    setup: dict[str, Any]
+    parents: dict[str, dict[str, Any]]
+    baseline: dict[str, Any] | None
+    policies: dict[str, dict[str, Any]] | None
+    results: dict[str, Any]
+    spent: float

@@ -24,8 +24,6 @@ RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "
 AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", "lost", "released"]
 Role = Literal["baseline", "candidate"]
 RunKind = Literal["full", "noise", "why", "pilot"]
-SearchState = Literal["running", "found", "none", "failed", "cancelled"]
-Against = Literal["baseline", "bf16"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
 DeliveryState = Literal["pending", "delivered", "failed"]
@@ -132,11 +130,10 @@ class Job(Base):
     tags: Mapped[list[JobTag]] = relationship(order_by="JobTag.tag", cascade="all, delete-orphan")
     notes: Mapped[list[JobNote]] = relationship(order_by="JobNote.id")
     sign_offs: Mapped[list[SignOff]] = relationship(order_by="SignOff.id")
-    analysis: Mapped[Analysis | None] = relationship(foreign_keys="Analysis.job_id", back_populates="job")
 
     @property
     def is_judged(self) -> bool:
-        """Whether the judge compares its runs; an analysis and the pilots of a search have none for it."""
+        """Whether the judge compares its runs; a job of the lab (`server.jobs.kinds`) has none for it."""
         return any(arm.runs for arm in self.arms)
 
 
@@ -189,8 +186,8 @@ class Run(Base):
     """One training run. `epoch` counts its attempts and fences the writers of earlier ones; `crashes` counts failed attempts.
 
     A run of `kind` noise stops after `planned_steps`, before the end of its schedule: it measures run noise and is never judged.
-    A run of `kind` why measures what an `Analysis` needs and has no curve; it has the first of the analysed runs in `forked_from`, and its
-    steps are the cost of its measurements. A run of `kind` pilot is a full run of a policy that a search tries; it is never judged.
+    A run of `kind` why, which has no curve, measures what starts from the run `forked_from`; its steps are the cost of its measurements.
+    A run of `kind` pilot is a full run that is never judged (`server.jobs.kinds`).
     """
 
     __tablename__ = "runs"
@@ -234,80 +231,6 @@ class Run(Base):
     job: Mapped[Job] = relationship(back_populates="runs")
     arm: Mapped[Arm] = relationship(back_populates="runs")
     source: Mapped[Run | None] = relationship(remote_side="Run.id", foreign_keys=reused_from)
-
-
-class Analysis(Base):
-    """What a job of kind why explains: the gap of a candidate of another job, against that job's baseline or bf16.
-
-    `setup` is `parity.why.setup.Setup` as a document, `answer` that of `parity.why.answer`, set when the job concludes.
-    """
-
-    __tablename__ = "analyses"
-
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
-    explains: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
-    candidate: Mapped[str]
-    against: Mapped[Against] = mapped_column(String(32))
-    setup: Mapped[dict[str, Any]]
-    answer: Mapped[dict[str, Any] | None]
-
-    job: Mapped[Job] = relationship(foreign_keys=job_id, back_populates="analysis")
-    explained: Mapped[Job] = relationship(foreign_keys=explains)
-
-
-class AnalysisResult(Base):
-    """One measurement of an analysis, by its key. Rows are only added, never changed."""
-
-    __tablename__ = "analysis_results"
-
-    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
-    key: Mapped[str] = mapped_column(primary_key=True)
-    value: Mapped[Any] = mapped_column(JSON)
-
-
-class Search(Base):
-    """A search for the fastest policy inside the margin: the job that it starts from, its candidate, and its plan.
-
-    `setup` is `parity.search.setup.SearchSetup` as a document. `question` is that of the candidate, by which further searches are refused
-    once one has used a confirmation. `policy` is the confirmed one, set with the state `found`.
-    """
-
-    __tablename__ = "searches"
-
-    id: Mapped[str] = mapped_column(primary_key=True)
-    base_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
-    candidate: Mapped[str]
-    question: Mapped[str] = mapped_column(index=True)
-    setup: Mapped[dict[str, Any]]
-    state: Mapped[SearchState] = mapped_column(String(32), index=True)
-    policy: Mapped[str | None]
-    message: Mapped[str | None] = mapped_column(Text)
-    priority: Mapped[int] = mapped_column(default=0)
-    max_run_seconds: Mapped[float | None]
-    submitted_by: Mapped[str | None]
-    created_at: Mapped[float]
-    finished_at: Mapped[float | None]
-
-    base: Mapped[Job] = relationship()
-    steps: Mapped[list[SearchStep]] = relationship(order_by="SearchStep.number", back_populates="search")
-
-
-class SearchStep(Base):
-    """A step of a search: a job that evaluates policies. `results` are set when the job has ended and the step has its losses or verdict;
-    a step without them whose job has ended was given up. Rows are only added."""
-
-    __tablename__ = "search_steps"
-
-    search_id: Mapped[str] = mapped_column(ForeignKey("searches.id"), primary_key=True)
-    number: Mapped[int] = mapped_column(primary_key=True)
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), unique=True)
-    evaluations: Mapped[Any] = mapped_column(JSON)
-    results: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    cost: Mapped[float]
-    created_at: Mapped[float]
-
-    search: Mapped[Search] = relationship(back_populates="steps")
-    job: Mapped[Job] = relationship()
 
 
 class Attempt(Base):

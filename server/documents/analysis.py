@@ -9,7 +9,8 @@ from typing import Any, Literal
 from sqlalchemy.orm import Session
 
 from parity.why.setup import Origin
-from server.database.tables import Against, Analysis, JobStatus
+from server.database.lab_tables import Against, Analysis
+from server.database.tables import JobStatus
 from server.jobs.analyses import PlannedAnalysis, answer_of, plan_of
 
 

@@ -16,6 +16,7 @@ from server.documents.principals import principal_names
 from server.documents.remarks import NoteDocument, SignOffEntry, remarks_of
 from server.documents.runs import AttemptDocument, RunDocument, attempt_documents, run_document
 from server.documents.verdicts import verdict_documents
+from server.jobs.kinds import kind_of
 from server.jobs.ledger import multiplicity_of
 from server.jobs.live import latest
 from server.jobs.workers import can_take, live_workers, why_waiting
@@ -138,8 +139,8 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
     own = f"/api/v1/jobs/{job.id}"
     links = {"self": own, **{name: f"{own}/{name}" for name in ("events", "verdict", "gap")}}
     links |= {"evidence": f"{own}/evidence.zip", "cancel": f"{own}:cancel", "page": f"/jobs/{job.id}"}
-    if job.analysis is not None:
-        links["why"] = f"{own}/why"
+    if kind := kind_of(job):
+        links |= kind.links(session, job)
     return of(
         JobDocument,
         job,

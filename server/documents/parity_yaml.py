@@ -8,18 +8,11 @@ from pydantic import Field, TypeAdapter
 
 from parity import Criteria
 from parity.cli.gating.policy import MAX_AGE_DAYS, GatePolicy
+from parity.extensions import lab
 from server.jobs.baselines import BaselineChoice
-from server.records import Body, frozen
+from server.records import frozen
 from server.remarks.tags import MOST_TAGS, TAG
-from server.searches.plan import Wish
 from training.spec import JobSpec
-
-
-@frozen
-class SearchOfFile(Body, Wish):
-    """What `parity search` starts from: the id of a job that has ended (default: this file's job is trained first), and what to search."""
-
-    base: str | None = None
 
 
 @frozen
@@ -33,7 +26,7 @@ class JobFile:
     criteria: Criteria
     baseline: BaselineChoice | None = None
     gate: GatePolicy | None = None
-    search: SearchOfFile | None = None
+    search: dict[str, Any] | None = None
     tags: Annotated[list[Annotated[str, Field(pattern=TAG)]], Field(max_length=MOST_TAGS)] | None = None
 
 
@@ -47,6 +40,10 @@ _AMOUNT = {
 def job_file_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of `parity.yaml`."""
     schema = TypeAdapter(JobFile).json_schema()
+    if (kinds := lab().part("kinds")) is not None:
+        own = TypeAdapter(kinds.SearchOfFile | None).json_schema()
+        schema["$defs"] = dict(sorted((schema["$defs"] | own.pop("$defs")).items()))
+        schema["properties"]["search"] = own | {"default": None}
     schema["$defs"]["Amount"] = _AMOUNT
     for policy in ("Criteria", "GatePolicy"):
         schema["$defs"][policy]["additionalProperties"] = False

@@ -13,7 +13,8 @@ from parity.search.search import Rating, rate
 from parity.search.setup import SearchSetup, SwitchSource, setup_from
 from parity.wording import interval_words, signed
 from server.database.clock import time_text
-from server.database.tables import JobStatus, Search, SearchState, SearchStep
+from server.database.lab_tables import Search, SearchState, SearchStep
+from server.database.tables import JobStatus
 from server.searches.plan import PlannedSearch
 from server.searches.record import spent
 from server.searches.steps import job_of_policy

@@ -20,9 +20,10 @@ from parity.why.answer import Answer, answer
 from parity.why.setup import Origin, Setup, make_setup, setup_from
 from parity.wording import interval_words, signed
 from server.database import tables
+from server.database.lab_tables import Against, Analysis, AnalysisResult
 from server.database.lookup import find_job
 from server.database.states import JOB_ENDED, JOB_OPEN
-from server.database.tables import Against, Analysis, AnalysisResult, Arm, Job, Run, Verdict
+from server.database.tables import Arm, Job, Run, Verdict
 from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs.derived import derived_job
 from server.jobs.fingerprint import job_spec, unsound
@@ -72,8 +73,9 @@ class PlannedAnalysis:
 def plan_analysis(session: Session, job_id: str, question: Question) -> PlannedAnalysis:
     """What an analysis would measure and cost. Raises NotFoundError, InvalidError or ConflictError with what to do instead."""
     job = find_job(session, job_id)
-    if job.analysis is not None:
-        raise ConflictError(f"job {job.id} is an analysis itself; explain job {job.analysis.explains}")
+    own = session.get(Analysis, job.id)
+    if own is not None:
+        raise ConflictError(f"job {job.id} is an analysis itself; explain job {own.explains}")
     if job.status not in JOB_ENDED:
         raise ConflictError(f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict")
     arm = candidate_of(job, question.candidate)
@@ -120,15 +122,10 @@ def analysis_of(session: Session, job_id: str) -> Analysis:
     """The analysis that a job is, or the newest of those that explain it; NotFoundError with the way to one."""
     job = find_job(session, job_id)
     newest = select(Analysis).where(Analysis.explains == job.id).order_by(Analysis.job_id.desc()).limit(1)
-    analysis = job.analysis or session.scalars(newest).first()
+    analysis = session.get(Analysis, job.id) or session.scalars(newest).first()
     if analysis is None:
         raise NotFoundError(f"job {job.id} has no analysis; `parity why {job.id}` plans one")
     return analysis
-
-
-def is_explained(session: Session, job_id: str) -> bool:
-    """Whether a job has an analysis."""
-    return session.scalar(select(Analysis.job_id).where(Analysis.explains == job_id).limit(1)) is not None
 
 
 def _planned(session: Session, job: Job, arm: Arm, verdict: Verdict, against: Against, setup: Setup) -> PlannedAnalysis:
@@ -139,14 +136,14 @@ def _planned(session: Session, job: Job, arm: Arm, verdict: Verdict, against: Ag
         against=against,
         setup=setup,
         smallest_effect=_smallest_effect(job, verdict, setup),
-        seconds=_seconds([session.get_one(Run, parent) for parent in setup.parents], setup),
+        seconds=seconds_of([session.get_one(Run, parent) for parent in setup.parents], setup.plan.steps_for_one),
     )
 
 
 def submit_analysis(session: Session, job_id: str, question: Question, submitted_by: str | None = None, order: Order | None = None) -> Job:
     """Queue an analysis, or return the open one with the same plan. Ring the doorbell after the commit. Errors as `plan_analysis`."""
     planned, order = plan_analysis(session, job_id, question), order or Order()
-    job, arm, document = planned.job, planned.arm, planned.setup.document()
+    job, arm = planned.job, planned.arm
     same = select(Analysis).join(Job, Job.id == Analysis.job_id).where(Analysis.explains == job.id, Job.status.in_(sorted(JOB_OPEN)))
     for other in session.scalars(same):
         if (other.candidate, other.against, setup_from(other.setup)) == (arm.name, question.against, planned.setup):
@@ -180,8 +177,8 @@ def submit_analysis(session: Session, job_id: str, question: Question, submitted
             state="queued",
         )
     )
-    row.analysis = Analysis(explains=job.id, candidate=arm.name, against=question.against, setup=document)
     announce_new(session, row)
+    session.add(Analysis(job=row, explains=job.id, candidate=arm.name, against=question.against, setup=planned.setup.document()))
     return row
 
 
@@ -273,14 +270,14 @@ def _smallest_effect(job: Job, verdict: Verdict, setup: Setup) -> float | None:
     return setup.plan.smallest_effect(FORKS_OVER_RERUNS * rerun_sd, setup.alpha)
 
 
-def _seconds(parents: Sequence[Run], setup: Setup) -> float | None:
-    """About how long the plan takes at the speed of the parents."""
+def seconds_of(parents: Sequence[Run], steps: float) -> float | None:
+    """About how long so many steps take on one device, at the speed of the fastest of these runs; None while that is unknown."""
     speeds = [
         run.planned_steps / (run.finished_at - run.started_at)
         for run in parents
         if run.started_at and run.finished_at and run.finished_at > run.started_at
     ]
-    return setup.plan.steps_for_one / max(speeds) if speeds else None
+    return steps / max(speeds) if speeds else None
 
 
 def _check_worth(planned: PlannedAnalysis, *, anyway: bool) -> None:

@@ -14,7 +14,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -27,40 +27,21 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.floors.groups import Floors, read_floors
 from parity.judging.multiplicity import Multiplicity
-from parity.why.answer import Answer
 from server.curves import layer_snr, loading
 from server.database import clock
 from server.database.sessions import Database
 from server.database.states import EARLY_STOP, JOB_ENDED, JOB_OPEN, RUN_ENDED
-from server.database.tables import Analysis, Arm, Job, Run, Verdict, new_id
+from server.database.tables import Arm, Job, Run, Verdict, new_id
 from server.jobs import ledger, lifecycle, live
-from server.jobs.analyses import answer_of
 from server.jobs.floors import family_of, keep_reruns, lent_floors, reruns_of
 from server.jobs.imported_floors import family_that_lends
-from server.records import frozen
+from server.jobs.kinds import Outcome, needed_kind
 from server.repeating import Repeating
 
 _log = logging.getLogger(__name__)
 _CLAIM_SECONDS = 30.0  # of silence, after which a judge is taken for dead
 _RENEWALS = 3  # in that time
 _one_at_a_time = threading.Lock()  # in this process: each job judged has all its curves in memory
-
-
-@frozen
-class Outcome:
-    """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none.
-
-    `floors` are the groups of reruns from which the verdicts borrow, `reruns` those of the job itself. A job that is not judged, because
-    it has forks only, may be `complete` without a verdict; so may an analysis, with its `answer`.
-    """
-
-    verdicts: Sequence[tuple[Mapping[str, Any], str]] = ()
-    floors: Floors | None = None
-    reruns: Floors | None = None
-    code: str | None = None
-    message: str | None = None
-    complete: bool = False
-    answer: Answer | None = None
 
 
 def conclude(database: Database, job_id: str) -> bool:
@@ -145,10 +126,8 @@ def ready_to_conclude(session: Session, job_id: str) -> bool:
 def decide(session: Session, job_id: str) -> Outcome:
     """Judge the finished runs of a job, without writing. If an arm has no finished run, there is no verdict."""
     job = session.get_one(Job, job_id)
-    if job.analysis is not None:
-        return end_of_analysis(session, job, job.analysis)
     if not job.is_judged:
-        return end_without_judging(job)
+        return needed_kind(job).conclude(session, job)
     for arm in job.arms:
         if not any(run.state == "finished" for run in arm.runs):
             failed = next((run for run in arm.runs if run.state == "failed"), None)
@@ -163,25 +142,6 @@ def decide(session: Session, job_id: str) -> Outcome:
         reruns=reruns_of(session, job),
     )
     return replace(outcome, code=stopped.code, message=stopped.message) if stopped else outcome
-
-
-def end_without_judging(job: Job) -> Outcome:
-    """How the pilots of a search end: without a verdict, complete if every run finished, else with the reason of the first that did not."""
-    short = [run for run in job.runs if run.state != "finished"]
-    if not short:
-        return Outcome(complete=True)
-    first = short[0]
-    why = f"{first.code}: {first.message}" if first.code else f"it was {first.state}"
-    message = f"{len(short)} of {len(job.runs)} runs did not finish; run {first.id} of arm {first.arm.name}: {why}"
-    return Outcome(code=first.code or "CANCELLED", message=message)
-
-
-def end_of_analysis(session: Session, job: Job, analysis: Analysis) -> Outcome:
-    """How an analysis ends: without a verdict, complete with its answer, else with the reason why its run did not finish."""
-    run = job.runs[0]
-    if run.state != "finished":
-        return Outcome(code=run.code or "CANCELLED", message=run.message or f"its run was {run.state}")
-    return Outcome(complete=True, answer=answer_of(session, analysis))
 
 
 def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[VerdictDocument]:
@@ -257,8 +217,8 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
     if outcome.floors is not None:
         job.floors = outcome.floors.csv()
     keep_reruns(job, outcome.reruns)
-    if outcome.answer is not None and job.analysis is not None:
-        job.analysis.answer = dict(outcome.answer)
+    if outcome.write is not None:
+        outcome.write(session)
     return True
 
 

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.orm import Session
 
+from parity.extensions import lab
 from parity.judging.inputs.context import confounding_keys
 from server.curves import loading
 from server.database.tables import Arm, Job, Run
@@ -104,7 +105,8 @@ def unsound(session: Session, run: Run) -> str | None:
     if run.state != "finished":
         return f"run {run.id} is {run.state}, not finished"
     if run.kind != "full":
-        return f"run {run.id} {_NOT_FULL[run.kind]}"
+        did = {"noise": "was stopped early to measure run noise", **lab().kinds}
+        return f"run {run.id} {did.get(run.kind, 'is never judged')}"
     if run.code is not None:
         return f"run {run.id} ended with {run.code}"
     curve = loading.losses(session, run)

@@ -18,7 +18,7 @@ from server.database.states import JOB_ENDED
 from server.documents.job import job_document
 from server.documents.workers import worker_documents
 from server.gaps.stored import has_chart
-from server.jobs.analyses import is_explained
+from server.jobs.kinds import kind_of
 from server.pages import (
     baselines,
     candidates,
@@ -29,15 +29,13 @@ from server.pages import (
     queue,
     refusals,
     remarks,
-    searches,
     site,
     tokens,
-    why,
 )
 from server.pages.rendering import HERE, LoginNeededError, templates, visitor
-from server.searches.record import searches_of, step_of
 from server.settings import Settings
 from server.web import auth
+from server.web.additions import additions
 from server.web.context import InContext
 from server.web.limits import BODY_BYTES
 
@@ -53,7 +51,8 @@ def install(app: FastAPI, settings: Settings) -> None:
     app.mount("/static/vendor/uplot", StaticFiles(directory=settings.assets_dir / "uplot" / "dist", check_dir=False))
     site.install(app, settings)
     app.mount("/static", StaticFiles(directory=HERE / "static", packages=[CHARTS]))
-    for pages in (router, doors, *(module.router for module in (job_lists, remarks, baselines, floors, searches, why, tokens))):
+    own = (module.router for module in (job_lists, remarks, baselines, floors, tokens))
+    for pages in (router, doors, *own, *additions().pages):
         app.include_router(pages, max_body_size=min(BODY_BYTES, settings.max_body_bytes))
     refusals.install(app)
     app.add_exception_handler(LoginNeededError, _to_login)
@@ -90,22 +89,18 @@ def show(
     """One job: its candidates with what decided, then the evidence; `candidate` is the one whose details are shown."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        if job.analysis is not None:
-            return RedirectResponse(f"/jobs/{job.id}/why", 303)
-        step = step_of(session, job.id)
-        if step is not None and step.evaluations[0]["kind"] != "confirmation":  # forks and pilots have no verdict
-            return RedirectResponse(f"/searches/{step.search_id}", 303)
-        explained, searches_from = is_explained(session, job.id), searches_of(session, job.id)
+        kind = kind_of(job)
+        if kind is not None:
+            return RedirectResponse(kind.page(session, job), 303)
+        added = additions().about_job(session, job)
         document = job_document(session, job, context.settings.lease_seconds)
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
         stored = has_chart(session, job.id)
     values = {
         "job": document,
-        "explained": explained,
+        "lab": added,
         "stored": stored,
         "modules": JOB_MODULES,
-        "search": step.search_id if step else None,
-        "searches": searches_from,
         "table": candidates.candidate_table(document, candidate, cast(candidates.Order, order) if order in candidates.ORDERS else ""),
         "there": {kind: set(names) for kind, names in recorded.items()},
         "ended": document.status in JOB_ENDED,

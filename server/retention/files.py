@@ -10,10 +10,11 @@ from typing import Literal
 
 from sqlalchemy import select
 
+from parity.extensions import lab
 from server.database import clock
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
-from server.database.tables import Analysis, Run, Search, is_id
+from server.database.tables import Run, is_id
 from server.retention.batch import cutoffs, slices
 from server.settings import Settings
 
@@ -67,14 +68,12 @@ def old_files(settings: Settings, database: Database) -> Iterator[OldFile]:
 
 
 def _states(database: Database, run_ids: Sequence[str]) -> dict[str, str]:
-    """The states of these runs; that of a run is `forked` while a fork, an analysis or a search that has not ended needs its checkpoint."""
+    """The states of these runs; that of a run is `forked` while a run that has not ended, or the lab, needs its checkpoint."""
     with database.read() as session:
         states: dict[str, str] = {row.id: row.state for row in session.execute(select(Run.id, Run.state).where(Run.id.in_(run_ids)))}
         forked = select(Run.forked_from).where(Run.forked_from.in_(run_ids), Run.state.not_in(RUN_ENDED))
-        analysed = select(Analysis.setup).join(Run, Run.job_id == Analysis.job_id).where(Run.state.not_in(RUN_ENDED))
-        searched = select(Search.setup).where(Search.state == "running")
-        setups = [*session.scalars(analysed), *session.scalars(searched)]
-        needed = {run_id for setup in setups for run_id in setup["parents"]}.intersection(run_ids)
+        tables = lab().part("tables")
+        needed = tables.parents_in_use(session).intersection(run_ids) if tables else ()
         return states | {run_id: "forked" for run_id in (*session.scalars(forked), *needed) if run_id}
 
 

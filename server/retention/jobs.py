@@ -24,9 +24,10 @@ from functools import partial
 from sqlalchemy import ColumnElement, Select, Table, and_, delete, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
+from parity.extensions import lab
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
-from server.database.tables import Base, BaselineRun, Chunk, ChunkColumn, Job, Run, SearchStep, WebhookDelivery
+from server.database.tables import Base, BaselineRun, Chunk, ChunkColumn, Job, Run, WebhookDelivery
 from server.retention import curves
 from server.retention.batch import Batch
 
@@ -75,7 +76,7 @@ def _unneeded(cutoff: float) -> Select[str]:
     uses = or_(user.reused_from == Run.id, user.forked_from == Run.id)
     reused = own.where(select(user.id).where(uses, user.job_id != Job.id).exists())
     to_send = select(WebhookDelivery.id).where(WebhookDelivery.job_id == Job.id, WebhookDelivery.state == "pending")
-    of_search = select(SearchStep.job_id).where(SearchStep.job_id == Job.id).exists()
+    tables = lab().part("tables")  # before the references are read: its tables have some too
     needed = [select(column).where(column == Job.id).exists() for column in _references_of_others()]
     has_curves = own.where(or_(Run.reused_from.is_not(None), select(Chunk.run_id).where(Chunk.run_id == Run.id).exists()))
     return select(Job.id).where(
@@ -85,7 +86,7 @@ def _unneeded(cutoff: float) -> Select[str]:
         ~named.exists(),
         ~reused.exists(),
         ~to_send.exists(),
-        ~of_search,
+        *([~tables.is_needed()] if tables else []),
         *(~each for each in needed),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter, Response
@@ -11,7 +11,7 @@ from pydantic import Field
 from parity.search.power import MOST_CONFIRMATIONS
 from server.documents.search import SearchDocument, SearchPlan, plan_document, search_document
 from server.jobs.limits import check_queue
-from server.searches.plan import MODELLED, MOST_PAIRS, Speed, SwitchWish, Wish, plan_search
+from server.searches.plan import MOST_PAIRS, SwitchWish, Wish, plan_search
 from server.searches.record import cancel_search, find_search, resume_search, submit_search
 from server.web.auth import Sender
 from server.web.context import Context, InContext
@@ -22,7 +22,7 @@ _MOST_STEPS = 1e12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchRequest:
+class SearchRequest(Wish):
     """What to search from a job that has ended: which of its candidates (null: the only one), and which of its parts can go back.
 
     Without `switches` the space is attention and MLP by GEMM, in ranges of blocks. `step`: a kept checkpoint of the baseline's runs (null:
@@ -36,23 +36,17 @@ class SearchRequest:
     switches: Annotated[list[SwitchWish], Field(max_length=64)] = field(default_factory=list)
     step: Annotated[int, Field(ge=1, le=1e9)] | None = None
     fork_steps: Annotated[int, Field(ge=2, le=1e9)] | None = None
-    speed: Speed = MODELLED
     pairs: Annotated[int, Field(ge=1, le=MOST_PAIRS)] | None = None
     pilots: Annotated[int, Field(ge=0, le=20)] = 6
     confirmations: Annotated[int, Field(ge=1, le=MOST_CONFIRMATIONS)] = 2
     budget: Annotated[float, Field(gt=0, le=_MOST_STEPS, allow_inf_nan=False)] | None = None
-
-    @property
-    def wish(self) -> Wish:
-        """The same for the record."""
-        return Wish(**{each.name: getattr(self, each.name) for each in fields(Wish)})
 
 
 @router.post("/jobs/{job_id}/searches:plan")
 def plan(job_id: str, request: StrictBody[SearchRequest], context: InContext) -> SearchPlan:
     """What a search from a job would run and cost: nothing is queued. 409 if its baseline kept no checkpoint."""
     with context.database.read() as session:
-        return plan_document(plan_search(session, job_id, request.wish))
+        return plan_document(plan_search(session, job_id, request))
 
 
 @router.post("/jobs/{job_id}/searches", status_code=202)
@@ -62,7 +56,7 @@ def submit(job_id: str, request: StrictBody[SearchRequest], response: Response, 
     409 if another search is at the same question, or has used a confirmation on it.
     """
     with context.database.write() as session:
-        search = submit_search(session, job_id, request.wish, sender.id)
+        search = submit_search(session, job_id, request, sender.id)
         check_queue(session, context.settings, sender.id)
         document, capability = search_document(search), search.base.capability
     _ring(context, document, capability)

@@ -8,8 +8,6 @@ from typing import Annotated, Any, ClassVar
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from parity.why.setup import Origin
-from server.database.tables import Against
 from server.documents.ablations import AblationsDocument, ablations_document
 from server.documents.analysis import AnalysisDocument, AnalysisPlan, analysis_document, plan_document
 from server.jobs.analyses import Question, analysis_of, plan_analysis, submit_analysis
@@ -24,7 +22,7 @@ _MOST_STEPS = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhyRequest:
+class WhyRequest(Question):
     """Which candidate to explain (null: the job's only one), what a unit takes that is off, and whose checkpoints are forked.
 
     `step`: a kept checkpoint (null: the one nearest to 60 % of the steps). `fork_steps` and `budget`, the largest cost in steps of
@@ -34,39 +32,23 @@ class WhyRequest:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    against: Against = "baseline"
-    origin: Origin = "baseline"
     step: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
     fork_steps: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
     budget: Annotated[float, Field(gt=0, le=_MOST_STEPS, allow_inf_nan=False)] | None = None
-    anyway: bool = False
-
-    @property
-    def question(self) -> Question:
-        """The same for the record."""
-        return Question(
-            candidate=self.candidate,
-            against=self.against,
-            origin=self.origin,
-            step=self.step,
-            fork_steps=self.fork_steps,
-            budget=self.budget,
-            anyway=self.anyway,
-        )
 
 
 @router.post("/jobs/{job_id}/why:plan")
 def plan(job_id: str, request: StrictBody[WhyRequest], context: InContext) -> AnalysisPlan:
     """What an analysis of a candidate's gap would measure and cost: nothing is queued. 409 if its runs kept no checkpoint."""
     with context.database.read() as session:
-        return plan_document(plan_analysis(session, job_id, request.question))
+        return plan_document(plan_analysis(session, job_id, request))
 
 
 @router.post("/jobs/{job_id}/why", status_code=202)
 def submit(job_id: str, request: StrictBody[WhyRequest], response: Response, context: InContext, sender: Sender) -> AnalysisDocument:
     """Queue an analysis of a candidate's gap, as a job of its own; an open one with the same plan is returned instead."""
     with context.database.write() as session:
-        job = submit_analysis(session, job_id, request.question, sender.id)
+        job = submit_analysis(session, job_id, request, sender.id)
         check_queue(session, context.settings, sender.id)
         analysis = analysis_of(session, job.id)
         document = analysis_document(session, analysis)

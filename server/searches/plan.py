@@ -19,9 +19,9 @@ from parity.search.power import MOST_CONFIRMATIONS, WANTED
 from parity.search.setup import SearchSetup, arm_name
 from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
-from server.database.tables import Arm, Job, Run, Verdict
+from server.database.tables import Arm, Job, Verdict
 from server.errors import ConflictError, InvalidError
-from server.jobs.analyses import MOST_PARENTS, candidate_of, fork_parents, kept_step, readable_spec
+from server.jobs.analyses import MOST_PARENTS, candidate_of, fork_parents, kept_step, readable_spec, seconds_of
 from server.jobs.fingerprint import unsound
 from server.jobs.floors import family_in, lent_floors, newest_family
 from server.jobs.imported_floors import named_floors
@@ -82,6 +82,15 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOfFile(Wish):
+    """What `parity search` starts from: the id of a job that has ended (default: this file's job is trained first), and what to search."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    base: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSearch:
     """A search that could begin. `seconds`: about how long its largest cost takes on one device; None while that is unknown."""
 
@@ -138,7 +147,7 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
         analysis=proposal.analysis,
     )
     _check_worth(setup, wish)
-    return PlannedSearch(job=job, arm=arm, setup=setup, seconds=_seconds(parents, setup))
+    return PlannedSearch(job=job, arm=arm, setup=setup, seconds=seconds_of(parents, setup.most_steps))
 
 
 def policy_arm(candidate: SpecArm, space: Space, policy: Policy, replicates: int = 1) -> SpecArm:
@@ -299,13 +308,3 @@ def _check_worth(setup: SearchSetup, wish: Wish) -> None:
 
 def _with_pairs(setup: SearchSetup, pairs: int) -> SearchSetup:
     return replace(setup, design={**setup.design, "baseline_runs": pairs, "candidate_runs": pairs}, pairs=pairs)
-
-
-def _seconds(parents: Sequence[Run], setup: SearchSetup) -> float | None:
-    """About how long the largest cost takes at the speed of the parents, on one device."""
-    speeds = [
-        run.planned_steps / (run.finished_at - run.started_at)
-        for run in parents
-        if run.started_at and run.finished_at and run.finished_at > run.started_at
-    ]
-    return setup.most_steps / max(speeds) if speeds else None

@@ -20,10 +20,11 @@ from parity.search.evaluations import Evaluation, Outcome, Result, documents, ev
 from parity.search.search import ask
 from parity.search.setup import SearchSetup, setup_from
 from server.database import tables
+from server.database.lab_tables import Search, SearchState, SearchStep
 from server.database.locks import hold_lock
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
-from server.database.tables import Job, Search, SearchState, SearchStep
+from server.database.tables import Job
 from server.errors import ConflictError, LookError, NotFoundError
 from server.jobs.cancel import cancel_job
 from server.jobs.ledger import question_of
@@ -65,16 +66,6 @@ def find_search(session: Session, search_id: str) -> Search:
     if search is None:
         raise NotFoundError(f"there is no search {search_id}; `parity search parity.yaml` begins one")
     return search
-
-
-def step_of(session: Session, job_id: str) -> SearchStep | None:
-    """The step of a search that a job is; None for any other job."""
-    return session.scalar(select(SearchStep).where(SearchStep.job_id == job_id))
-
-
-def searches_of(session: Session, job_id: str) -> Sequence[str]:
-    """The searches that start from a job, the newest first."""
-    return session.scalars(select(Search.id).where(Search.base_id == job_id).order_by(Search.created_at.desc())).all()
 
 
 def advance(database: Database, search_id: str, may_queue: Callable[[Session, str], None] = lambda _session, _sender: None) -> Job | None:

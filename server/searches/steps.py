@@ -19,7 +19,8 @@ from sqlalchemy.orm import Session
 from parity.search.evaluations import Evaluation
 from parity.search.setup import GIVEN, SearchSetup, key_of
 from server.database import tables
-from server.database.tables import Job, Run, Search, SearchStep
+from server.database.lab_tables import Search, SearchStep
+from server.database.tables import Job, Run
 from server.jobs.analyses import readable_spec, results_of
 from server.jobs.derived import derived_job
 from server.jobs.late_loss import late_loss

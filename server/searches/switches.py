@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session
 from parity.search.policies import MOST_SWITCHES, Switch
 from parity.search.proposals import GEMMS, GROUPS, Box, Cell, boxes, proposals
 from parity.search.setup import SwitchSource
-from server.database.tables import Analysis, Arm, Job
+from server.database.lab_tables import Analysis
+from server.database.tables import Arm, Job
 from server.errors import InvalidError
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec

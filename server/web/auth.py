@@ -26,8 +26,8 @@ from server.database.tables import BrowserSession, Token
 from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyError, UnauthorizedError
 from server.jobs.requesters import requesters_of
 from server.records import frozen
-from server.searches.record import find_search
 from server.settings import Settings
+from server.web.additions import additions
 from server.web.context import Context, InContext
 from server.web.rules import RULES, SCOPES, Rule, Scope
 
@@ -252,9 +252,9 @@ def _check_owner(context: Context, rule: Rule, sender: Principal, path: Mapping[
 
 def _owned(session: Session, path: Mapping[str, Any]) -> tuple[str, str | None]:
     """What the ids in a path name, and the principal that submitted it."""
-    if "search_id" in path:
-        search = find_search(session, path["search_id"])
-        return f"search {search.id}", search.submitted_by
+    for name, owner_of in additions().owners.items():
+        if name in path:
+            return owner_of(session, path[name])
     job = find_job(session, path["job_id"]) if "job_id" in path else find_run(session, path["run_id"]).job
     return f"job {job.id}", job.submitted_by
 

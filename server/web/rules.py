@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
+from parity.extensions import lab
 from server.records import frozen
 
 Scope = Literal["view", "submit", "worker", "approve", "admin"]
@@ -20,7 +21,7 @@ class Rule:
     """What an operation requires. Scope `admin` is always enough; `submit` and `approve` include `view`.
 
     `scopes`: the token must have one of them; empty: no token is needed. `of_owner`: the token must also belong to the principal that
-    submitted the job or search in the path, or the job of the run in the path; `by_another`: it must not, nor have asked
+    submitted what is in the path (a job, a search), or the job of the run in the path; `by_another`: it must not, nor have asked
     for the job in a gate, with scope admin neither. `trainer`: that run's own token is enough instead, if its attempt is live; `any`: also
     if it has ended, for the caller to learn that from the response.
     """
@@ -72,15 +73,6 @@ RULES: Mapping[str, Rule] = {
     "POST /api/v1/jobs/{job_id}:cancel": _OWN_JOB,
     "POST /api/v1/jobs/{job_id}:rejudge": _READ,
     "GET /api/v1/jobs/{job_id}/runs": _READ,
-    "GET /api/v1/jobs/{job_id}/why": _READ,
-    "POST /api/v1/jobs/{job_id}/why": _SUBMIT,
-    "POST /api/v1/jobs/{job_id}/why:plan": _READ,
-    "GET /api/v1/jobs/{job_id}/why/ablations": _READ,
-    "POST /api/v1/jobs/{job_id}/searches": _SUBMIT,
-    "POST /api/v1/jobs/{job_id}/searches:plan": _READ,
-    "GET /api/v1/searches/{search_id}": _READ,
-    "POST /api/v1/searches/{search_id}:cancel": _OWN_JOB,
-    "POST /api/v1/searches/{search_id}:resume": _OWN_JOB,
     "GET /api/v1/jobs/{job_id}/events": _READ,
     "GET /api/v1/jobs/{job_id}/verdict": _READ,
     "GET /api/v1/jobs/{job_id}/verdict.svg": _READ,
@@ -122,6 +114,7 @@ RULES: Mapping[str, Rule] = {
     "POST /api/v1/tokens": _ADMIN,
     "POST /api/v1/tokens/{token_id}:rotate": _ADMIN,
     "POST /api/v1/tokens/{token_id}:revoke": _ADMIN,
+    **{operation: {"read": _READ, "submit": _SUBMIT, "own": _OWN_JOB}[name] for operation, name in lab().rules.items()},
 }
 
 

@@ -11,9 +11,8 @@ from alembic.util import CommandError
 from sqlalchemy import inspect, text
 
 from server.database import store
+from server.database.lab_tables import Analysis, AnalysisResult, Search, SearchStep
 from server.database.tables import (
-    Analysis,
-    AnalysisResult,
     Attempt,
     Base,
     DataRead,
@@ -23,8 +22,6 @@ from server.database.tables import (
     JobNote,
     JobTag,
     Run,
-    Search,
-    SearchStep,
     SignOff,
     StoredGapChart,
     Worker,

@@ -13,8 +13,9 @@ from parity.recipes import ALWAYS_STOCHASTIC
 from parity.why.search import next_measurement
 from parity.why.setup import setup_from
 from server.database import store
+from server.database.lab_tables import Analysis, AnalysisResult
 from server.database.sessions import Database
-from server.database.tables import AnalysisResult, Job, Run
+from server.database.tables import Job, Run
 from server.jobs.conclude import decide, write_outcome
 from server.jobs.submit import submit_job
 from tests.conftest import small_job
@@ -114,8 +115,7 @@ def measured(database: Database, job_id: str, costs: dict[str, float], most: int
     """Write the results of a simulated candidate, at most this many; with all of them the run has ended."""
     with database.write() as session:
         job = session.get_one(Job, job_id)
-        assert job.analysis is not None
-        setup, results = setup_from(job.analysis.setup), {}  # type: ignore[var-annotated]
+        setup, results = setup_from(session.get_one(Analysis, job_id).setup), {}  # type: ignore[var-annotated]
         while len(results) < most and (wanted := next_measurement(setup, results)) is not None:
             results[wanted.key] = measure(setup, wanted, costs)
         run = job.runs[0]

@@ -9,8 +9,8 @@ import numpy as np
 from parity.search.evaluations import evaluations_from
 from parity.search.setup import key_of
 from server.database import store
+from server.database.lab_tables import AnalysisResult, Search
 from server.database.sessions import Database
-from server.database.tables import AnalysisResult, Search
 from server.jobs.conclude import conclude
 from server.searches.record import advance
 from tests.server.analyses import STEPS, make_explained, stated_rounding

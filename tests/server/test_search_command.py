@@ -10,7 +10,7 @@ import yaml
 from parity.cli import main as cli
 from parity.cli.jobs import watching
 from parity.client.rest import UnreachableError
-from server.database.tables import Search
+from server.database.lab_tables import Search
 from tests.server.played import GAPS, make_base, play_step
 
 

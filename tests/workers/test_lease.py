@@ -10,6 +10,7 @@ from sqlalchemy.exc import OperationalError
 
 from parity import criteria_from_mapping
 from server.database import events
+from server.database.lab_tables import Analysis
 from server.database.tables import Attempt, Job, Run, Token
 from server.jobs.analyses import Question, submit_analysis
 from server.jobs.cancel import cancel_job
@@ -147,7 +148,7 @@ def test_a_run_that_lacks_what_it_starts_from_fails_alone_and_at_once(database, 
     job_id = make_explained(owner_database)
     with owner_database.write() as session:
         lost = submit_analysis(session, job_id, Question(anyway=True)).id
-        analysis = session.get_one(Job, lost).analysis
+        analysis = session.get_one(Analysis, lost)
         analysis.setup = {**analysis.setup, "parents": ["r000000000000-0000000000"]}
         session.get_one(Job, lost).runs[0].priority = 100
     held = _claim(database, make_worker())

@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from parity import criteria_from_mapping
-from server.database.tables import Job, Search
+from server.database.lab_tables import Search
+from server.database.tables import Job
 from server.jobs.analyses import results_of
 from server.jobs.conclude import conclude
 from server.jobs.submit import submit_job

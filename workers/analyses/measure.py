@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from parity.search.setup import Forks
 from parity.why.search import Measurement, next_measurement
-from parity.why.setup import Setup, setup_from
+from parity.why.setup import MeasureRequest, Setup, setup_from
 from training.spec import RunSpec
-from workers.protocol import AnalysisRequest, Message
+from workers.protocol import Message, TrainRequest
 
 if TYPE_CHECKING:
     from training.why.program import Program
@@ -24,12 +24,18 @@ class ForksTellNothingError(Exception):
     code = "FORKS_TELL_NOTHING"
 
 
-def analyse(request: AnalysisRequest, candidate: RunSpec, read: Read, send: Callable[[Message], None]) -> None:
-    """Measure everything that `request.results` lacks. `read` makes a specification of its document."""
+def measure(request: TrainRequest, candidate: RunSpec, read: Read, send: Callable[[Message], None]) -> None:
+    """Measure everything that the results on record lack. `read` makes a specification of its document."""
+    folders = Path(request["checkpoints"]["folder"]).parent
+    analyse(cast("MeasureRequest", request["measure"]), candidate, folders, read, send)
+
+
+def analyse(request: MeasureRequest, candidate: RunSpec, folders: Path, read: Read, send: Callable[[Message], None]) -> None:
+    """Measure everything that `request.results` lacks, from checkpoints of the parents in `folders`, by id."""
     from training.trainer.fingerprint import manifest  # noqa: PLC0415 (the core must be set before jax counts the processors)
     from training.why.program import Program  # noqa: PLC0415
 
-    parents = [(read(each["spec"]), Path(each["folder"])) for each in request["parents"]]
+    parents = [(read(spec), folders / parent) for parent, spec in request["parents"].items()]
     if request["policies"] is not None:
         _train_forks(request, parents, {name: read(spec) for name, spec in request["policies"].items()}, send)
         return
@@ -44,7 +50,7 @@ def analyse(request: AnalysisRequest, candidate: RunSpec, read: Read, send: Call
 
 
 def _train_forks(
-    request: AnalysisRequest, parents: Sequence[tuple[RunSpec, Path]], runs: Mapping[str, RunSpec], send: Callable[[Message], None]
+    request: MeasureRequest, parents: Sequence[tuple[RunSpec, Path]], runs: Mapping[str, RunSpec], send: Callable[[Message], None]
 ) -> None:
     """Train the forks of a search that the record lacks: one program computes them all."""
     from training.trainer.fingerprint import manifest  # noqa: PLC0415

@@ -9,8 +9,8 @@ from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError
 
 from server.database import events, store
+from server.database.lab_tables import Analysis
 from server.database.tables import (
-    Analysis,
     Arm,
     Attempt,
     Base,
@@ -144,7 +144,7 @@ def analysis(database, age):
             run.reused_from, run.kept_checkpoints = sources[run.replicate].id, None
     with database.write() as session:
         made = submit_analysis(session, job_id, Question(anyway=True)).id
-        assert set(session.get_one(Job, made).analysis.setup["parents"]) <= {run.id for run in sources.values()}
+        assert set(session.get_one(Analysis, made).setup["parents"]) <= {run.id for run in sources.values()}
     for each in (other, job_id):
         age(each)
     return job_id, other, made

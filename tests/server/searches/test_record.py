@@ -7,7 +7,8 @@ from sqlalchemy import select
 
 from parity import criteria_from_mapping
 from parity.search.setup import setup_from
-from server.database.tables import Job, Run, Search
+from server.database.lab_tables import Search
+from server.database.tables import Job, Run
 from server.documents.search import search_document
 from server.errors import ConflictError, InvalidError, LookError, NotFoundError, TooManyError
 from server.jobs import baselines, floors

@@ -1,0 +1,45 @@
+"""What the lab (`why` and `search`) adds to the core. The core names the lab here alone, as text, and works with the lab taken away.
+
+The lab's modules are imported when they are first needed: a worker loads none of them before it claims a run of the lab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+LAB = "parity.lab"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lab:
+    """What the lab adds, as data; all of it is empty where the lab is taken away.
+
+    `commands`: for jobs on a server, with their module and their line in the help. `kinds`: the kinds of runs that are never judged, with
+    what such a run did. `rules`: who may call an operation of the API (`server.web.rules`). `parts`: the modules, by the name of what the
+    core asks them for.
+    """
+
+    commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    rules: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    def part(self, name: str) -> ModuleType | None:
+        """A module of the lab; None where the lab is taken away."""
+        return import_module(self.parts[name]) if name in self.parts else None
+
+
+@cache
+def lab() -> Lab:
+    """The lab of this installation."""
+    try:
+        own: Lab = import_module(LAB).LAB
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{LAB}.".startswith(f"{error.name}."):
+            raise  # of a library that is missing, not of the lab
+        return Lab()
+    return own

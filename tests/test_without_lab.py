@@ -1,0 +1,68 @@
+"""The core works with the lab taken away, and a worker loads none of it before it claims a run of the lab."""
+
+import os
+import subprocess
+import sys
+import tomllib
+
+from parity.extensions import LAB
+from server.settings import CHECKOUT
+
+CONTRACTS = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+(MODULES,) = (contract["protected_modules"] for contract in CONTRACTS if contract["name"] == "nothing imports the lab")
+TRAINED = "tests/workers/test_supervisor.py::test_a_run_is_trained_and_recorded"
+CORE = (
+    "tests/parity/cli/test_compare.py::test_exit_codes_say_the_verdict",
+    "tests/server/routes/test_runs.py::test_a_job_that_the_user_trains_is_judged",
+    "tests/server/remarks/test_remarks.py::test_a_note_has_its_author_and_time_and_is_plain_text",
+)
+
+
+def python(*arguments, refused=MODULES):
+    """A Python in which these modules cannot be imported; nor in the processes that it starts."""
+    path = os.pathsep.join(map(str, (CHECKOUT / "tests" / "without", CHECKOUT)))
+    environment = os.environ | {"PYTHONPATH": path, "PARITY_TEST_REFUSED": ",".join(refused)}
+    return subprocess.run([sys.executable, *arguments], cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_every_module_of_the_lab_is_refused():
+    program = """
+import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+    assert python("-c", program, *MODULES).stdout.count("halted") == len(MODULES)
+
+
+def test_the_commands_of_the_lab_are_gone_and_the_others_stay():
+    listed = python("-m", "parity", "--help")
+    assert (listed.returncode, "  submit " in listed.stdout, "  why " in listed.stdout) == (0, True, False)
+    unknown = python("-m", "parity", "why", "j1")
+    assert (unknown.returncode, unknown.stdout) == (2, ""), unknown.stderr
+
+
+def passes(*tests, refused=MODULES):
+    """Whether tests pass in such a Python."""
+    ran = python("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "not postgresql", *tests, refused=refused)
+    assert ran.returncode == 0, ran.stdout
+    return True
+
+
+def test_tests_of_the_core_pass_without_the_lab():
+    assert passes(*CORE)
+
+
+def test_the_server_has_no_routes_and_no_key_of_the_lab():
+    text = (
+        "from server.documents.parity_yaml import job_file_schema; from server.openapi import text; import workers.tasks;"
+        "print(text().count('/why'), text().count('/searches'), 'SearchOfFile' in job_file_schema()['$defs'])"
+    )
+    assert python("-c", text).stdout.split() == ["0", "0", "False"]
+
+
+def test_a_worker_trains_without_loading_the_lab():
+    """It is there, as its manifest says, but an import of it would fail."""
+    assert passes(TRAINED, refused=[each for each in MODULES if each != LAB])
