@@ -21,7 +21,6 @@ from server import logs
 from server.database import clock, tables
 from server.database.sessions import Database
 from server.database.tables import HOUSEKEEPING, Worker
-from server.gaps.keeper import ChartKeeper
 from server.jobs.conclude import conclude
 from server.jobs.stale import mark_or_fail_stale
 from server.retention import work as retention
@@ -57,7 +56,6 @@ class Runtime:
             heartbeat_at=time.time(),
         )
         self._live, self._ended = reconcile.LiveWatch(), reconcile.EndedJobs()
-        self._charts = ChartKeeper(self._database)
         # Threads of their own: long work does not delay the heartbeat.
         self._threads = [threading.Thread(target=self._keep_alive, name="heartbeat", daemon=True)]
         self._threads.append(threading.Thread(target=self._keep_house, name="housekeeping", daemon=True))
@@ -157,10 +155,9 @@ class Runtime:
         if reconcile.give_back_expired(self._settings, self._database):
             self.ring()
         mark_or_fail_stale(self._settings, self._database)
-        trained = self._live.look(self._database)
+        self._live.look(self._database)
         self._ended.conclude(self._database)
         self._retention.work()
-        self._charts.work(trained)
 
     def _register_trainer(self) -> None:
         """Register again if the trainer has changed: each run starts a new process, with the libraries installed at that time."""

@@ -17,7 +17,6 @@ from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.documents.job import job_document
 from server.documents.workers import worker_documents
-from server.gaps.stored import has_chart
 from server.jobs.analyses import is_explained
 from server.pages import (
     baselines,
@@ -112,12 +111,10 @@ def show(
         explained, searches_from = is_explained(session, job.id), searches_of(session, job.id)
         document = job_document(session, job, context.settings.lease_seconds)
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
-        stored = has_chart(session, job.id)
     pairs = list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs))
     values = {
         "job": document,
         "explained": explained,
-        "stored": stored,
         "modules": JOB_MODULES,
         "search": step.search_id if step else None,
         "searches": searches_from,

@@ -20,7 +20,6 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, BaselineRun, Chunk, ChunkColumn, Job, Run
-from server.gaps.stored import drop_charts
 from server.retention.batch import Batch, slices
 
 # SQLite has one writer at a time: it writes 50 chunks of 4,096 steps x 11 columns in tenths of a second.
@@ -99,8 +98,7 @@ def _drop_replaced(run_id: str, keys: Sequence[Key], session: Session) -> int:
 
 
 def drop_chunks(session: Session, keys: Sequence[Key], *where: ColumnElement[bool]) -> int:
-    """Delete chunks with their columns, and the stored charts that were computed from them; returns the number of chunks."""
-    drop_charts(session, {run_id for run_id, *_ in keys})
+    """Delete chunks with their columns; returns the number of chunks."""
     statement = delete(Chunk).where(tuple_(*CHUNK_KEY).in_(keys), *where)
     return count(session.execute(statement.execution_options(synchronize_session=False)))
 

@@ -64,7 +64,7 @@ def batches(database: Database, cutoff: float) -> Iterator[Batch]:
 
 
 def _may_delete(session: Session) -> bool:
-    """Whether this database role may delete whole jobs; that of workers may not (`server.database.roles`)."""
+    """Whether this database role may delete whole jobs; that of workers may not (`server/roles.sql`)."""
     return session.get_bind().dialect.name != "postgresql" or bool(session.scalar(select(func.has_table_privilege("jobs", "delete"))))
 
 
