@@ -30,8 +30,8 @@ BaselineEventKind = Literal["promoted", "control", "expired"]
 WebhookEvent = Literal["job.ended", "verdict.given", "job.hopeless", "job.futile"]
 DeliveryKind = WebhookEvent | Literal["test"]
 DeliveryState = Literal["pending", "delivered", "failed"]
-_WORDS = (JobStatus, RunState, AttemptState, Role, RunKind, SearchState, Against, BaselineRole, BaselineEventKind)
-_WORDS += (DeliveryKind, DeliveryState, Rounding)
+_STATES = (JobStatus, RunState, AttemptState, SearchState, DeliveryState)
+_KINDS = (Role, RunKind, Against, Rounding, BaselineRole, BaselineEventKind, DeliveryKind)
 
 Key = Annotated[str, mapped_column(primary_key=True)]
 NumberedKey = Annotated[int, mapped_column(primary_key=True)]
@@ -53,7 +53,7 @@ def is_id(kind: str, text: str) -> bool:
 class Base(DeclarativeBase):
     """The base class of all tables."""
 
-    type_annotation_map = dict.fromkeys(_WORDS, String(32)) | {
+    type_annotation_map = dict.fromkeys((*_STATES, *_KINDS), String(32)) | {
         dict[str, Any]: JSON,
         list[str]: JSON,
         int: BigInteger,
