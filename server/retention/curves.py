@@ -13,14 +13,14 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from sqlalchemy import ColumnElement, CursorResult, Select, and_, case, delete, false, func, literal, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, case, delete, false, func, literal, or_, select, tuple_
 from sqlalchemy.orm import Session, aliased
 
 from server.database import store
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, BaselineRun, Chunk, ChunkColumn, Job, Run
-from server.retention.batch import Batch, Kind, slices
+from server.retention.batch import Batch, Kind, run_delete, slices
 
 # SQLite has one writer at a time: it writes 50 chunks of 4,096 steps x 11 columns in tenths of a second.
 CHUNKS_AT_ONCE = 50
@@ -91,8 +91,7 @@ def _drop(what: Kind, run_id: str, cutoff: float, keys: Sequence[Key], session: 
 
 def drop_chunks(session: Session, keys: Sequence[Key], *where: ColumnElement[bool]) -> int:
     """Delete chunks with their columns; returns the number of chunks."""
-    statement = delete(Chunk).where(tuple_(*CHUNK_KEY).in_(keys), *where)
-    return count(session.execute(statement.execution_options(synchronize_session=False)))
+    return run_delete(delete(Chunk).where(tuple_(*CHUNK_KEY).in_(keys), *where), session)
 
 
 def chunk_keys(session: Session, run_ids: Select[str] | Sequence[str], *where: ColumnElement[bool]) -> list[Sequence[Key]]:
@@ -125,8 +124,3 @@ def _superseded(session: Session, run_id: str) -> ColumnElement[bool]:
         if limit < math.inf
     ]
     return or_(false(), *conditions)
-
-
-def count(result: object) -> int:
-    """How many rows a DELETE deleted."""
-    return result.rowcount if isinstance(result, CursorResult) else 0

@@ -11,13 +11,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Delete, and_, delete, exists, func, or_, select, union
+from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, union
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from server.database.sessions import Database
 from server.database.tables import Attempt, BrowserSession, Event, IdempotencyKey, Job, Run, WebhookDelivery, Worker
-from server.retention.batch import ROWS_AT_ONCE, Batch, Kind, slices
-from server.retention.curves import count
+from server.retention.batch import ROWS_AT_ONCE, Batch, Kind, run_delete, slices
 
 _RANGES_AT_ONCE = 100  # terms of one condition
 
@@ -40,8 +39,9 @@ def events(database: Database, cutoff: float) -> Iterator[Batch]:
             chosen.pop()
         ranges = ranges[len(chosen) :]
         rows = sum(part.last - part.first + 1 for part in chosen)
-        why = "events are kept for PARITY_RETENTION_EVENT_DAYS"
-        yield Batch(what="events", of="", rows=rows, size_bytes=0, why=why, delete=partial(_drop_events, chosen))
+        old = [and_(Event.job_id == part.job_id, Event.sequence.between(part.first, part.last)) for part in chosen]
+        drop = partial(run_delete, delete(Event).where(or_(*old)))
+        yield Batch(what="events", rows=rows, why="events are kept for PARITY_RETENTION_EVENT_DAYS", delete=drop)
 
 
 def _old_events(session: Session, cutoff: float) -> list[_Range]:
@@ -67,11 +67,6 @@ def _old_events(session: Session, cutoff: float) -> list[_Range]:
 def _parts(old: _Range) -> Iterator[_Range]:
     for first in range(old.first, old.last + 1, ROWS_AT_ONCE):
         yield _Range(old.job_id, first, min(first + ROWS_AT_ONCE - 1, old.last))
-
-
-def _drop_events(ranges: Sequence[_Range], session: Session) -> int:
-    chosen = [and_(Event.job_id == each.job_id, Event.sequence.between(each.first, each.last)) for each in ranges]
-    return count(session.execute(delete(Event).where(or_(*chosen)).execution_options(synchronize_session=False)))
 
 
 def others(database: Database, cutoff: float, now: float) -> Iterator[Batch]:
@@ -102,9 +97,5 @@ def others(database: Database, cutoff: float, now: float) -> Iterator[Batch]:
             times = session.scalars(select(time).where(time < end, *conditions).order_by(time)).all()
         # By their times: a worker may not read the keys of all of these tables.
         for some in slices(times):
-            drop = partial(_drop, delete(time.class_).where(time <= some[-1], *conditions))
-            yield Batch(what=what, of="", rows=len(some), size_bytes=0, why=why, delete=drop)
-
-
-def _drop(statement: Delete, session: Session) -> int:
-    return count(session.execute(statement.execution_options(synchronize_session=False)))
+            drop = partial(run_delete, delete(time.class_).where(time <= some[-1], *conditions))
+            yield Batch(what=what, rows=len(some), why=why, delete=drop)
