@@ -1,13 +1,12 @@
-"""What do charts of 2 and of 93 x 1,000,000 steps cost? Views of the job page, first charts and zooms, compared with MLflow.
+"""What do charts of 2 x 1,000,000 and of 93 x 100,000 steps cost? Views of the job page, first charts and zooms, compared with MLflow.
 
 Run: python benchmarks/charts.py [--peers PYTHON]. PYTHON is an interpreter with locks/trackers.lock (`make bench-charts` makes
 one); without it the peer is left out. Needs Chromium and the chart library (`make node_modules/.installed`).
 
 Limits: 300 kB over the wire for one view of the page, 350 kB with 30 candidates of 3 runs each; 300 ms from the first data to the first
-chart; 60 ms for a zoom's answers. The time from the request for the page to its first chart is printed without a limit: it is mostly the
-browser's start, layout and paint (decision 0096). The gaps of 30 candidates, 93 million values, come from a chart that the housekeeping
-worker has stored; here the benchmark stores it. MLflow's SQLite store is filled with the same losses past its API, which would take many
-minutes; it is read as its own charts read it.
+chart; 60 ms for a zoom's answers; 2 s from the request for the page of 30 candidates to its first chart, although the server reads their
+curves for it. That of two runs is printed without a limit: it is mostly the browser's start, layout and paint. MLflow's SQLite store is
+filled with the same losses past its API, which would take many minutes; it is read as its own charts read it.
 """
 
 import argparse
@@ -19,7 +18,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,16 +30,15 @@ from record import POLICY, RESULTS, ROOT, best_of, free_port, process, report, s
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run
-from server.gaps.stored import store_chart
 from server.jobs.conclude import conclude, decide, write_outcome
 from server.jobs.submit import submit_job
 from training.spec import Arm
 
-STEPS = 1_000_000
+STEPS, MANY_STEPS = 1_000_000, 100_000
 # A half, a tenth, and few enough that every step is sent.
 ZOOMS = {"500,000 steps": (250_000, 749_999), "100,000 steps": (400_000, 499_999), "20,000 steps, raw": (480_000, 499_999)}
 VIEWS, BYTES, FIRST_CHART_MS, ZOOM_MS = 6, 300_000, 300, 60
-CANDIDATES, RUNS, MANY_BYTES = 30, 3, 350_000
+CANDIDATES, RUNS, MANY_BYTES, MANY_OPENED_MS = 30, 3, 350_000, 2000
 MANY = f", {CANDIDATES} candidates x {RUNS} runs"
 _FLAGS = ["--no-sandbox", "--disable-gpu"]
 
@@ -69,16 +66,13 @@ def record_job(database: Database, curves: list[np.ndarray], *, trains: bool = F
 def record_many(database: Database) -> str:
     """A concluded job with many candidates, whose gaps are spread around the margin; every run has a curve of its own.
 
-    Its verdicts are those of a short job with the same arms, because judging 93 million steps would take most of the time.
+    Its verdicts are those of a short job with the same arms, because judging nine million steps would take most of the time.
     """
-    short, long = (_many_runs(database, steps) for steps in (2000, STEPS))
+    short, long = (_many_runs(database, steps) for steps in (2000, MANY_STEPS))
     with database.read() as session:
         outcome = decide(session, short)
     with database.write() as session:
         write_outcome(session, long, outcome)
-    began = time.process_time()
-    store_chart(database, long)
-    print(f"storing the gap chart{MANY}: {time.process_time() - began:.1f} s of processor time", flush=True)
     return long
 
 
@@ -223,11 +217,9 @@ def main() -> int:
                 browser = playwright.chromium.launch(executable_path=chromium, args=_FLAGS)
                 views = {what: [view(browser, address, token, one) for _ in range(VIEWS)] for what, one in (("", job), (MANY, many))}
                 reopen(database, many)
-                uncached = view(browser, address, token, many).opened
-                store_chart(database, many)
-                live_views = [view(browser, address, token, many).opened for _ in range(VIEWS)]
+                first_live, *live_views = (view(browser, address, token, many).opened for _ in range(VIEWS))
                 browser.close()
-            print(f"first chart{MANY}, while it trains: {min(live_views):.0f} ms, {uncached:.0f} ms if no chart is stored", flush=True)
+            print(f"first chart{MANY}, while it trains: {first_live:.0f} ms the first time, {min(live_views):.0f} ms later", flush=True)
             for what, measured in views.items():
                 limit = MANY_BYTES if what else BYTES
                 received, first = max(one.received for one in measured), min(one.first_chart for one in measured)
@@ -236,7 +228,11 @@ def main() -> int:
                 report(f"first chart after the first data{what}", first <= FIRST_CHART_MS, f"{first:.0f} ms (limit {FIRST_CHART_MS})")
                 opened = [one.opened for one in measured]
                 words = f"{opened[0]:.0f} ms the first time, {min(opened[1:]):.0f} to {max(opened[1:]):.0f} ms later"
-                print(f"first chart after the request for the page{what}: {words}", flush=True)
+                if what:
+                    words = f"{words} (limit {MANY_OPENED_MS} the first time)"
+                    report(f"first chart after the request for the page{what}", opened[0] <= MANY_OPENED_MS, words)
+                else:
+                    print(f"first chart after the request for the page: {words}", flush=True)
             with httpx2.Client(base_url=f"{address}/api/v1", headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
                 ours, live = zooms(http, job), zooms(http, training)
         for by_range, which in ((ours, ""), (live, ", while it trains")):

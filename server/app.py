@@ -10,7 +10,6 @@ from fastapi.middleware.gzip import GZipMiddleware
 
 from parity.version import VERSION
 from server import logs
-from server.database.flushes import Flushes
 from server.database.sessions import Database
 from server.deliveries import Deliverer
 from server.jobs.judge import Judge
@@ -53,7 +52,6 @@ def context_of(settings: Settings) -> Context:
     return Context(
         settings=settings,
         database=database,
-        flushes=Flushes(database, settings.external_stale_seconds),
         judge=Judge(database),
         doorbell=Doorbell(broker(settings)),
         broadcast=Broadcast(database),

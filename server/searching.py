@@ -1,6 +1,6 @@
 """The thread of an API process that lets searches go on when the job of their newest step has ended.
 
-It runs here and not in the workers, which run strangers' job files and may queue nothing (`server.database.roles`).
+It runs here and not in the workers, which run strangers' job files and may queue nothing (`server/roles.sql`).
 """
 
 from __future__ import annotations

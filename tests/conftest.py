@@ -26,7 +26,8 @@ from redis import RedisError
 from sqlalchemy import NullPool, create_engine, make_url
 
 from parity import criteria_from_mapping
-from server.database import roles, store
+from server import roles
+from server.database import store
 from server.database.sessions import Database
 from server.jobs import ledger
 from server.jobs.submit import submit_job

@@ -24,7 +24,6 @@ from server import logs
 from server.database import clock, tables
 from server.database.sessions import Database
 from server.database.tables import HOUSEKEEPING, Worker
-from server.gaps.keeper import ChartKeeper
 from server.jobs.conclude import conclude
 from server.jobs.stale import mark_or_fail_stale
 from server.retention import work as retention
@@ -60,7 +59,6 @@ class Runtime:
             heartbeat_at=time.time(),
         )
         self._live, self._ended = reconcile.LiveWatch(), reconcile.EndedJobs()
-        self._charts = ChartKeeper(self._database)
         # Threads of their own: long work does not delay the heartbeat, without which the worker would look dead and lose its runs.
         work: dict[str, Callable[[], None]] = {
             "heartbeat": partial(self._keep_doing, self._beat, settings.heartbeat_seconds),
@@ -160,10 +158,9 @@ class Runtime:
         if reconcile.give_back_expired(self._settings, self._database):
             self.ring()
         mark_or_fail_stale(self._settings, self._database)
-        trained = self._live.look(self._database)
+        self._live.look(self._database)
         self._ended.conclude(self._database)
         self._retention.work()
-        self._charts.work(trained)
 
     def _register_trainer(self) -> None:
         """Register again if the trainer has changed: each run starts a new process, with the libraries installed at that time."""

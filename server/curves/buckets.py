@@ -147,8 +147,7 @@ def rounded(values: NDArray[np.float64], known: NDArray[np.bool_] | None = None,
 
 
 def _or_null(numbers: NDArray[np.float64], counts: NDArray[np.int64]) -> list[float | None]:
-    values = numbers.tolist()
-    return values if counts.all() else [value if count else None for value, count in zip(values, counts.tolist(), strict=True)]
+    return [value if count else None for value, count in zip(numbers.tolist(), counts.tolist(), strict=True)]
 
 
 def _starts(steps: NDArray[np.int64], points: int) -> NDArray[np.int64]:

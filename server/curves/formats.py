@@ -30,23 +30,24 @@ def csv(parts: Iterable[Columns], names: Sequence[str]) -> Iterator[bytes]:
 
 def arrow(parts: Iterable[Columns], names: Sequence[str]) -> Iterator[bytes]:
     """An Arrow IPC stream: `step` int64, then the columns as float64; one record batch per part."""
-    schema = nanoarrow.struct({"step": nanoarrow.int64()} | dict.fromkeys(names, nanoarrow.float64()))
+    kinds = {"step": nanoarrow.int64()} | dict.fromkeys(names, nanoarrow.float64())
     out = io.BytesIO()
     with StreamWriter.from_writable(out) as writer:
+
+        def write(count: int, columns: Sequence[object]) -> None:
+            children = [
+                nanoarrow.c_array_from_buffers(kind, count, [None, each]) for kind, each in zip(kinds.values(), columns, strict=True)
+            ]
+            writer.write_array(nanoarrow.c_array_from_buffers(nanoarrow.struct(kinds), count, [None], children=children))
+
         written = 0
         for part in parts:
-            count = len(part["step"])
-            columns = [nanoarrow.c_array_from_buffers(nanoarrow.int64(), count, [None, part["step"].astype(np.int64)])]
-            columns += [
-                nanoarrow.c_array_from_buffers(nanoarrow.float64(), count, [None, np.ascontiguousarray(_column(part, name))])
-                for name in names
-            ]
-            writer.write_array(nanoarrow.c_array_from_buffers(schema, count, [None], children=columns))
+            columns = (np.ascontiguousarray(_column(part, name)) for name in names)
+            write(len(part["step"]), [part["step"].astype(np.int64), *columns])
             written += 1
             yield _taken(out)
         if not written:
-            empty = [nanoarrow.c_array_from_buffers(kind, 0, [None, b""]) for kind in _kinds(names)]
-            writer.write_array(nanoarrow.c_array_from_buffers(schema, 0, [None], children=empty))
+            write(0, [b""] * len(kinds))
     yield _taken(out)
 
 
@@ -58,10 +59,6 @@ def zstd(parts: Iterable[bytes]) -> Iterator[bytes]:
         if compressed:
             yield compressed
     yield compressor.flush()
-
-
-def _kinds(names: Sequence[str]) -> list[object]:
-    return [nanoarrow.int64(), *(nanoarrow.float64() for _ in names)]
 
 
 def _column(part: Columns, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -114,8 +114,12 @@ def _values(values: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[n
 
 def _model_order(layer: str) -> tuple[list[tuple[int, int, str]], str]:
     """Blocks by number, projections in the order of the forward pass, everything else by name."""
-    parts = re.split(r"[./]", layer)
-    return [
-        (0, int(part), "") if part.isdigit() else (1, PROJECTIONS.index(part), "") if part in PROJECTIONS else (2, 0, part)
-        for part in parts
-    ], layer
+    return [_part_order(part) for part in re.split(r"[./]", layer)], layer
+
+
+def _part_order(part: str) -> tuple[int, int, str]:
+    if part.isdigit():
+        return 0, int(part), ""
+    if part in PROJECTIONS:
+        return 1, PROJECTIONS.index(part), ""
+    return 2, 0, part

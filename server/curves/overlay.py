@@ -97,11 +97,14 @@ def _line(run: Recorded, first: NDArray[np.int64], *, is_raw: bool) -> Line:
     buckets = cut(run.values, np.searchsorted(run.steps, first))
     known = buckets.count > 0
     nonfinite, nonfinite_count = buckets.nonfinite(run.steps, run.values)
+    low = high = None
+    if not is_raw:
+        low, high = rounded(buckets.minimum(run.values), known), rounded(buckets.maximum(run.values), known)
     return Line(
         steps_in_range=len(run.steps),
         mean=rounded(buckets.mean(run.values), known),
-        minimum=None if is_raw else rounded(buckets.minimum(run.values), known),
-        maximum=None if is_raw else rounded(buckets.maximum(run.values), known),
+        minimum=low,
+        maximum=high,
         seconds=None if run.seconds is None else rounded(buckets.mean(run.seconds), known),
         nonfinite=nonfinite,
         nonfinite_count=nonfinite_count,

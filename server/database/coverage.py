@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 GAPS_LISTED = 100
 
@@ -78,19 +78,18 @@ def stride_of(ranges: Sequence[Range]) -> int | None:
             votes[span // (one.count - 1)] += one.count - 1
     for one, following in pairwise(ranges):
         votes[following.first_step - one.last_step] += 1
-    # A single range without a regular stride has no most common distance; then every step is expected.
-    return min(votes, key=lambda distance: (-votes[distance], distance)) if votes else 1 if ranges[0].count > 1 else None
+    if not votes and ranges[0].count > 1:
+        return 1  # a single range without a regular stride has no most common distance; then every step is expected
+    return min(votes, key=lambda distance: (-votes[distance], distance), default=None)
 
 
 def _gaps(ranges: Sequence[Range], stride: int) -> list[Gap]:
     gaps = []
-    for position, one in enumerate(ranges):
+    for one, following in zip_longest(ranges, ranges[1:]):
         inside = (one.last_step - one.first_step) // stride + 1 - one.count
         if inside > 0:
             gaps.append(Gap(first_step=one.first_step, last_step=one.last_step, missing=inside))
-        if position + 1 < len(ranges):
-            distance = ranges[position + 1].first_step - one.last_step
-            if distance > stride:
-                missing = (distance - 1) // stride
-                gaps.append(Gap(first_step=one.last_step + stride, last_step=one.last_step + missing * stride, missing=missing))
+        missing = (following.first_step - one.last_step - 1) // stride if following else 0
+        if missing > 0:
+            gaps.append(Gap(first_step=one.last_step + stride, last_step=one.last_step + missing * stride, missing=missing))
     return gaps

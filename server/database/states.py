@@ -79,17 +79,19 @@ def begin_attempt(session: Session, run_id: str, epoch: int, worker_id: str | No
 
 def end_attempt(session: Session, run_id: str, epoch: int, end: AttemptState, code: str | None = None, message: str | None = None) -> bool:
     """End a running attempt; False if it had already ended. Call it in the transaction that moves the run."""
-    starts = _checked(ATTEMPT_MOVES, ("running",), end)
-    statement = update(_attempts).where(_attempts.c.run_id == run_id, _attempts.c.epoch == epoch, _attempts.c.state.in_(starts))
     noted = {} if message is None else {"message": message}  # keep a note from earlier in the attempt
-    return _changed(session, statement.values(state=end, code=code, ended_at=time.time(), **noted))
+    return _move_attempt(session, run_id, epoch, "running", end, code=code, ended_at=time.time(), **noted)
 
 
 def resume_attempt(session: Session, run_id: str, epoch: int) -> bool:
     """Let an attempt that was given up for lost go on; False if it ended otherwise. Call it in the transaction that moves the run."""
-    starts = _checked(ATTEMPT_MOVES, ("lost",), "running")
+    return _move_attempt(session, run_id, epoch, "lost", "running", code=None, message=None, ended_at=None)
+
+
+def _move_attempt(session: Session, run_id: str, epoch: int, start: AttemptState, end: AttemptState, **values: Any) -> bool:
+    starts = _checked(ATTEMPT_MOVES, (start,), end)
     statement = update(_attempts).where(_attempts.c.run_id == run_id, _attempts.c.epoch == epoch, _attempts.c.state.in_(starts))
-    return _changed(session, statement.values(state="running", code=None, message=None, ended_at=None))
+    return _changed(session, statement.values(state=end, **values))
 
 
 def _checked(moves: Mapping[State, frozenset[State]], start: Iterable[State], end: State) -> list[State]:

@@ -39,7 +39,6 @@ _STEPS_AT_ONCE = 4 * SEALED_STEPS
 # On the tables: the mapper's bulk insert takes longer than the database's.
 _INSERT_CHUNKS, _INSERT_COLUMNS = insert(table_of(Chunk)), insert(table_of(ChunkColumn))
 _NAMES = cast(Chunk.columns, Text).label("names")
-_PACKED = Chunk.payload.is_not(None).label("packed")
 
 
 def _attempt(chunks: FromClause) -> ColumnElement[bool]:
@@ -54,7 +53,6 @@ _TO_SEAL = (
         _chunks.c.first_step,
         _chunks.c.last_step,
         _chunks.c.count.label("steps"),
-        _chunks.c.payload.is_not(None).label("packed"),
         cast(_chunks.c.columns, Text).label("names"),
         # Those that are full already stay as they are.
         case((_chunks.c.count < bindparam("size"), _chunks.c.payload)).label("payload"),
@@ -101,13 +99,12 @@ _DELETE_CHUNKS = delete(_chunks).where(_attempt(_chunks), _chunks.c.first_step.b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A chunk without its values; `packed`: its columns are one value."""
+    """A chunk without its values."""
 
     epoch: int
     first_step: int
     last_step: int
     count: int
-    packed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,7 +139,7 @@ def append_all(session: Session, chunks: Sequence[NewChunk]) -> None:
     key = tuple_(Chunk.run_id, Chunk.kind, Chunk.epoch, Chunk.first_step)
     repeated = delete(Chunk).where(key.in_([chunk.key for chunk in chunks]))
     session.execute(repeated.execution_options(synchronize_session=False))
-    insert_all(session, chunks)
+    _insert_all(session, chunks)
 
 
 def seal(session: Session, run_id: str, kind: str, epoch: int, steps: int = SEALED_STEPS) -> int:
@@ -163,8 +160,8 @@ def seal(session: Session, run_id: str, kind: str, epoch: int, steps: int = SEAL
     for group in groups:
         if len(group) > 1:
             small = [_piece(row, epoch) for row in group]
-            packed = all(piece.packed for piece in small)
-            parts = [_unpacked(row) for row in group] if packed else load(session, run_id, kind, small)
+            is_packed = all(row.payload is not None for row in group)
+            parts = [_unpacked(row) for row in group] if is_packed else load(session, run_id, kind, small)
             replace(session, run_id, kind, small, join(parts))
     return len(groups)
 
@@ -176,10 +173,10 @@ def replace(session: Session, run_id: str, kind: str, old: Sequence[Piece], tabl
     session.connection().execute(_DELETE_CHUNKS, chosen)
     for start in range(0, len(table["step"]), SEALED_STEPS):
         part = {name: values[start : start + SEALED_STEPS] for name, values in table.items()}
-        insert_all(session, [NewChunk(run_id=run_id, kind=kind, epoch=epoch, columns=part)])
+        _insert_all(session, [NewChunk(run_id=run_id, kind=kind, epoch=epoch, columns=part)])
 
 
-def insert_all(session: Session, chunks: Sequence[NewChunk]) -> None:
+def _insert_all(session: Session, chunks: Sequence[NewChunk]) -> None:
     """Write chunks that are not recorded yet."""
     rows = [_rows(chunk) for chunk in chunks]
     connection = session.connection()
@@ -187,18 +184,6 @@ def insert_all(session: Session, chunks: Sequence[NewChunk]) -> None:
     columns = [column for _, own in rows for column in own]
     if columns:
         connection.execute(_INSERT_COLUMNS, columns)
-
-
-def packed_row(chunk: NewChunk) -> dict[str, Any]:
-    """The row of a chunk of at most 4,096 values, with its columns' names as text."""
-    row, _ = _rows(chunk)
-    return row | {"columns": _names_text(tuple(row["columns"]))}
-
-
-# Nearly all chunks have the same few columns.
-@lru_cache(1000)
-def _names_text(names: tuple[str, ...]) -> str:
-    return json.dumps(names)
 
 
 @lru_cache(1000)
@@ -241,7 +226,7 @@ def read_range(
     Returns:
         steps (n,) int64 ascending, and name -> (n,) float64; a column that some chunk lacks is NaN there.
     """
-    parts = [*_tables(session, run_id, kind, first_step, last_step, names, None, codec.stored)]
+    parts = [*tables(session, run_id, kind, first_step, last_step, names, None, codec.stored)]
     steps = np.concatenate([np.empty(0), *(part["step"] for part in parts)], dtype=np.int64, casting="unsafe")
     return steps, {name: _column(parts, name) for name in _names_of(parts, names)}
 
@@ -313,27 +298,12 @@ def tables(
     last_step: float = math.inf,
     names: Sequence[str] | None = None,
     newest_epoch: int | None = None,
+    decode: _Decode = codec.decode,
 ) -> Iterator[Columns]:
     """The curve of a run in pieces, ascending: name -> (n,) float64, `step` among them; only steps from first to last.
 
     An attempt counts up to the first step of a newer one, so the order of attempts is the order of steps. Attempts after
-    `newest_epoch` (default: none) do not count.
-    """
-    yield from _tables(session, run_id, kind, first_step, last_step, names, newest_epoch, codec.decode)
-
-
-def _tables(
-    session: Session,
-    run_id: str,
-    kind: str,
-    first_step: int,
-    last_step: float,
-    names: Sequence[str] | None,
-    newest_epoch: int | None,
-    decode: _Decode,
-) -> Iterator[Columns]:
-    """As `tables`; with `codec.stored`, columns other than `step` may be float32.
-
+    `newest_epoch` (default: none) do not count. With `codec.stored` as `decode`, columns other than `step` may be float32.
     Chunks may be sealed between two statements, so each statement reads a range of steps, whatever the chunks are by then.
     """
     run_id = curve_of(session, run_id)
@@ -348,7 +318,7 @@ def _tables(
 
 def pieces(session: Session, run_id: str, kind: str, first_step: int, last_step: float, epoch: int | None = None) -> list[Piece]:
     """The chunks of a run (or of one attempt) that overlap a range of steps, by attempt, ascending."""
-    columns = (Chunk.epoch, Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"), _PACKED)
+    columns = (Chunk.epoch, Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"))
     statement = select(*columns).where(Chunk.run_id == run_id, Chunk.kind == kind, Chunk.last_step >= first_step)
     if last_step < math.inf:
         statement = statement.where(Chunk.first_step <= last_step)
@@ -359,7 +329,7 @@ def pieces(session: Session, run_id: str, kind: str, first_step: int, last_step:
 
 
 def _piece(row: Any, epoch: int) -> Piece:
-    return Piece(epoch=epoch, first_step=row.first_step, last_step=row.last_step, count=row.steps, packed=row.packed)
+    return Piece(epoch=epoch, first_step=row.first_step, last_step=row.last_step, count=row.steps)
 
 
 def load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece]) -> list[Columns]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
-from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint, Index, LargeBinary, String, Table, Text, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint, Index, String, Table, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from parity.judging.decision import State
@@ -27,6 +27,14 @@ RunKind = Literal["full", "noise", "why", "pilot"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
 DeliveryState = Literal["pending", "delivered", "failed"]
+_STATES = (JobStatus, RunState, AttemptState, DeliveryState)
+_KINDS = (Role, RunKind, Rounding, BaselineRole, BaselineEventKind, WebhookEvent)
+
+Key = Annotated[str, mapped_column(primary_key=True)]
+NumberedKey = Annotated[int, mapped_column(primary_key=True)]
+JobKey = Annotated[str, mapped_column(ForeignKey("jobs.id"), index=True)]
+LongText = Annotated[str, mapped_column(Text)]
+Sha256 = Annotated[str, mapped_column(String(64))]
 
 
 def new_id(kind: str) -> str:
@@ -42,7 +50,13 @@ def is_id(kind: str, text: str) -> bool:
 class Base(DeclarativeBase):
     """The base class of all tables."""
 
-    type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON, int: BigInteger, float: Float(53), str: String(255)}  # noqa: RUF012 (SQLAlchemy's own form)
+    type_annotation_map = dict.fromkeys((*_STATES, *_KINDS), String(32)) | {
+        dict[str, Any]: JSON,
+        list[str]: JSON,
+        int: BigInteger,
+        float: Float(53),
+        str: String(255),
+    }
 
 
 def table_of(model: type[Base]) -> Table:
@@ -71,11 +85,11 @@ class Job(Base):
         Index("jobs_by_family", "reruns_family", "id"),
     )
 
-    id: Mapped[str] = mapped_column(primary_key=True)
+    id: Mapped[Key]
     name: Mapped[str]
-    status: Mapped[JobStatus] = mapped_column(String(32))
+    status: Mapped[JobStatus]
     code: Mapped[str | None]
-    message: Mapped[str | None] = mapped_column(Text)
+    message: Mapped[LongText | None]
     engine: Mapped[str]
     capability: Mapped[str]
     spec: Mapped[dict[str, Any]]
@@ -83,10 +97,10 @@ class Job(Base):
     devices: Mapped[int] = mapped_column(default=1, server_default="1")
     criteria: Mapped[dict[str, Any]]
     # Of all that decides its verdict and is known before training (`server.jobs.submit.config_hash`): equal hashes, the same comparison.
-    config_hash: Mapped[str | None] = mapped_column(String(64), index=True)
+    config_hash: Mapped[Sha256 | None] = mapped_column(index=True)
     revision: Mapped[str | None]
     # Where its data lie (`server.jobs.data_reads.place_of`); None if they belong to the trainer.
-    data_place: Mapped[str | None] = mapped_column(String(64))
+    data_place: Mapped[Sha256 | None]
     # The branch of the code, as the sender states it; and a short name of the model, to find the job by.
     branch: Mapped[str | None]
     model: Mapped[str | None]
@@ -105,9 +119,9 @@ class Job(Base):
     baseline_id: Mapped[str | None] = mapped_column(ForeignKey("baselines.id"), index=True)
     controls: Mapped[list[str] | None]
     # The groups of reruns (CSV) from which its verdicts borrow their run floor; set at submission if it names a family, else when judged.
-    floors: Mapped[str | None] = mapped_column(Text)
+    floors: Mapped[LongText | None]
     # The groups of its own reruns (CSV), from which later jobs borrow, and the family of all of them; set when it is judged.
-    reruns: Mapped[str | None] = mapped_column(Text)
+    reruns: Mapped[LongText | None]
     reruns_family: Mapped[str | None]
     event_sequence: Mapped[int] = mapped_column(default=0)
     # Who asked for it in a gate, and which groups, such as pull requests, wait for it (`server.jobs.requesters`).
@@ -143,14 +157,14 @@ class Arm(Base):
     __tablename__ = "arms"
     __table_args__ = (UniqueConstraint("job_id", "name"), Index("arms_by_recipe", "recipe", "role", "job_id"))
 
-    id: Mapped[str] = mapped_column(primary_key=True)
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    id: Mapped[Key]
+    job_id: Mapped[JobKey]
     position: Mapped[int]
     name: Mapped[str]
-    role: Mapped[Role] = mapped_column(String(32))
+    role: Mapped[Role]
     recipe: Mapped[str]
     # SHA-256 of the question that the verdict on this candidate answers (`server.jobs.ledger`).
-    question: Mapped[str | None] = mapped_column(String(64), index=True)
+    question: Mapped[Sha256 | None] = mapped_column(index=True)
 
     job: Mapped[Job] = relationship(back_populates="arms")
     runs: Mapped[list[Run]] = relationship(
@@ -193,18 +207,18 @@ class Run(Base):
     __tablename__ = "runs"
     __table_args__ = (Index("runs_by_claim", "state", "capability", "priority", "created_at"),)
 
-    id: Mapped[str] = mapped_column(primary_key=True)
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    id: Mapped[Key]
+    job_id: Mapped[JobKey]
     arm_id: Mapped[str] = mapped_column(ForeignKey("arms.id"), index=True)
     position: Mapped[int]
     seed: Mapped[int]
     replicate: Mapped[int]
-    kind: Mapped[RunKind] = mapped_column(String(32), default="full", server_default="full")
+    kind: Mapped[RunKind] = mapped_column(default="full", server_default="full")
     capability: Mapped[str]
     priority: Mapped[int] = mapped_column(default=0)
-    state: Mapped[RunState] = mapped_column(String(32))
+    state: Mapped[RunState]
     code: Mapped[str | None]
-    message: Mapped[str | None] = mapped_column(Text)
+    message: Mapped[LongText | None]
     epoch: Mapped[int] = mapped_column(default=0)
     crashes: Mapped[int] = mapped_column(default=0)
     worker_id: Mapped[str | None]
@@ -212,7 +226,7 @@ class Run(Base):
     fingerprint: Mapped[str | None] = mapped_column(index=True)
     manifest: Mapped[dict[str, Any] | None]
     # "stochastic" or "nearest", from the trainer; None if it was not recorded.
-    rounding: Mapped[Rounding | None] = mapped_column(String(32))
+    rounding: Mapped[Rounding | None]
     # The run whose curve this run reuses; that run was trained itself.
     reused_from: Mapped[str | None] = mapped_column(ForeignKey("runs.id"), index=True)
     forked_from: Mapped[str | None] = mapped_column(ForeignKey("runs.id"), index=True)
@@ -239,17 +253,17 @@ class Attempt(Base):
     __tablename__ = "attempts"
 
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
-    epoch: Mapped[int] = mapped_column(primary_key=True)
-    state: Mapped[AttemptState] = mapped_column(String(32))
+    epoch: Mapped[NumberedKey]
+    state: Mapped[AttemptState]
     code: Mapped[str | None]
-    message: Mapped[str | None] = mapped_column(Text)
+    message: Mapped[LongText | None]
     worker_id: Mapped[str | None]
     first_step: Mapped[int | None]
     fingerprint: Mapped[str | None]
     # The idempotency key of an external trainer's attach, so that it can repeat one whose response was lost.
     key: Mapped[str | None]
     # SHA-256 of the secret of the run's token, which its trainer (or worker) sends with every write of this attempt.
-    token_digest: Mapped[str | None] = mapped_column(String(64))
+    token_digest: Mapped[Sha256 | None]
     started_at: Mapped[float]
     ended_at: Mapped[float | None]
 
@@ -265,12 +279,12 @@ class Chunk(Base):
 
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
     kind: Mapped[str] = mapped_column(String(32), primary_key=True)
-    epoch: Mapped[int] = mapped_column(primary_key=True)
-    first_step: Mapped[int] = mapped_column(primary_key=True)
+    epoch: Mapped[NumberedKey]
+    first_step: Mapped[NumberedKey]
     last_step: Mapped[int]
     count: Mapped[int]
     columns: Mapped[list[str]]
-    payload: Mapped[bytes | None] = mapped_column(LargeBinary)
+    payload: Mapped[bytes | None]
 
 
 class ChunkColumn(Base):
@@ -285,12 +299,12 @@ class ChunkColumn(Base):
         ),
     )
 
-    run_id: Mapped[str] = mapped_column(primary_key=True)
+    run_id: Mapped[Key]
     kind: Mapped[str] = mapped_column(String(32), primary_key=True)
-    epoch: Mapped[int] = mapped_column(primary_key=True)
-    first_step: Mapped[int] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(primary_key=True)
-    payload: Mapped[bytes] = mapped_column(LargeBinary)
+    epoch: Mapped[NumberedKey]
+    first_step: Mapped[NumberedKey]
+    name: Mapped[Key]
+    payload: Mapped[bytes]
 
 
 class Verdict(Base):
@@ -303,11 +317,11 @@ class Verdict(Base):
     __tablename__ = "verdicts"
     __table_args__ = (UniqueConstraint("job_id", "candidate"), Index("verdicts_by_outcome", "outcome", "job_id"))
 
-    id: Mapped[str] = mapped_column(primary_key=True)
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    id: Mapped[Key]
+    job_id: Mapped[JobKey]
     candidate: Mapped[str]
     outcome: Mapped[State] = mapped_column(String(255))
-    document: Mapped[str] = mapped_column(Text)
+    document: Mapped[LongText]
     code: Mapped[str | None]
     gap: Mapped[float | None]
     ci_low: Mapped[float | None]
@@ -317,21 +331,6 @@ class Verdict(Base):
     created_at: Mapped[float]
 
     job: Mapped[Job] = relationship(back_populates="verdicts")
-
-
-class StoredGapChart(Base):
-    """The gap chart of a job's candidates over all steps, computed by the elected worker, so that a page need not read every curve.
-
-    `made_from` is the SHA-256 of what it was computed from (`server.gaps.inputs`) and `steps` the number of recorded steps then; `content`
-    is compressed JSON. A row that does not fit any more is not shown.
-    """
-
-    __tablename__ = "gap_charts"
-
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
-    made_from: Mapped[str] = mapped_column(String(64))
-    steps: Mapped[int]
-    content: Mapped[bytes] = mapped_column(LargeBinary)
 
 
 class JobTag(Base):
@@ -349,10 +348,10 @@ class JobNote(Base):
 
     __tablename__ = "job_notes"
 
-    id: Mapped[str] = mapped_column(primary_key=True)
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    id: Mapped[Key]
+    job_id: Mapped[JobKey]
     who: Mapped[str]
-    text: Mapped[str] = mapped_column(Text)
+    text: Mapped[LongText]
     created_at: Mapped[float]
 
 
@@ -365,18 +364,18 @@ class SignOff(Base):
 
     __tablename__ = "sign_offs"
 
-    id: Mapped[str] = mapped_column(primary_key=True)
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    id: Mapped[Key]
+    job_id: Mapped[JobKey]
     candidate: Mapped[str]
-    verdict_sha256: Mapped[str] = mapped_column(String(64))
-    policy_sha256: Mapped[str] = mapped_column(String(64))
+    verdict_sha256: Mapped[Sha256]
+    policy_sha256: Mapped[Sha256]
     who: Mapped[str]
-    reason: Mapped[str] = mapped_column(Text)
+    reason: Mapped[LongText]
     created_at: Mapped[float]
     expires_at: Mapped[float]
     revoked_at: Mapped[float | None]
     revoked_by: Mapped[str | None]
-    revoke_reason: Mapped[str | None] = mapped_column(Text)
+    revoke_reason: Mapped[LongText | None]
 
 
 class Baseline(Base):
@@ -385,7 +384,7 @@ class Baseline(Base):
     __tablename__ = "baselines"
     __table_args__ = (UniqueConstraint("name", "version"),)
 
-    id: Mapped[str] = mapped_column(primary_key=True)
+    id: Mapped[Key]
     name: Mapped[str]
     version: Mapped[int]
     recipe: Mapped[str]
@@ -406,7 +405,7 @@ class BaselineRun(Base):
 
     baseline_id: Mapped[str] = mapped_column(ForeignKey("baselines.id"), primary_key=True)
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True, index=True)
-    role: Mapped[BaselineRole] = mapped_column(String(32))
+    role: Mapped[BaselineRole]
 
     baseline: Mapped[Baseline] = relationship(back_populates="runs")
     run: Mapped[Run] = relationship()
@@ -417,12 +416,12 @@ class BaselineEvent(Base):
 
     __tablename__ = "baseline_events"
 
-    id: Mapped[str] = mapped_column(primary_key=True)
+    id: Mapped[Key]
     baseline_id: Mapped[str] = mapped_column(ForeignKey("baselines.id"), index=True)
-    kind: Mapped[BaselineEventKind] = mapped_column(String(32))
+    kind: Mapped[BaselineEventKind]
     who: Mapped[str]
-    reason: Mapped[str] = mapped_column(Text)
-    detail: Mapped[str] = mapped_column(Text)
+    reason: Mapped[LongText]
+    detail: Mapped[LongText]
     created_at: Mapped[float]
 
     baseline: Mapped[Baseline] = relationship(back_populates="events")
@@ -436,8 +435,8 @@ class ImportedGroup(Base):
 
     __tablename__ = "imported_groups"
 
-    family: Mapped[str] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(primary_key=True)
+    family: Mapped[Key]
+    name: Mapped[Key]
     cells: Mapped[dict[str, Any]]
     imported_by: Mapped[str]
     imported_at: Mapped[float]
@@ -452,7 +451,7 @@ class DataRead(Base):
 
     __tablename__ = "data_reads"
 
-    place: Mapped[str] = mapped_column(String(64), primary_key=True)
+    place: Mapped[Sha256] = mapped_column(primary_key=True)
     digest: Mapped[str]
     run_id: Mapped[str]
 
@@ -462,7 +461,7 @@ class Worker(Base):
 
     __tablename__ = "workers"
 
-    id: Mapped[str] = mapped_column(primary_key=True)
+    id: Mapped[Key]
     name: Mapped[str]
     capability: Mapped[str]
     slots: Mapped[int]
@@ -494,7 +493,7 @@ class Event(Base):
     __tablename__ = "events"
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
-    sequence: Mapped[int] = mapped_column(primary_key=True)
+    sequence: Mapped[NumberedKey]
     kind: Mapped[str] = mapped_column(String(32))
     payload: Mapped[dict[str, Any]]
     created_at: Mapped[float]
@@ -509,11 +508,11 @@ class Token(Base):
 
     __tablename__ = "tokens"
 
-    id: Mapped[str] = mapped_column(primary_key=True)
+    id: Mapped[Key]
     # Whose token it is: the id of the first token of this owner. Jobs belong to a principal, so a rotated token keeps them.
     principal: Mapped[str]
     name: Mapped[str]
-    digest: Mapped[str] = mapped_column(String(64))
+    digest: Mapped[Sha256]
     scopes: Mapped[list[str]]
     # Largest number of runs submitted under this token that train at once; None: no limit.
     max_running: Mapped[int | None]
@@ -528,7 +527,7 @@ class BrowserSession(Base):
 
     __tablename__ = "browser_sessions"
 
-    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    digest: Mapped[Sha256] = mapped_column(primary_key=True)
     token_id: Mapped[str] = mapped_column(ForeignKey("tokens.id"), index=True)
     expires_at: Mapped[float]
 
@@ -538,9 +537,9 @@ class IdempotencyKey(Base):
 
     __tablename__ = "idempotency_keys"
 
-    principal: Mapped[str] = mapped_column(primary_key=True)
-    key: Mapped[str] = mapped_column(primary_key=True)
-    body_digest: Mapped[str] = mapped_column(String(64))
+    principal: Mapped[Key]
+    key: Mapped[Key]
+    body_digest: Mapped[Sha256]
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     created_at: Mapped[float]
 
@@ -550,7 +549,7 @@ class Webhook(Base):
 
     __tablename__ = "webhooks"
 
-    id: Mapped[str] = mapped_column(primary_key=True)
+    id: Mapped[Key]
     events: Mapped[list[str]]
 
 
@@ -560,16 +559,16 @@ class WebhookDelivery(Base):
     __tablename__ = "webhook_deliveries"
     __table_args__ = (Index("webhook_deliveries_by_due", "state", "next_attempt_at"),)
 
-    id: Mapped[str] = mapped_column(primary_key=True)
+    id: Mapped[Key]
     # No foreign key: a webhook may leave the settings while an event is written.
     webhook_id: Mapped[str]
-    kind: Mapped[WebhookEvent] = mapped_column(String(32))
+    kind: Mapped[WebhookEvent]
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
-    state: Mapped[DeliveryState] = mapped_column(String(32), default="pending")
+    state: Mapped[DeliveryState] = mapped_column(default="pending")
     attempts: Mapped[int] = mapped_column(default=0)
     # The HTTP status of the newest answer, and why the newest attempt failed.
     status: Mapped[int | None]
-    message: Mapped[str | None] = mapped_column(Text)
+    message: Mapped[LongText | None]
     created_at: Mapped[float]
     attempted_at: Mapped[float | None]
     next_attempt_at: Mapped[float]

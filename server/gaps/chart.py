@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 from sqlalchemy.orm import Session
 
 from parity.judging.live.gap_chart import step_edges
@@ -63,66 +62,31 @@ class GapsDocument:
     candidates: list[CandidateGapDocument]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartedGap:
-    """The gap of one candidate, and the number of common steps in each bin."""
-
-    gap: CandidateGapDocument
-    n: list[int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GapChart:
-    """The gaps of candidates of a job on the same bins, also those in which none of them has a step."""
-
-    first_step: list[int]
-    last_step: list[int]
-    gaps: list[ChartedGap]
-
-
-_DOCUMENT = TypeAdapter(GapsDocument)
-
-
-def gap_chart(cache: Cache, session: Session, job: Job, arms: Sequence[Arm], wanted: Range, recorded: Extents) -> GapChart:
-    """The gaps of these candidates in a range of steps; without a bin where no candidate has a common step with the baseline."""
+def gaps_of(cache: Cache, session: Session, job: Job, arms: Sequence[Arm], wanted: Range, recorded: Extents) -> GapsDocument:
+    """The gaps of these candidates in a range of steps, in the bins in which any of them has a step in common with the baseline."""
     common = common_range(session, job, recorded, wanted)
-    if common is None:
-        return GapChart(first_step=[], last_step=[], gaps=[])
-    first = step_edges(*common, wanted.bins, log=wanted.log)
-    made = candidate_gaps(cache, session, job, arms, dataclasses.replace(wanted, edges=first))
-    return GapChart(
-        first_step=first.tolist(),
-        last_step=[*(first[1:] - 1).tolist(), common[1]],
-        gaps=[_on_bins(gap, first) for gap in made],
-    )
-
-
-def gaps_json(job: Job, chart: GapChart, arms: Sequence[Arm]) -> bytes:
-    """The JSON of a `GapsDocument` of these candidates, with the bins in which any of them has a step."""
-    by_name = {one.gap.candidate: one for one in chart.gaps}
-    chosen = [by_name[arm.name] for arm in arms if arm.name in by_name]
-    held = [i for i in range(len(chart.first_step)) if any(one.n[i] for one in chosen)]
-    document = GapsDocument(
+    steps, candidates = np.empty((2, 0), np.int64), []
+    if common is not None:
+        first = step_edges(*common, wanted.bins, log=wanted.log)
+        gaps = candidate_gaps(cache, session, job, arms, dataclasses.replace(wanted, edges=first))
+        binned = [on_edges(gap.binned, first) for gap in gaps]
+        held = np.any([n > 0 for _, _, n in binned], axis=0)
+        steps = np.stack([first, np.append(first[1:] - 1, common[1])])[:, held]
+        candidates = [
+            CandidateGapDocument(
+                **pair_fields(gap, int(np.sum(n)), _MARKS),
+                mean=rounded(mean[held], digits=6),
+                half_width=rounded(half_width[held], digits=4),
+            )
+            for gap, (mean, half_width, n) in zip(gaps, binned, strict=True)
+        ]
+    return GapsDocument(
         baseline=job.arms[0].name,
         planned_steps=job.spec["schedule"]["steps"],
-        first_step=[chart.first_step[i] for i in held],
-        last_step=[chart.last_step[i] for i in held],
-        candidates=[
-            dataclasses.replace(one.gap, mean=[one.gap.mean[i] for i in held], half_width=[one.gap.half_width[i] for i in held])
-            for one in chosen
-        ],
+        first_step=steps[0].tolist(),
+        last_step=steps[1].tolist(),
+        candidates=candidates,
     )
-    return _DOCUMENT.dump_json(document)
-
-
-def _on_bins(gap: CandidateGap, first: NDArray[np.int64]) -> ChartedGap:
-    mean, half_width, n = on_edges(gap.binned, first)
-    document = CandidateGapDocument(
-        **pair_fields(gap, int(np.sum(n)), _MARKS),
-        mean=rounded(mean, digits=6),
-        half_width=rounded(half_width, digits=4),
-    )
-    return ChartedGap(gap=document, n=n.tolist())
 
 
 def pair_fields(gap: CandidateGap, common_steps: int, marks: int) -> dict[str, Any]:

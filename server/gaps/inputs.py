@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from parity.canonical_json import canonical_json
-from parity.version import JUDGE_VERSION, VERSION
 from server.curves.loading import begun_runs
 from server.database import store
 from server.database.states import JOB_ENDED
@@ -18,7 +15,6 @@ from server.database.tables import Chunk, Job
 
 OUTGROWN = 1.01
 """Growth in steps after which what was computed of a job in training is computed again."""
-_FORMAT = 1  # raise it with a change that gives the same curves other numbers, or stores them in another form
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,32 +41,24 @@ def extents(session: Session, job: Job) -> Extents:
     return recorded
 
 
-def identity(job: Job) -> str:
-    """SHA-256 of the job's policy, verdicts, runs and attempts; a run of a job in training may have more steps with the same identity."""
+def identity(job: Job) -> Hashable:
+    """A job's verdicts, runs and attempts; a run of a job in training may have more steps with the same identity."""
+    has_ended = job.status in JOB_ENDED
     runs = [
         # After a run's end only retention changes its message, when it deletes the curve.
-        [run.id, run.reused_from, run.epoch, run.state, run.rounding, run.message if job.status in JOB_ENDED else None]
+        (run.id, run.reused_from, run.epoch, run.state, run.rounding, run.message if has_ended else None)
         for arm in job.arms
         for run in begun_runs(arm)
     ]
-    content = {
-        "format": [_FORMAT, VERSION, JUDGE_VERSION],
-        "job": [job.id, job.status, job.criteria, job.look, job.look_candidates],
-        "verdicts": sorted(verdict.id for verdict in job.verdicts),
-        "runs": runs,
-    }
-    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+    return job.id, job.status, job.look, job.look_candidates, tuple(verdict.id for verdict in job.verdicts), tuple(runs)
 
 
-def made_from(job: Job, recorded: Extents) -> str:
-    """SHA-256 of the identity of a job; once it has ended, also of what is recorded of each curve, because no step follows."""
-    own = identity(job)
-    if job.status not in JOB_ENDED:
-        return own
-    steps = sorted([curve, epoch, one.first_step, one.last_step, one.count] for curve, of in recorded.items() for epoch, one in of.items())
-    return hashlib.sha256(canonical_json({"identity": own, "steps": steps}).encode()).hexdigest()
+def is_current(job: Job, before: Extents, recorded: Extents) -> bool:
+    """Whether a chart of the steps `before` still counts: exactly these once the job has ended, else until its runs are 1 % longer."""
+    if job.status in JOB_ENDED:
+        return recorded == before
+    return _steps_of(recorded) <= OUTGROWN * _steps_of(before)
 
 
-def steps_of(recorded: Extents) -> int:
-    """The number of recorded training steps of all curves and attempts."""
+def _steps_of(recorded: Extents) -> int:
     return sum(one.count for attempts in recorded.values() for one in attempts.values())

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from sqlalchemy.orm import Session
 
-from parity import Criteria, Curve, criteria_from_mapping
+from parity import Curve, criteria_from_mapping
 from parity.judging.curve import IntArray
 from parity.judging.document_types import VerdictDocument
 from parity.judging.inputs.counted_runs import independent_runs
@@ -66,30 +67,29 @@ class _Baseline:
     """The baseline's curves in a range, read at most once: all of them for a basis, and those that count in a pair."""
 
     def __init__(self, session: Session, runs: Sequence[Run], wanted: Range) -> None:
-        self._session, self._runs, self._wanted = session, runs, wanted
-        self._whole: list[Curve] | None = None
-        self._part: list[Curve] | None = None
-        self._independent: tuple[Curve, ...] | None = None
+        self._session, self.runs, self._wanted = session, runs, wanted
 
+    @cached_property
     def whole(self) -> list[Curve]:
-        if self._whole is None:
-            self._whole = loading.loss_curves(self._session, self._runs)
-        return self._whole
+        return loading.loss_curves(self._session, self.runs)
 
+    @cached_property
     def independent(self) -> tuple[Curve, ...]:
-        if self._independent is None:
-            self._independent = independent_runs(self.whole())[0]
-        return self._independent
+        return independent_runs(self.whole)[0]
 
-    def part(self, used: Sequence[int]) -> list[Curve]:
-        if self._part is None:
-            read = self._whole is None and self._wanted.is_part
-            self._part = _read(self._session, self._runs, self._wanted) if read else self.whole()
-        return [self._part[i] for i in used]
+    @cached_property
+    def part(self) -> list[Curve]:
+        if "whole" in vars(self) or not self._wanted.is_part:  # a cached property that was read is among them
+            return self.whole
+        return _read(self._session, self.runs, self._wanted)
 
 
 def candidate_gaps(cache: Cache, session: Session, job: Job, candidates: Sequence[Arm], wanted: Range) -> list[CandidateGap]:
-    """The gap of each of these candidates in a range of steps."""
+    """The gap of each of these candidates in a range of steps.
+
+    The basis of its bins is cached, so that a request for a range reads only that range: permanently once the job has ended; while it
+    trains, only for ranges, and until its runs are 1 % longer.
+    """
     made_from = identity(job)
     criteria = criteria_from_mapping(job.criteria)
     documents: Mapping[str, VerdictDocument] = {document["candidate"]["name"]: document for document in verdict_documents(job)}
@@ -97,9 +97,29 @@ def candidate_gaps(cache: Cache, session: Session, job: Job, candidates: Sequenc
     baseline = _Baseline(session, loading.begun_runs(job.arms[0]), wanted)
     gaps = []
     for arm in candidates:
-        document = documents.get(arm.name)
+        document, runs = documents.get(arm.name), loading.begun_runs(arm)
+        key, done = ("basis", made_from, arm.name), sum(run.steps_done for run in (*baseline.runs, *runs))
+        cached = cache.get(key, _Cached)
+        if cached and (job.status in JOB_ENDED or (wanted.is_part and done <= OUTGROWN * cached.steps_done)):
+            basis, curves = cached.basis, _read(session, runs, wanted)
+        else:
+            curves = loading.loss_curves(session, runs)
+            priors, planned = verdict_priors(document) if document else None, job.spec["schedule"]["steps"]
+            basis = gap_basis(baseline.whole, curves, criteria, planned, priors, independent=baseline.independent)
+            cache.put(key, _Cached(basis=basis, steps_done=done))
         level = (interval_level(document) if document else None) or shared.confidence(criteria.confidence)
-        binned = _binned(cache, made_from, session, job, arm, baseline, criteria, document, level, wanted)
+        binned = binned_gap(
+            [baseline.part[i] for i in basis.counted[0]],
+            [curves[i] for i in basis.counted[1]],
+            criteria,
+            bins=wanted.bins,
+            first_step=wanted.first,
+            last_step=wanted.last,
+            basis=basis,
+            log=wanted.log,
+            confidence=level,
+            edges=wanted.edges,
+        )
         spikes = document["run_spikes"] if document else None
         steps = (spikes["steps"][0], spikes["steps"][1]) if spikes else ([], [])
         gaps.append(CandidateGap(candidate=arm.name, binned=binned, confidence=level, spikes=steps))
@@ -117,49 +137,6 @@ def common_range(session: Session, job: Job, recorded: Extents, wanted: Range) -
     last = min(max(one.last_step for one in some) for some in (baseline, others))
     last = last if wanted.last is None else min(last, wanted.last)
     return (first, last) if first <= last else None
-
-
-def _binned(
-    cache: Cache,
-    made_from: str,
-    session: Session,
-    job: Job,
-    candidate: Arm,
-    baseline: _Baseline,
-    criteria: Criteria,
-    document: VerdictDocument | None,
-    level: float,
-    wanted: Range,
-) -> BinnedGap:
-    """The gap in bins. Its basis is cached, so that a request for a range reads only that range.
-
-    Cached permanently once the job has ended; while it trains, only for ranges, and until its runs are 1 % longer.
-    """
-    base_runs, cand_runs = loading.begun_runs(job.arms[0]), loading.begun_runs(candidate)
-    key = ("basis", made_from, candidate.name)
-    cached, done = cache.get(key, _Cached), sum(run.steps_done for run in (*base_runs, *cand_runs))
-    if cached and (job.status in JOB_ENDED or (wanted.is_part and done <= OUTGROWN * cached.steps_done)):
-        basis = cached.basis
-        curves = _read(session, cand_runs, wanted)
-    else:
-        whole = loading.loss_curves(session, cand_runs)
-        priors = verdict_priors(document) if document else None
-        planned = job.spec["schedule"]["steps"]
-        basis = gap_basis(baseline.whole(), whole, criteria, planned, priors, independent=baseline.independent())
-        cache.put(key, _Cached(basis=basis, steps_done=done))
-        curves = whole
-    return binned_gap(
-        baseline.part(basis.counted[0]),
-        [curves[i] for i in basis.counted[1]],
-        criteria,
-        bins=wanted.bins,
-        first_step=wanted.first,
-        last_step=wanted.last,
-        basis=basis,
-        log=wanted.log,
-        confidence=level,
-        edges=wanted.edges,
-    )
 
 
 def _read(session: Session, runs: Sequence[Run], wanted: Range) -> list[Curve]:

@@ -19,12 +19,10 @@ from sqlalchemy.orm import Session
 
 from parity.judging.curve import Rounding
 from parity.recipes import RecipeError, check_rounding
-from server.database import batches, clock, flushes, store
+from server.database import batches, clock, store
 from server.database.batches import DifferentError
 from server.database.coverage import Coverage, coverage
-from server.database.flushes import Flush, Flushes
 from server.database.lookup import find_run
-from server.database.sessions import Database
 from server.database.states import JOB_ENDED, RUN_ENDED, SILENT
 from server.database.tables import Attempt, Chunk, Run, RunState
 from server.errors import ConflictError, InvalidError, StaleAttemptError
@@ -119,42 +117,6 @@ def attach(session: Session, settings: Settings, run_id: str, request: AttachReq
     return run
 
 
-def record(database: Database, shared: Flushes, settings: Settings, run_id: str, epoch: int, kind: Kind, batch: Batch) -> int:
-    """Record a batch of an attempt and commit; returns the number of new steps.
-
-    Most batches are a few steps after all recorded ones, and share a transaction with those of other runs. The others are appended alone.
-    """
-    _check_columns(database, shared, run_id, kind, _named(kind, batch.columns))
-    flush = _flush(run_id, epoch, batch) if kind == "train" else None
-    written = shared.write(flush) if flush is not None else None
-    if written is None:
-        with database.write() as session:
-            return append(session, settings, run_id, epoch, kind, batch)
-    if written.seal is not None:
-        with database.write() as session:
-            held = select(Run.id).where(Run.id == run_id, Run.epoch == epoch, Run.state == "running")
-            if session.scalar(held.with_for_update(skip_locked=True)) is not None:
-                store.seal(session, run_id, kind, epoch, written.seal)
-    return len(batch.steps)
-
-
-def _check_columns(database: Database, shared: Flushes, run_id: str, kind: Kind, columns: Mapping[str, object]) -> None:
-    """InvalidError if a run would have more columns than its readers can show. Columns that were checked before are not looked up again."""
-    key = (run_id, kind, tuple(columns))
-    if shared.checked.get(key, bool):
-        return
-    with database.read() as session:
-        recorded = set(store.names(session, run_id, kind))
-    count, new = len(recorded | columns.keys()), [name for name in columns if name not in recorded]
-    if new and count > _MOST_COLUMNS:
-        raise _wrong(
-            f"columns/{new[0]}",
-            f"would be one of {count:,} columns of run {run_id}, expected at most {_MOST_COLUMNS:,} over all of its batches; "
-            "log fewer names, and put no number such as the step into a name",
-        )
-    shared.checked.put(key, True)
-
-
 def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: Kind, batch: Batch) -> int:
     """Record a batch of an attempt; returns the number of new steps.
 
@@ -162,6 +124,7 @@ def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: 
     """
     columns = _named(kind, batch.columns)
     run = _held(session, settings, run_id, epoch)
+    _check_columns(session, run_id, kind, columns)
     try:
         new = batches.merge(session, run_id, kind, epoch, batch.steps, columns)
     except DifferentError as error:
@@ -169,26 +132,17 @@ def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: 
             f"run {run_id}, attempt {epoch}: {error}; the recorded values stay, and nothing of this batch was saved"
         ) from error
     now = clock.now(session)
-    run.lease_expires_at = now + settings.external_stale_seconds
-    if run.code == STALE:
-        run.code = run.message = None
+    # One update of the run's row: PostgreSQL locks the job's row too for a second one in a transaction, and would wait for its holders.
     if kind == "train":
         _note_progress(session, run, batch.steps, columns[JUDGED], now)
         if new:
             run.recorded_at = now
+    run.lease_expires_at = now + settings.external_stale_seconds
+    if run.code == STALE:
+        run.code = run.message = None
     if new:
         _seal_at_times(session, run_id, kind, epoch, new)
     return new
-
-
-def _flush(run_id: str, epoch: int, batch: Batch) -> Flush | None:
-    """The batch as a flush; None if it is too large, or its steps are not ascending."""
-    columns = _named("train", batch.columns)
-    ascending = len(batch.steps) == 1 or bool((np.diff(batch.steps) > 0).all())
-    if not ascending or (1 + len(columns)) * len(batch.steps) > flushes.LARGEST:
-        return None
-    table = {"step": batch.steps.astype(np.float64), **columns}
-    return Flush(run_id=run_id, epoch=epoch, columns=table, last_loss=repr(float(columns[JUDGED][-1])))
 
 
 def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcome: Outcome, message: str | None = None) -> Run:
@@ -263,6 +217,19 @@ def _named(kind: Kind, columns: Mapping[str, NDArray[np.float64]]) -> dict[str, 
     return renamed
 
 
+def _check_columns(session: Session, run_id: str, kind: Kind, columns: Mapping[str, object]) -> None:
+    """InvalidError if a run would have more columns than its readers can show."""
+    recorded = store.names(session, run_id, kind)
+    new = [name for name in columns if name not in recorded]
+    count = len(recorded) + len(new)
+    if new and count > _MOST_COLUMNS:
+        raise _wrong(
+            f"columns/{new[0]}",
+            f"would be one of {count:,} columns of run {run_id}, expected at most {_MOST_COLUMNS:,} over all of its batches; "
+            "log fewer names, and put no number such as the step into a name",
+        )
+
+
 def _note_progress(session: Session, run: Run, steps: NDArray[np.int64], judged: NDArray[np.float64], now: float) -> None:
     """Update the run's progress, its last loss, and its speed since this attempt began."""
     attempt = select(Attempt.started_at).where(Attempt.run_id == run.id, Attempt.epoch == run.epoch).scalar_subquery()
@@ -275,7 +242,8 @@ def _note_progress(session: Session, run: Run, steps: NDArray[np.int64], judged:
     newest = int(np.argmax(steps))
     if steps[newest] == last:
         run.last_loss = repr(float(judged[newest]))
-    run.steps_per_second = flushes.speed(began, last, began_at, now) or run.steps_per_second
+    if last > began and now > began_at:
+        run.steps_per_second = (last - began) / (now - began_at)
 
 
 def _seal_at_times(session: Session, run_id: str, kind: Kind, epoch: int, new: int) -> None:
@@ -285,7 +253,7 @@ def _seal_at_times(session: Session, run_id: str, kind: Kind, epoch: int, new: i
     if steps // store.SEALED_STEPS > (steps - new) // store.SEALED_STEPS:
         store.seal(session, run_id, kind, epoch)
     elif chunks % store.SMALL_CHUNKS == 0:
-        store.seal(session, run_id, kind, epoch, store.SMALL_CHUNKS)
+        store.seal(session, run_id, kind, epoch, min(store.SMALL_CHUNKS * new, store.SEALED_STEPS))
 
 
 def _merged(old: Mapping[str, str] | None, new: Mapping[str, str], *, begun: bool) -> dict[str, str]:

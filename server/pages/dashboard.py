@@ -17,7 +17,6 @@ from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.documents.job import job_document
 from server.documents.workers import worker_documents
-from server.gaps.stored import has_chart
 from server.jobs.kinds import kind_of
 from server.pages import (
     baselines,
@@ -95,11 +94,9 @@ def show(
         added = additions().about_job(session, job)
         document = job_document(session, job, context.settings.lease_seconds)
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
-        stored = has_chart(session, job.id)
     values = {
         "job": document,
         "lab": added,
-        "stored": stored,
         "modules": JOB_MODULES,
         "table": candidates.candidate_table(document, candidate, cast(candidates.Order, order) if order in candidates.ORDERS else ""),
         "there": {kind: set(names) for kind, names in recorded.items()},

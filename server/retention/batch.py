@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from sqlalchemy import CursorResult, Delete
 from sqlalchemy.orm import Session
 
 from server.settings import Settings
@@ -26,11 +27,11 @@ class Batch:
     """
 
     what: Kind
-    of: str
     rows: int
-    size_bytes: int
     why: str
     delete: Callable[[Session], int]
+    of: str = ""
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,12 @@ def cutoffs(settings: Settings, now: float) -> Cutoffs:
         curves=None if curves is None else now - curves * DAY,
         jobs=None if jobs is None else now - jobs * DAY,
     )
+
+
+def run_delete(statement: Delete, session: Session) -> int:
+    """Delete rows in the database; returns their number."""
+    result = session.execute(statement.execution_options(synchronize_session=False))
+    return result.rowcount if isinstance(result, CursorResult) else 0
 
 
 def slices(items: Sequence[Item], size: int = ROWS_AT_ONCE) -> Iterator[Sequence[Item]]:

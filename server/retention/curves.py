@@ -13,15 +13,14 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from sqlalchemy import ColumnElement, CursorResult, Select, and_, case, delete, false, func, literal, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, case, delete, false, func, literal, or_, select, tuple_
 from sqlalchemy.orm import Session, aliased
 
 from server.database import store
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, BaselineRun, Chunk, ChunkColumn, Job, Run
-from server.gaps.stored import drop_charts
-from server.retention.batch import Batch, slices
+from server.retention.batch import Batch, Kind, run_delete, slices
 
 # SQLite has one writer at a time: it writes 50 chunks of 4,096 steps x 11 columns in tenths of a second.
 CHUNKS_AT_ONCE = 50
@@ -36,18 +35,13 @@ _REPLACED = "a newer attempt of the run has recorded the same steps"
 def batches(database: Database, cutoff: float) -> Iterator[Batch]:
     """Some chunks each, of a run of a job that ended before the cutoff."""
     with database.read() as session:
-        unneeded = session.execute(_unneeded(cutoff)).all()
+        unneeded: dict[str, str] = {row[0]: row[1] for row in session.execute(_unneeded(cutoff))}
         several = session.scalars(_with_several_attempts(cutoff)).all()
-    for run_id, why in unneeded:
-        for keys, size in _parts(database, [run_id]):
-            drop = partial(_drop_curve, run_id, cutoff, keys)
-            yield Batch(what="curve", of=run_id, rows=len(keys), size_bytes=size, why=why, delete=drop)
-    dropped = {run_id for run_id, _ in unneeded}
-    for run_id in several:
-        if run_id not in dropped:
-            for keys, size in _parts(database, [run_id], replaced=True):
-                drop = partial(_drop_replaced, run_id, keys)
-                yield Batch(what="attempt", of=run_id, rows=len(keys), size_bytes=size, why=_REPLACED, delete=drop)
+    for run_id, why in (unneeded | {run_id: _REPLACED for run_id in several if run_id not in unneeded}).items():
+        what: Kind = "curve" if run_id in unneeded else "attempt"
+        for keys, size in _parts(database, run_id, what):
+            drop = partial(_drop, what, run_id, cutoff, keys)
+            yield Batch(what=what, of=run_id, rows=len(keys), size_bytes=size, why=why, delete=drop)
 
 
 def _kept_for_others() -> ColumnElement[bool]:
@@ -82,8 +76,10 @@ def _with_several_attempts(cutoff: float) -> Select[str]:
     return ended.where(epochs > 1).order_by(Run.id)
 
 
-def _drop_curve(run_id: str, cutoff: float, keys: Sequence[Key], session: Session) -> int:
+def _drop(what: Kind, run_id: str, cutoff: float, keys: Sequence[Key], session: Session) -> int:
     run = session.get(Run, run_id, with_for_update=True)
+    if what == "attempt":
+        return drop_chunks(session, keys, _superseded(session, run_id))
     still = session.execute(_unneeded(cutoff).where(Run.id == run_id)).first()
     if run is None or still is None:
         return 0
@@ -93,16 +89,9 @@ def _drop_curve(run_id: str, cutoff: float, keys: Sequence[Key], session: Sessio
     return drop_chunks(session, keys)
 
 
-def _drop_replaced(run_id: str, keys: Sequence[Key], session: Session) -> int:
-    session.get(Run, run_id, with_for_update=True)
-    return drop_chunks(session, keys, _superseded(session, run_id))
-
-
 def drop_chunks(session: Session, keys: Sequence[Key], *where: ColumnElement[bool]) -> int:
-    """Delete chunks with their columns, and the stored charts that were computed from them; returns the number of chunks."""
-    drop_charts(session, {run_id for run_id, *_ in keys})
-    statement = delete(Chunk).where(tuple_(*CHUNK_KEY).in_(keys), *where)
-    return count(session.execute(statement.execution_options(synchronize_session=False)))
+    """Delete chunks with their columns; returns the number of chunks."""
+    return run_delete(delete(Chunk).where(tuple_(*CHUNK_KEY).in_(keys), *where), session)
 
 
 def chunk_keys(session: Session, run_ids: Select[str] | Sequence[str], *where: ColumnElement[bool]) -> list[Sequence[Key]]:
@@ -118,11 +107,11 @@ def bytes_of(session: Session, chunks: ColumnElement[bool], columns: ColumnEleme
     return int(packed or 0) + int(in_columns or 0)
 
 
-def _parts(database: Database, run_ids: Sequence[str], *, replaced: bool = False) -> list[tuple[Sequence[Key], int]]:
-    """The chunks of runs in parts, or those that newer attempts replaced, and the bytes of the values of each part."""
+def _parts(database: Database, run_id: str, what: Kind) -> list[tuple[Sequence[Key], int]]:
+    """The chunks of a run in parts, of an attempt only those that newer ones replaced; and the bytes of the values of each part."""
     with database.read() as session:
-        where = [_superseded(session, run_id) for run_id in run_ids] if replaced else []
-        parts = chunk_keys(session, run_ids, *where)
+        replaced = [_superseded(session, run_id)] if what == "attempt" else []
+        parts = chunk_keys(session, [run_id], *replaced)
         return [(keys, bytes_of(session, tuple_(*CHUNK_KEY).in_(keys), tuple_(*_COLUMN_KEY).in_(keys))) for keys in parts]
 
 
@@ -135,8 +124,3 @@ def _superseded(session: Session, run_id: str) -> ColumnElement[bool]:
         if limit < math.inf
     ]
     return or_(false(), *conditions)
-
-
-def count(result: object) -> int:
-    """How many rows a DELETE deleted."""
-    return result.rowcount if isinstance(result, CursorResult) else 0

@@ -26,10 +26,10 @@ class OldFile:
     """A file or folder that may be deleted, the run that it is of ("": of several), its size, and why."""
 
     what: Literal["log", "profiles", "checkpoints", "program"]
-    of: str
     size_bytes: int
     why: str
     path: Path
+    of: str = ""
 
     def delete(self) -> None:
         """Delete it; another worker that shares the folder may have done so already."""
@@ -46,7 +46,7 @@ def old_files(settings: Settings, database: Database) -> Iterator[OldFile]:
     for path in sorted((settings.state_dir / "jax-cache").glob("*")):
         if path.is_file() and _changed_at(path) < old.keys:
             why = "compiled PARITY_RETENTION_KEY_DAYS ago"
-            yield OldFile(what="program", of="", size_bytes=path.stat().st_size, why=why, path=path)
+            yield OldFile(what="program", size_bytes=path.stat().st_size, why=why, path=path)
     if old.curves is None:
         return
     folders: Mapping[Literal["log", "profiles", "checkpoints"], Sequence[Path]] = {

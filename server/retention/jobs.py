@@ -29,7 +29,7 @@ from server.database.sessions import Database
 from server.database.states import JOB_ENDED
 from server.database.tables import Base, BaselineRun, Chunk, ChunkColumn, Job, Run, WebhookDelivery
 from server.retention import curves
-from server.retention.batch import Batch
+from server.retention.batch import Batch, run_delete
 
 _log = logging.getLogger(__name__)
 _IS_A_LOOK = and_(Job.look.is_not(None), Job.status == "concluded")
@@ -60,12 +60,12 @@ def batches(database: Database, cutoff: float) -> Iterator[Batch]:
             parts = curves.chunk_keys(session, runs)
         why = "jobs are kept for PARITY_RETENTION_JOB_DAYS after their end"
         for keys in parts[:-1]:
-            yield Batch(what="curve", of=job_id, rows=len(keys), size_bytes=0, why=why, delete=partial(_drop_chunks, job_id, cutoff, keys))
+            yield Batch(what="curve", of=job_id, rows=len(keys), why=why, delete=partial(_drop_chunks, job_id, cutoff, keys))
         yield Batch(what="job", of=job_id, rows=1, size_bytes=size, why=why, delete=partial(_drop, job_id, cutoff))
 
 
 def _may_delete(session: Session) -> bool:
-    """Whether this database role may delete whole jobs; that of workers may not (`server.database.roles`)."""
+    """Whether this database role may delete whole jobs; that of workers may not (`server/roles.sql`)."""
     return session.get_bind().dialect.name != "postgresql" or bool(session.scalar(select(func.has_table_privilege("jobs", "delete"))))
 
 
@@ -128,7 +128,7 @@ def _drop(job_id: str, cutoff: float, session: Session) -> int:
         else:
             belonging = [*_owned_by(table, "run_id", runs), *_owned_by(table, "job_id", [job_id])]
         if belonging:
-            rows += curves.count(session.execute(delete(table).where(or_(*belonging)).execution_options(synchronize_session=False)))
+            rows += run_delete(delete(table).where(or_(*belonging)), session)
     return rows
 
 

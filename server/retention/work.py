@@ -32,10 +32,7 @@ def plan(settings: Settings, database: Database) -> Iterator[Batch]:
     if old.curves is not None:
         yield from curves.batches(database, old.curves)
     yield from rows.events(database, old.events)
-    yield from rows.keys(database, old.keys)
-    yield from rows.deliveries(database, old.keys)
-    yield from rows.workers(database, old.keys)
-    yield from rows.sessions(database, now)
+    yield from rows.others(database, old.keys, now)
 
 
 def delete(database: Database, batch: Batch) -> int:

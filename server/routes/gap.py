@@ -8,16 +8,16 @@ from typing import Annotated
 
 import numpy as np
 from fastapi import APIRouter, Query, Response
+from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
 from server.curves.buckets import NONFINITE_LISTED, Number, number
 from server.database.lookup import find_job
 from server.database.tables import Arm, Job
 from server.errors import NotFoundError
-from server.gaps.chart import GapsDocument, PairDocument, gap_chart, gaps_json, pair_fields
-from server.gaps.inputs import OUTGROWN, Extents, extents, made_from, steps_of
+from server.gaps.chart import GapsDocument, PairDocument, gaps_of, pair_fields
+from server.gaps.inputs import Extents, extents, identity, is_current
 from server.gaps.pairs import Range, candidate_gaps
-from server.gaps.stored import BINS, stored_chart
 from server.web.context import Context, InContext
 from server.web.etags import UNCHANGED, Tags
 from server.web.query import FirstStep, LastStep, Spacing
@@ -84,7 +84,7 @@ def gaps(
     context: InContext,
     tags: Tags,
     candidates: Annotated[str, Query(max_length=5000, description="candidate arms, comma-separated; default: all")] = "",
-    bins: Annotated[int, Query(ge=1, le=1000, description="largest number of bins")] = BINS,
+    bins: Annotated[int, Query(ge=1, le=1000, description="largest number of bins")] = 150,
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     spacing: Spacing = "linear",
@@ -95,32 +95,29 @@ def gaps(
         names = dict.fromkeys(name for name in candidates.split(",") if name)
         arms = [pair_of(job, name)[1] for name in names] or job.arms[1:]
         headers = tags.check(job, "gaps", *(arm.name for arm in arms), bins, first_step, last_step, spacing)
-        whole = (bins, first_step, last_step, spacing) == (BINS, 0, None, "linear")
-        recorded = extents(session, job)
-        stored = stored_chart(session, job, recorded) if whole else None
-        if stored is not None:
-            content = gaps_json(job, stored, arms)
-        else:
-            wanted = Range(first=first_step, last=last_step, bins=bins, log=spacing == "log")
-            content = _computed(context, session, job, arms, wanted, recorded)
+        wanted = Range(first=first_step, last=last_step, bins=bins, log=spacing == "log")
+        content = _computed(context, session, job, arms, wanted)
     return Response(content, media_type="application/json", headers=headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """A response, and the number of steps that were recorded when it was made."""
+    """A response, and what was recorded when it was made."""
 
     content: bytes
-    steps: int
+    recorded: Extents
 
 
-def _computed(context: Context, session: Session, job: Job, arms: Sequence[Arm], wanted: Range, recorded: Extents) -> bytes:
+_DOCUMENT = TypeAdapter(GapsDocument)
+
+
+def _computed(context: Context, session: Session, job: Job, arms: Sequence[Arm], wanted: Range) -> bytes:
     """The response from the recorded curves. Reading 90 runs of a million steps takes seconds, so it is cached as long as it counts."""
-    key = ("gaps", made_from(job, recorded), *(arm.name for arm in arms), wanted.bins, wanted.first, wanted.last, wanted.log)
-    cached, steps = context.cache.get(key, _Answer), steps_of(recorded)
-    if cached is None or steps > OUTGROWN * cached.steps:
-        chart = gap_chart(context.cache, session, job, arms, wanted, recorded)
-        cached = _Answer(content=gaps_json(job, chart, arms), steps=steps)
+    key = ("gaps", identity(job), *(arm.name for arm in arms), wanted.bins, wanted.first, wanted.last, wanted.log)
+    cached, recorded = context.cache.get(key, _Answer), extents(session, job)
+    if cached is None or not is_current(job, cached.recorded, recorded):
+        document = gaps_of(context.cache, session, job, arms, wanted, recorded)
+        cached = _Answer(content=_DOCUMENT.dump_json(document), recorded=recorded)
         context.cache.put(key, cached)
     return cached.content
 

@@ -177,8 +177,8 @@ def append(
     check_attempt(sender, epoch)
     binary = request.headers.get("Content-Type", "").partition(";")[0].strip().lower() == _BINARY
     batch = _from_bytes(body, names) if binary else _from_json(body)
-    new = external.record(context.database, context.flushes, context.settings, run_id, epoch, kind, batch)
-    with context.database.read() as session:
+    with context.database.write() as session:
+        new = external.append(session, context.settings, run_id, epoch, kind, batch)
         return _answer(session, RunProgress, find_run(session, run_id), new_steps=new)
 
 

@@ -8,7 +8,6 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from server.cache import Cache
-from server.database.flushes import Flushes
 from server.database.sessions import Database
 from server.jobs.judge import Judge
 from server.queue import Doorbell
@@ -26,7 +25,6 @@ class Context:
 
     settings: Settings
     database: Database
-    flushes: Flushes
     judge: Judge
     doorbell: Doorbell
     broadcast: Broadcast

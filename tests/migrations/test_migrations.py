@@ -23,7 +23,6 @@ from server.database.tables import (
     JobTag,
     Run,
     SignOff,
-    StoredGapChart,
     Worker,
 )
 from server.jobs import baselines, webhooks
@@ -65,7 +64,6 @@ def record(database, recorded):
         session.add(ImportedGroup(family="f", name="g", cells={"family": "f"}, imported_by=token.id, imported_at=now))
         session.add(DataRead(place="0" * 64, digest="d", run_id=first.id))
         session.add(JobTag(job_id=old, tag="nightly"))
-        session.add(StoredGapChart(job_id=old, made_from="0" * 64, steps=600, content=b"1"))
         session.add(JobNote(id="n1", job_id=old, who=token.id, text="odd", created_at=now))
         once = {"verdict_sha256": "0" * 64, "policy_sha256": "0" * 64, "who": token.id, "reason": "reruns", "created_at": now}
         session.add(SignOff(id="s1", job_id=old, candidate="nvfp4", expires_at=now, **once))
@@ -91,6 +89,7 @@ def _curves(database, run_ids) -> list[bytes]:
 
 
 def _as_before_the_first_release(database, version):
+    command.downgrade(alembic_config(database.url), "0025")
     with database.engine.begin() as connection:
         for column in ("fork_step", "fork_draw"):
             connection.execute(text(f"ALTER TABLE runs ADD COLUMN {column} BIGINT"))
@@ -117,8 +116,8 @@ def test_the_record_of_a_database_before_the_first_release_stays(database, recor
 
 
 def test_a_database_that_is_older_than_that_is_refused_and_stays_as_it_is(database, record):
-    rows = _rows(database)
     _as_before_the_first_release(database, "0019")
+    rows = _rows(database)
     with pytest.raises(CommandError, match=r"migration 0019, .* expected 0024 or later"):
         command.upgrade(alembic_config(database.url), "head")
     assert _rows(database) == rows

@@ -184,9 +184,7 @@ const seen = new IntersectionObserver(
   },
   { rootMargin: NEAR },
 );
-// A stored chart is loaded at once, wherever it stands.
-for (const chart of gaps) if ("stored" in chart.figure.dataset) mounted.add(chart);
-for (const [figure, chart] of charts) if (!mounted.has(chart)) seen.observe(figure);
+for (const figure of charts.keys()) seen.observe(figure);
 
 // A wheel changes the view many times per second: existing data is drawn at once, and new data is loaded when the wheel rests.
 const SETTLED_MS = 150;

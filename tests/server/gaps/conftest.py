@@ -41,6 +41,6 @@ def end(database):
 def curves_read(monkeypatch) -> list[str]:
     """The runs of which steps are read from here on."""
     read: list[str] = []
-    tables = store._tables
-    monkeypatch.setattr(store, "_tables", lambda *given: read.append(given[1]) or tables(*given))
+    tables = store.tables
+    monkeypatch.setattr(store, "tables", lambda *given: read.append(given[1]) or tables(*given))
     return read

@@ -6,6 +6,8 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 from playwright.sync_api import Page, expect
 
+from server.pages.dashboard import JOB_MODULES
+
 LOOKS = ["light"]
 LOSS = "figure[data-column=lm_loss]"
 
@@ -53,6 +55,15 @@ def test_some_are_highlighted_and_the_legend_chooses_others(page: Page, legend, 
     expect(legend.get_by_role("button", name="c00")).to_have_attribute("aria-pressed", "true")
     page.get_by_label("the others in grey").uncheck()
     _wait(page, lambda query: query.get("others") == ["0"])
+
+
+def test_the_page_names_all_modules_that_it_needs(page: Page, many_judged):
+    requests: list[str] = []
+    page.on("request", lambda sent: requests.append(sent.url))
+    page.goto(f"/jobs/{many_judged}")
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text("Showing 150 bins")
+    loaded = {urlparse(url).path.removeprefix("/static/") for url in requests if url.endswith(".js")}
+    assert loaded == {"job.js", "vendor/uplot/uPlot.esm.js", *JOB_MODULES}
 
 
 def test_a_candidate_is_chosen_in_the_table_without_a_reload(page: Page, legend, many_judged):

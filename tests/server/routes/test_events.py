@@ -12,9 +12,10 @@ import pytest
 
 from server.database import events
 from server.database.events import Progress
-from server.database.flushes import Flush, Flushes
 from server.database.states import begin_attempt, move_job
 from server.database.tables import Event, Job, Run
+from server.jobs import external
+from server.jobs.external import Batch
 from server.retention.work import delete, plan
 from server.web.live import Broadcast
 
@@ -203,9 +204,10 @@ def _training(database, job_id):
         return [run.id for run in runs]
 
 
-def _flush(shared, run_id, step):
-    columns = {"step": np.array([float(step)]), "lm_loss": np.array([1.0])}
-    assert shared.write(Flush(run_id=run_id, epoch=1, columns=columns, last_loss="1.0")) is not None
+def _append(database, settings, run_id, step):
+    batch = Batch(steps=np.array([step]), columns={"loss": np.ones(1)})
+    with database.write() as session:
+        assert external.append(session, settings, run_id, 1, "train", batch) == 1
 
 
 def _frames(served, job_id):
@@ -221,13 +223,12 @@ def _frames(served, job_id):
                 frame = {}
 
 
-def _write_at_once(database, job_id, runs):
-    """Flushes of each run and events of their job, from a thread each; at the end of all, the end of the job."""
-    shared = Flushes(database, 60.0)
+def _write_at_once(database, settings, job_id, runs):
+    """Steps of each run and events of their job, from a thread each; at the end of all, the end of the job."""
 
     def steps(run_id):
         for step in range(STEPS):
-            _flush(shared, run_id, step)
+            _append(database, settings, run_id, step)
 
     def states():
         for _ in range(STEPS):
@@ -240,10 +241,10 @@ def _write_at_once(database, job_id, runs):
         writer.join()
 
 
-def test_no_event_is_lost_and_progress_ends_at_the_last_step_however_many_write_at_once(served, database, recorded):
+def test_no_event_is_lost_and_progress_ends_at_the_last_step_however_many_write_at_once(served, database, settings, recorded):
     job = recorded({"nvfp4": 0.0}, done=0, state="running")
     runs = _training(database, job)
-    writers = threading.Thread(target=_write_at_once, args=(database, job, runs))
+    writers = threading.Thread(target=_write_at_once, args=(database, settings, job, runs))
     numbers, newest, is_over = [], {}, False
     for number, kind, document in _frames(served, job):
         if kind == "metric":
@@ -261,12 +262,12 @@ def test_no_event_is_lost_and_progress_ends_at_the_last_step_however_many_write_
     assert numbers == [*range(1, 2 * STEPS + 3)]
 
 
-def test_who_connects_gets_the_newest_progress_of_each_run(database, recorded):
+def test_who_connects_gets_the_newest_progress_of_each_run(database, settings, recorded):
     job = recorded({"nvfp4": 0.0}, done=0, state="running")
-    runs, shared = _training(database, job), Flushes(database, 60.0)
+    runs = _training(database, job)
     for step in (0, 1):
         for run_id in runs[:2]:
-            _flush(shared, run_id, step)
+            _append(database, settings, run_id, step)
 
     async def followed():
         async with asyncio.timeout(20):
@@ -297,10 +298,10 @@ def test_who_connects_gets_the_newest_progress_of_each_run(database, recorded):
     assert seen == [dict.fromkeys(runs[:2], 1)] * 2
 
 
-def test_a_run_that_has_ended_has_no_progress(database, recorded):
+def test_a_run_that_has_ended_has_no_progress(database, settings, recorded):
     job = recorded({"nvfp4": 0.0}, done=0, state="running")
     run_id, *_ = _training(database, job)
-    _flush(Flushes(database, 60.0), run_id, 0)
+    _append(database, settings, run_id, 0)
     with database.write() as session:
         session.get_one(Run, run_id).state = "finished"
     with database.read() as session:

@@ -121,8 +121,8 @@ def test_a_range_of_an_ended_job_reads_its_own_steps_and_says_the_same(api, judg
     url, params = f"/api/v1/jobs/{job}/gap", {"from": 1000, "to": 1099, "bins": 20}
     first = api.get(url, params=params).json()
     read = []
-    whole = store._tables
-    monkeypatch.setattr(store, "_tables", lambda *given, **named: read.append(given[3:5]) or whole(*given, **named))
+    whole = store.tables
+    monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or whole(*given, **named))
     again = api.get(url, params=params)
     assert again.json() == first
     assert read == [(1000, 1099)] * 4
@@ -135,8 +135,8 @@ def test_a_range_of_a_training_job_reads_its_own_steps_until_a_hundredth_more_is
     url, part, whole = f"/api/v1/jobs/{job}/gap", {"from": 500, "to": 599, "bins": 20}, (0, math.inf)
     first = api.get(url, params=part).json()
     read = []
-    tables = store._tables
-    monkeypatch.setattr(store, "_tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named))
+    tables = store.tables
+    monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named))
 
     def ranges(steps_done, params):
         read.clear()

@@ -42,8 +42,8 @@ def test_time_is_counted_through_once(api, recorded, monkeypatch):
     monkeypatch.setattr(overlay, "_KEPT", 50)
     url, part = f"/api/v1/jobs/{job_id}/overlay", {"from": 120, "to": 199, "seconds": True}
     read = []
-    tables = store._tables
-    monkeypatch.setattr(store, "_tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named))
+    tables = store.tables
+    monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named))
     first = api.get(url, params=part).json()
     assert set(read) == {(120, 199), (0, 199)}
     read.clear()
