@@ -91,14 +91,15 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context_of(settings)
     problems.install(app)
-    about_runs = (runs, curves, gap, live, overlay)
-    about_jobs = (jobs, gate, overviews, remarks, *additions().routes)
-    of_curves = (runs, evaluations, floors)
-    for module in (*about_jobs, baselines, *about_runs, evaluations, events, floors, health, images, metrics, tokens):
+    about_runs = (runs.router, curves.router, gap.router, live.router, overlay.router)
+    about_jobs = (jobs.router, gate.router, overviews.router, remarks.router, *additions().routes)
+    of_service = (health.router, images.router, metrics.router, tokens.router)
+    with_curves = (runs.router, evaluations.router, floors.router)
+    for router in (*about_jobs, baselines.router, *about_runs, evaluations.router, events.router, floors.router, *of_service):
         app.include_router(
-            module.router,
+            router,
             dependencies=[Depends(auth.authorize)],
-            max_body_size=settings.max_body_bytes if module in of_curves else min(BODY_BYTES, settings.max_body_bytes),
+            max_body_size=settings.max_body_bytes if router in with_curves else min(BODY_BYTES, settings.max_body_bytes),
             responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503),
         )
     dashboard.install(app, settings)

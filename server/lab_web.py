@@ -35,7 +35,7 @@ def _about_job(session: Session, job: Job) -> dict[str, object]:
 
 
 ADDITIONS = Additions(
-    routes=(searches, why),
+    routes=(searches.router, why.router),
     pages=(search_pages.router, why_pages.router),
     owners={"search_id": _owner_of_search},
     threads=(_searcher,),

@@ -51,5 +51,5 @@ def _table(rows: Sequence[Cells]) -> Table:
 def render_markdown(document: EvaluationDocument) -> str:
     """The answer, two tables, then reasons, numbers and advice folded; fit for a pull-request comment."""
     tables = [markdown.markdown_table([tuple(map(markdown.escaped, row)) for row in table]) for table in _tables(document)]
-    folded = markdown.folded(document["candidate"]["name"], chain.from_iterable(details(document)))
-    return "\n\n".join([markdown.marked(document["verdict"], answer(document)), *tables, folded, f"parity {VERSION}\n"])
+    more = markdown.folded(document["candidate"]["name"], chain.from_iterable(details(document)))
+    return "\n\n".join([markdown.marked(document["verdict"], answer(document)), *tables, more, f"parity {VERSION}\n"])

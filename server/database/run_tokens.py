@@ -29,12 +29,12 @@ class RunToken:
 def issue(session: Session, run_id: str, epoch: int) -> str:
     """A new token for an attempt; an earlier one of the same attempt is invalid from now on. Call it in the attempt's transaction."""
     secret = hashed.new_secret()
-    text, digest = f"parity_{run_id}-{epoch}_{secret}", hashed.digest(secret)
+    text, token_digest = f"parity_{run_id}-{epoch}_{secret}", hashed.digest(secret)
     for pending in session.new:
         if isinstance(pending, Attempt) and (pending.run_id, pending.epoch) == (run_id, epoch):
-            pending.token_digest = digest
+            pending.token_digest = token_digest
             return text
-    ours = update(Attempt).where(Attempt.run_id == run_id, Attempt.epoch == epoch).values(token_digest=digest)
+    ours = update(Attempt).where(Attempt.run_id == run_id, Attempt.epoch == epoch).values(token_digest=token_digest)
     session.execute(ours.execution_options(synchronize_session=False))
     return text
 

@@ -67,11 +67,11 @@ def _parts(
     for (run_id, epoch, first), columns in groupby(rows, key=lambda row: (row.run_id, row.epoch, row.first_step)):
         limit = limits[run_id].get(epoch, -math.inf) if run_id in limits else -math.inf  # of an attempt that began since: nothing
         if first < limit:
-            table = store.table(columns, names, codec.stored)
-            if table["step"][-1] >= limit:
-                inside = table["step"] < limit
-                table = {name: values[inside] for name, values in table.items()}
-            parts.setdefault(run_id, []).append(table)
+            part = store.table(columns, names, codec.stored)
+            if part["step"][-1] >= limit:
+                inside = part["step"] < limit
+                part = {name: values[inside] for name, values in part.items()}
+            parts.setdefault(run_id, []).append(part)
     return parts
 
 

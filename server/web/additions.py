@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 
 from fastapi import APIRouter
 from sqlalchemy.orm import Session
@@ -19,11 +18,11 @@ from server.web.context import Context
 class Additions:
     """What is added; nothing where the lab is taken away.
 
-    `routes` are modules with the `router` of a resource, `pages` the routers of pages. `owners`: what an id in a path names and the
+    `routes` are the routers of the API, `pages` those of pages. `owners`: what an id in a path names and the
     principal that submitted it, by the parameter's name. `about_job`: what the template of a job's page says of a job; None for nothing.
     """
 
-    routes: Sequence[ModuleType] = ()
+    routes: Sequence[APIRouter] = ()
     pages: Sequence[APIRouter] = ()
     owners: Mapping[str, Callable[[Session, str], tuple[str, str | None]]] = field(default_factory=dict)
     threads: Sequence[Callable[[Context], Repeating]] = ()

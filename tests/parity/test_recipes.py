@@ -5,17 +5,16 @@ from collections.abc import Callable
 
 import pytest
 
-import training.rules
-import training.switches
 from parity import Criteria, Curve, compare, criteria_from_mapping, curve_from_arrays, judge
 from parity.recipes import ALWAYS_STOCHASTIC, NEAREST, RECIPES, RecipeError, check_recipe, check_rounding
+from training import rules, switches
 
 
 def test_known_recipes_are_those_of_the_trainer() -> None:
-    assert {*training.rules.RECIPES, "fp8"} == set(RECIPES)
-    for recipe in training.rules.RECIPES:
-        assert not (recipe in NEAREST and training.switches.rounds_stochastically(recipe))
-        assert (recipe in ALWAYS_STOCHASTIC) == training.switches.rounds_stochastically(recipe)
+    assert {*rules.RECIPES, "fp8"} == set(RECIPES)
+    for recipe in rules.RECIPES:
+        assert not (recipe in NEAREST and switches.rounds_stochastically(recipe))
+        assert (recipe in ALWAYS_STOCHASTIC) == switches.rounds_stochastically(recipe)
 
 
 @pytest.mark.parametrize("recipe", [*RECIPES, None, "other:ternary", "mxfp4+stochastic_rounding+rht"])

@@ -1,4 +1,4 @@
-"""Webhooks are in the settings: the database has which events each one receives, and no URL or secret.
+"""Webhooks are in the settings: the database has which events each one receives, and no URL or secret. No gap chart is stored.
 
 Revision ID: 0026
 Revises: 0025
@@ -18,6 +18,7 @@ TEXT_255, INTEGER, REAL = sa.String(length=255), sa.BigInteger(), sa.Float(preci
 def upgrade() -> None:
     # Made again, not changed: registered webhooks and their deliveries end here, because nothing has their URLs and secrets any more.
     replace(sa.Column("job_id", TEXT_255, sa.ForeignKey("jobs.id"), nullable=False))
+    op.drop_table("gap_charts")
 
 
 def downgrade() -> None:
@@ -31,6 +32,13 @@ def downgrade() -> None:
         ),
     )
     op.create_index("ix_webhook_deliveries_webhook_id", "webhook_deliveries", ["webhook_id"])
+    op.create_table(
+        "gap_charts",
+        sa.Column("job_id", TEXT_255, sa.ForeignKey("jobs.id"), primary_key=True),
+        sa.Column("made_from", sa.String(length=64), nullable=False),
+        sa.Column("steps", INTEGER, nullable=False),
+        sa.Column("content", sa.LargeBinary(), nullable=False),
+    )
 
 
 def replace(*of_deliveries: sa.schema.SchemaItem, of_webhooks: tuple[sa.schema.SchemaItem, ...] = ()) -> None:
