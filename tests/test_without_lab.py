@@ -57,7 +57,7 @@ def test_tests_of_the_core_pass_without_the_lab():
 
 def test_the_server_has_no_routes_and_no_key_of_the_lab():
     text = (
-        "from server.documents.parity_yaml import job_file_schema; from server.openapi import text; import workers.tasks;"
+        "from server.documents.parity_yaml import job_file_schema; from tools.openapi import text; import workers.tasks;"
         "print(text().count('/why'), text().count('/searches'), 'SearchOfFile' in job_file_schema()['$defs'])"
     )
     assert python("-c", text).stdout.split() == ["0", "0", "False"]

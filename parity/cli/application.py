@@ -34,7 +34,7 @@ class Commands(LazyGroup):
             "Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power.",
         ),
         "plan": Place("parity.cli.design", FILES, "Estimate what an experiment, or a budget, can decide before you spend GPU time."),
-        "floors": Place("parity.cli.floors", FILES, "Show tables of reruns: how much runs of one recipe differ, by family."),
+        "floors": Place("parity.cli.floors", FILES, "Show tables of reruns: how much runs of one recipe differ, by family.", app="floors"),
         "preflight": Place("parity.cli.preflight", FILES, "Compare this machine's arithmetic with known answers, in less than a minute."),
         "submit": Place("parity.cli.jobs.commands", JOBS, "Queue a job on the server and print its id and the address of its page."),
         "watch": Place("parity.cli.jobs.commands", JOBS, "Follow a job to its end and print its verdicts."),
@@ -59,6 +59,7 @@ class Commands(LazyGroup):
             "parity.cli.baselines",
             JOBS,
             "Manage named baselines: train once, promote with a reason, and use by name in job files (`baseline: {name: fp8}`).",
+            app="baselines",
         ),
         "resend": Place(
             "parity.cli.runs",

@@ -1,9 +1,9 @@
 """The description of the API that is checked in is the one that is served."""
 
-from server import openapi
+from tools import openapi
 from server.settings import CHECKOUT
 
 
 def test_the_file_is_what_is_served():
     stored = (CHECKOUT / "docs" / "openapi.json").read_text(encoding="utf-8")
-    assert stored == openapi.text(), "the API changed: look at the difference, then `python -m server.openapi > docs/openapi.json`"
+    assert stored == openapi.text(), "the API changed: look at the difference, then `python -m tools.openapi > docs/openapi.json`"

@@ -15,7 +15,7 @@ from parity.cli.terminal.help import Command, Group
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a command is: its module (with a Typer `app`), the title under which the help lists it, and its line there.
+    """Where a command is: its module, with the Typer app of that name, the title under which the help lists it, and its line there.
 
     The line is the first sentence of the command's own help.
     """
@@ -23,6 +23,7 @@ class Place:
     module: str
     panel: str
     summary: str
+    app: str = "app"
 
 
 class LazyGroup(Group):
@@ -39,7 +40,7 @@ class LazyGroup(Group):
         place = self.places.get(cmd_name)
         if place is None:
             return None
-        app = importlib.import_module(place.module).app
+        app = getattr(importlib.import_module(place.module), place.app)
         for command in app.registered_commands:
             command.cls = Command
         group = get_group_from_info(TyperInfo(app), pretty_exceptions_short=False, rich_markup_mode=None, suggest_commands=True)

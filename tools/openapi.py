@@ -1,4 +1,4 @@
-"""The API's description as a file, so that a review shows its changes: `python -m server.openapi > docs/openapi.json`."""
+"""The API's description as a file, so that a review shows its changes: `python -m tools.openapi > docs/openapi.json`."""
 
 from __future__ import annotations
 
