@@ -24,9 +24,9 @@ from parity.canonical_json import canonical_json
 from parity.cli.application import app
 from parity.cli.main import main as parity
 from parity.readers import read_runs
-from tools.openapi import text as openapi
 from tests.parity.attacks.catalogue import TOPICS
 from tests.parity.attacks.pairs import groups
+from tools.openapi import text as openapi
 from tools.reason_table import reason_table, remedy_table
 from tools.settings_table import settings_table
 

@@ -21,8 +21,8 @@ WIDTH = 80
 def render_text(document: EvaluationDocument, width: int = WIDTH) -> str:
     """The answer in one line, what was compared, the arms side by side, then reasons and advice; wrapped to `width` columns."""
     parts: list[RenderableType] = [Text(f"{MARKS[document['verdict']]} {answer(document)}"), Text("")]
-    for table in _tables(document):
-        parts += [_table(table), Text("")]
+    for rows in _tables(document):
+        parts += [_table(rows), Text("")]
     reasons, notes, advice = details(document)
     parts += map(detail_text, [*notes, *reasons, *advice])
     page = io.StringIO()

@@ -88,10 +88,10 @@ def others(database: Database, cutoff: float, now: float) -> Iterator[Batch]:
         ("workers", Worker.heartbeat_at, cutoff, is_gone, f"the worker has been gone for {days}"),
         ("sessions", BrowserSession.expires_at, now, (), "the login has expired"),
     ]
-    for what, time, end, conditions, why in tables:
+    for what, moment, end, conditions, why in tables:
         with database.read() as session:
-            times = session.scalars(select(time).where(time < end, *conditions).order_by(time)).all()
+            times = session.scalars(select(moment).where(moment < end, *conditions).order_by(moment)).all()
         # By their times: a worker may not read the keys of all of these tables.
         for some in slices(times):
-            drop = partial(run_delete, delete(time.class_).where(time <= some[-1], *conditions))
+            drop = partial(run_delete, delete(moment.class_).where(moment <= some[-1], *conditions))
             yield Batch(what=what, rows=len(some), why=why, delete=drop)

@@ -1,7 +1,7 @@
 """The description of the API that is checked in is the one that is served."""
 
-from tools import openapi
 from server.settings import CHECKOUT
+from tools import openapi
 
 
 def test_the_file_is_what_is_served():
