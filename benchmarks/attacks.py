@@ -40,13 +40,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without 
 
 from housekeeping import large_job
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job
 from server.jobs.conclude import conclude
 from server.jobs.submit import Order, submit_job
-from server.readiness import alembic_config
+from server.queue import alembic_config
 from server.settings import Settings
 from server.web import auth
 from training.spec import Arm, JobSpec
@@ -118,7 +118,7 @@ def serving(checkout: Path, settings: Settings) -> Iterator[tuple[int, int]]:
         port = free.getsockname()[1]
     own = {"PYTHONPATH": str(checkout), "PARITY_STATE_DIR": str(settings.state_dir), "PARITY_REDIS_URL": settings.redis_url}
     serve = (sys.executable, "-m", "uvicorn", "--factory", "server.app:from_environment")
-    options = ("--http", "server.web.connection:Connection", "--host", "127.0.0.1", "--port", str(port))
+    options = ("--http", "server.web.limits:Connection", "--host", "127.0.0.1", "--port", str(port))
     with (settings.state_dir / "server.log").open("w") as log:
         server = subprocess.Popen(
             [*serve, *options],

@@ -12,15 +12,12 @@ import numpy as np
 from marks import Line, share
 from scipy.special import ndtr
 
-from parity.judging.borrowing import OwnRuns, borrow
 from parity.judging.curve import FloatArray
-from parity.judging.floors.groups import RerunGroup
-from parity.judging.floors.lending import Lender
-from parity.judging.floors.model import FamilyFloor, fit_family
-from parity.judging.floors.public import public_floors
+from parity.judging.floors import FamilyFloor, RerunGroup, fit_family, public_floors
 from parity.judging.interval import Interval, interval
-from parity.judging.noise import StandardError
-from parity.judging.run_floor import Prior, own_spread, run_floor, run_term
+from parity.judging.lending import Lender
+from parity.judging.run_floor import OwnRuns, Prior, borrow, own_spread, run_floor, run_term
+from parity.judging.window import StandardError
 
 TRACK3, RECORDS = "modded-nanogpt-124M/track3", "modded-nanogpt-124M/records"
 ASSUMED = Prior(tau=0.0008, df=4.0, basis="assumed")

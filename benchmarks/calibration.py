@@ -31,10 +31,12 @@ import unseen_families
 from marks import Line, share
 from scipy.signal import lfilter
 
-from parity import Criteria, Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
+from parity.judging.criteria import Criteria, criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.interval import t_quantile
-from parity.judging.noise import mean_se
-from parity.judging.secondary.token_tax import fit_law, token_tax
+from parity.judging.speed import fit_law, token_tax
+from parity.judging.verdict import Verdict, judge
+from parity.judging.window import mean_se
 from parity.readers import read_runs
 
 LEVEL, RUN_SD, PAIR_SD, BATCH_SD, STEPS = 3.34, 0.0040, 0.0038, 0.08, 1530

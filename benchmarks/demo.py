@@ -26,14 +26,14 @@ import yaml
 from marks import Line, share
 from scipy import stats
 
-from parity import Criteria, Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
-from parity.judging.curve import FloatArray, Rounding
-from parity.judging.floors.emulated import DEMO, emulated_floors
-from parity.judging.floors.lending import find_lender
+from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
+from parity.judging.curve import Curve, FloatArray, Rounding, curve_from_arrays
+from parity.judging.floors import DEMO, emulated_floors
 from parity.judging.interval import interval
-from parity.judging.multiplicity import Multiplicity
-from parity.judging.noise import StandardError
+from parity.judging.lending import find_lender
 from parity.judging.run_floor import Prior, run_floor, run_term
+from parity.judging.verdict import Verdict, judge
+from parity.judging.window import StandardError
 from parity.recipes import rounds_to_nearest
 from tools.emulated_floors import late_means, spreads
 

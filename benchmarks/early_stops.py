@@ -13,12 +13,11 @@ from pathlib import Path
 import numpy as np
 from marks import Line, share
 
+from parity.judging.arms import EarlySpread, helmert_squares, prefix_window
 from parity.judging.curve import FloatArray
-from parity.judging.early_stops.spread import EarlySpread, helmert_squares, prefix_window
 from parity.judging.interval import Interval, interval
-from parity.judging.noise import StandardError
 from parity.judging.run_floor import Prior, run_floor, run_term
-from parity.judging.window import make_window
+from parity.judging.window import StandardError, make_window
 
 RECORD = Path(__file__).parents[1] / "experiments" / "run_floor.jsonl"
 PARTS = 40  # the parts of a run whose mean losses are recorded

@@ -18,10 +18,8 @@ import numpy as np
 
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, curve_from_arrays
-from parity.judging.evaluations.clusters import clustered_gap
-from parity.judging.evaluations.gap import gap_interval
+from parity.judging.evaluations.gap import clustered_gap, difference, gap_interval
 from parity.judging.evaluations.measured import Measured, measure
-from parity.judging.evaluations.welch import difference
 from parity.judging.interval import Interval
 from parity.judging.run_floor import Prior, prior_for
 

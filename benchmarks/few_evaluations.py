@@ -18,7 +18,7 @@ from parity.judging.curve import FloatArray, IntArray
 from parity.judging.evaluations.gap import gap_interval
 from parity.judging.interval import Interval
 from parity.judging.run_floor import Prior, prior_for
-from parity.judging.schedule.state import log_slope
+from parity.judging.schedule import log_slope
 
 RUNS, POINTS, DRAWS = (1, 2, 3, 5), (1, 3, 7, 12), 400
 

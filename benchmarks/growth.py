@@ -27,18 +27,18 @@ from sqlalchemy import make_url, select, text, update
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Event, IdempotencyKey, Job, Run, WebhookDelivery, Worker, new_id
 from server.jobs import webhooks
 from server.jobs.conclude import conclude
 from server.jobs.submit import Order, Submission, submit_job_once
-from server.readiness import alembic_config
-from server.retention.work import delete, plan
+from server.queue import alembic_config
+from server.retention import delete_batch, plan
 from server.settings import Settings
+from training.rules import StepStats
 from training.spec import Arm, JobSpec, Model, Schedule
-from training.statistics import StepStats
 from workers import lease
 from workers.recorder import Recorder
 
@@ -155,7 +155,7 @@ def deleted(settings: Settings, database: Database) -> float:
     longest = 0.0
     for batch in plan(settings, database):
         began = time.perf_counter()
-        delete(database, batch)
+        delete_batch(database, batch)
         longest = max(longest, time.perf_counter() - began)
     return longest
 

@@ -16,13 +16,13 @@ import numpy as np
 from marks import PUBLIC_RUNS, Line, share
 from scipy.signal import lfilter
 
-from parity import Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
+from parity.judging.arms import independent_runs
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.measured import measure
-from parity.judging.inputs.alignment import align
-from parity.judging.inputs.counted_runs import independent_runs
-from parity.judging.inputs.independence import dependence, resemblance
-from parity.judging.inputs.pairing import is_proven_somewhere
-from parity.judging.inputs.unstated_seeds import pair_by_batches
+from parity.judging.independence import dependence, resemblance
+from parity.judging.pairing import align, is_proven_somewhere, pair_by_batches
+from parity.judging.verdict import Verdict, judge
 from parity.readers import read_runs
 
 LEVEL, STEPS, BATCH_SD, PAIR_SD, TAU, SEED_SD = 2.08, 1000, 0.16, 0.02, 0.0005, 0.01

@@ -38,20 +38,20 @@ from sqlalchemy import insert, make_url, select, text, update
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
 from server.app import create_app
-from server.database import clock, store
+from server.database import sessions, store
 from server.database.sessions import Database
 from server.database.tables import HOUSEKEEPING, Arm, DataRead, Job, Run, Worker, new_id
 from server.jobs import conclude, reuse
-from server.jobs.data_reads import place_of
-from server.jobs.stale import mark_or_fail_stale
+from server.jobs.external import mark_or_fail_stale
+from server.jobs.fingerprint import place_of
 from server.jobs.submit import Order, submit_job
-from server.readiness import alembic_config
+from server.queue import alembic_config
 from server.settings import Settings
 from training.spec import Arm as ArmSpec
 from training.spec import Data, JobSpec, Schedule
-from workers import duty, lease, reconcile
+from workers import lease, runtime
 
 _MARKS = {"pass": 0.050, "claim": 0.010, "claim by a worker that fits none": 0.015}
 _PAGE_MARK, _CORES, _JUDGE_MARK = 0.050, 2.0, 2.0
@@ -77,7 +77,7 @@ def fill(database: Database, jobs: int, spec: JobSpec = _WAITING) -> None:
         job = {column.name: getattr(session.get_one(Job, first), column.key) for column in Job.__table__.columns}
         arms = [{column.name: getattr(arm, column.key) for column in Arm.__table__.columns} for arm in session.get_one(Job, first).arms]
         runs = [{column.name: getattr(run, column.key) for column in Run.__table__.columns} for run in session.get_one(Job, first).runs]
-        now = clock.now(session)
+        now = sessions.now(session)
         rows: dict[type, list[dict[str, object]]] = {Job: [], Arm: [], Run: []}
         for index in range(jobs - 1):
             job_id, running = new_id("j"), index % 10 == 0
@@ -156,11 +156,11 @@ def polls(settings: Settings, database: Database, jobs: int, server: psutil.Proc
 
     def beat(number: int) -> None:
         with database.write() as session:
-            session.execute(update(Worker).where(Worker.id == some[number].id).values(heartbeat_at=clock.now(session)))
+            session.execute(update(Worker).where(Worker.id == some[number].id).values(heartbeat_at=sessions.now(session)))
 
     def offer(number: int) -> None:
         with database.write() as session:
-            duty.take(session, HOUSEKEEPING, some[number].id, 3 * _PERIOD_SECONDS)
+            runtime.take(session, HOUSEKEEPING, some[number].id, 3 * _PERIOD_SECONDS)
 
     def replay() -> None:
         for tick in range(round(seconds / _PERIOD_SECONDS)):
@@ -258,10 +258,10 @@ def judge(_settings: Settings, database: Database, _jobs: int, server: psutil.Pr
 
 def house(settings: Settings, database: Database) -> Callable[[], None]:
     """A housekeeping pass, as a worker makes it."""
-    watch, ended = reconcile.LiveWatch(), reconcile.EndedJobs()
+    watch, ended = runtime.LiveWatch(), runtime.EndedJobs()
 
     def one_pass() -> None:
-        reconcile.give_back_expired(settings, database)
+        runtime.give_back_expired(settings, database)
         mark_or_fail_stale(settings, database)
         watch.look(database)
         ended.conclude(database)

@@ -32,12 +32,14 @@ from sqlalchemy import insert, make_url
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
 
 from benchmarks.housekeeping import analyze, processor_seconds, report
-from parity import criteria_from_mapping, curve_from_arrays, judge
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import curve_from_arrays
+from parity.judging.verdict import judge
 from server.app import create_app
 from server.database.sessions import Database
 from server.database.tables import Arm, Job, JobTag, Run, Verdict
 from server.jobs.submit import submit_job
-from server.readiness import alembic_config
+from server.queue import alembic_config
 from server.settings import Settings
 from training.spec import Arm as ArmSpec
 from training.spec import JobSpec

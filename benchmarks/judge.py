@@ -17,7 +17,9 @@ from pathlib import Path
 import numpy as np
 from arch.bootstrap import StationaryBootstrap
 
-from parity import Curve, criteria_from_mapping, curve_from_arrays, judge
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.verdict import judge
 from parity.readers import read_run
 
 POLICY = criteria_from_mapping({"profile": "nvfp4"})

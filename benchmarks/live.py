@@ -19,13 +19,10 @@ from pathlib import Path
 import numpy as np
 from marks import Line, share
 
-from parity import Criteria, criteria_from_mapping
+from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import FloatArray
-from parity.judging.live.offsets import correlation, spread
-from parity.judging.live.prediction import Prediction, predict
-from parity.judging.live.progress import BLOCKS, Progress, begin, observe
+from parity.judging.live.prediction import BLOCKS, LiveArm, Prediction, Progress, begin, correlation, observe, predict, spread
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, FORECAST_EVERY, state_of
-from parity.judging.live.run_noise import LiveArm
 from parity.readers import read_runs
 
 ROOT = Path(__file__).parents[1]

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from marks import Line, share
 
-from parity.judging.criteria import FINISHED_FLOOR, STOCHASTIC_FACTOR
+from parity.judging.criteria import FINISHED_FLOOR, STOCHASTIC_FACTOR, Multiplicity
 from parity.judging.curve import FloatArray
 from parity.judging.interval import interval
-from parity.judging.multiplicity import Multiplicity
-from parity.judging.noise import StandardError
 from parity.judging.run_floor import Prior, run_floor, run_term
+from parity.judging.window import StandardError
 
 MARGIN, NOMINAL, DF = 0.01, 0.95, 4.0
 DETERMINISTIC, STOCHASTIC = FINISHED_FLOOR, FINISHED_FLOOR * STOCHASTIC_FACTOR

@@ -11,9 +11,11 @@ import numpy as np
 from marks import PUBLIC_RUNS, Line, share
 from scipy.signal import lfilter
 
-from parity import Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.interval import t_quantile
-from parity.judging.noise import mean_ses
+from parity.judging.verdict import Verdict, judge
+from parity.judging.window import mean_ses
 from parity.readers import read_runs
 
 RERUNS = Path(__file__).parents[1] / "tests" / "data" / "nanogpt_reruns.npz"

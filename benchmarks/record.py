@@ -27,18 +27,17 @@ import open_pages
 from alembic import command
 from sqlalchemy import select
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
 from server.curves import loading
-from server.database import codec, events, run_tokens, store
+from server.database import states, store, tokens
 from server.database.sessions import Database
 from server.database.states import begin_attempt
 from server.database.tables import ChunkColumn, Run, Worker
 from server.jobs.submit import submit_job
-from server.readiness import alembic_config
+from server.queue import alembic_config
 from server.web import auth
 from training.spec import Arm, Data, JobSpec, Model, Schedule
-from workers import lease
-from workers.standalone import broker
+from workers import lease, standalone
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = ("loss", *(f"m{column}" for column in range(11)))
@@ -99,7 +98,7 @@ def service(folder: Path, url: str) -> Iterator[tuple[str, Database, str]]:
     database, port, sock = Database(url), free_port(), folder / "redis.sock"
     with database.write() as session:
         _, token = auth.create_token(session, "bench", ["admin"], None)
-    queue = [broker.executable(), "--port", "0", "--unixsocket", str(sock), "--save", ""]
+    queue = [standalone.executable(), "--port", "0", "--unixsocket", str(sock), "--save", ""]
     api = [sys.executable, "-m", "uvicorn", "--factory", "server.app:from_environment", "--port", str(port)]
     settings = {
         "PARITY_DATABASE_URL": url,
@@ -204,7 +203,7 @@ def numpy_pass(database: Database, runs: list[str], points: int) -> None:
     with database.read() as session:
         for run in runs:
             column = select(ChunkColumn.payload).where(ChunkColumn.run_id == run, *own).order_by(ChunkColumn.first_step)
-            values = np.concatenate([codec.decode(payload) for payload in session.scalars(column)])
+            values = np.concatenate([store.decode(payload) for payload in session.scalars(column)])
             starts = np.arange(0, len(values), len(values) // points)
             np.minimum.reduceat(values, starts)
             np.maximum.reduceat(values, starts)
@@ -292,7 +291,7 @@ def live(folder: Path, url: str, clients: int, kind: str) -> None:
 
         def emit() -> None:
             with database.write() as session:
-                events.emit(session, job, "metric", {"sent": time.time()})
+                states.emit(session, job, "metric", {"sent": time.time()})
 
         connecting, delays, expected = asyncio.run(open_pages.follow(address, token, job, clients, emit))
     late, middle = float(np.percentile(delays, 99)), 1000 * float(np.median(delays))
@@ -340,7 +339,7 @@ def cost(url: str) -> None:
         row.state, row.epoch, row.lease_expires_at = "running", 1, time.time() + 3600
         session.flush()
         begin_attempt(session, row.id, 1, None)
-        token = run_tokens.issue(session, row.id, 1)
+        token = tokens.issue(session, row.id, 1)
         held = Claim(run_id=row.id, job_id=job.id, arm="baseline", epoch=1, token=token, spec=run, steps=row.planned_steps)
     recorder = Recorder(database, held, 3600.0)
     a_second = max(1, round(1 / training))

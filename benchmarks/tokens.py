@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from marks import PUBLIC_RUNS, Line
 
-from parity import Criteria, curve_from_arrays, judge
-from parity.judging.token_slope import NoSlope, TokenSlope
+from parity.judging.criteria import Criteria
+from parity.judging.curve import curve_from_arrays
+from parity.judging.interval import NoSlope, TokenSlope
+from parity.judging.verdict import judge
 
 STEPS = 4000
 FLOOR, SCALE, POWER, ANNEALING, MEMORY = 2.0, 4.0, 0.45, 0.4, 0.99

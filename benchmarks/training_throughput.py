@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workers.slots import HUGE_PAGES
+from workers.training_process import HUGE_PAGES
 
 RECIPES = ("fp8_current", "nvfp4")
 STATISTICS_EVERY = 25
@@ -38,7 +38,7 @@ def run_of(preset: str, recipe: str, **schedule: int) -> Any:
     from training.device import describe  # noqa: PLC0415
     from training.spec import Data, Model, RunSpec, Schedule  # noqa: PLC0415
     from training.trainer.data import Corpus  # noqa: PLC0415
-    from training.trainer.run import Run  # noqa: PLC0415
+    from training.trainer.loop import Run  # noqa: PLC0415
 
     tokens = np.random.default_rng(0).integers(0, 256, 1 << 20).astype(np.uint8)
     corpus = Corpus(train=tokens, validation=tokens[:0], largest=255, digest="", description="random bytes")

@@ -16,6 +16,7 @@ COPY README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md mkdocs.yml ./
 COPY docs docs
 COPY examples examples
 COPY parity parity
+COPY parity_lab parity_lab
 COPY server server
 COPY training training
 COPY tools/site tools/site
@@ -31,6 +32,7 @@ RUN uv pip install --system --no-cache --require-hashes -r server.lock
 COPY alembic.ini ./
 COPY migrations migrations
 COPY parity parity
+COPY parity_lab parity_lab
 COPY server server
 # Specifications and their rules; the server never imports jax, so none is installed here.
 COPY training training

@@ -12,6 +12,7 @@ RUN pip install --no-cache-dir uv==${UV_VERSION} && python3 -m venv --system-sit
 COPY alembic.ini ./
 COPY migrations migrations
 COPY parity parity
+COPY parity_lab parity_lab
 COPY server server
 COPY training training
 COPY workers workers

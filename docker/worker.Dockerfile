@@ -8,6 +8,7 @@ RUN uv pip install --system --no-cache --require-hashes -r worker.lock
 COPY alembic.ini ./
 COPY migrations migrations
 COPY parity parity
+COPY parity_lab parity_lab
 COPY server server
 COPY training training
 COPY workers workers

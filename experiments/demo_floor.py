@@ -4,7 +4,7 @@
 
 Every run is one of examples/demo.yaml, but for its seed and its replicate: same tokens within a seed, same initial weights moved by one
 part in a million, other random numbers in the rounding. It is one line of demo_floor.jsonl: the loss of each step, and what trained it.
-`python -m tools.emulated_floors` makes the table from which jobs borrow (parity/judging/floors/emulated.csv), and
+`python -m tools.emulated_floors` makes the table from which jobs borrow (parity/judging/emulated.csv), and
 `python benchmarks/demo.py` judges the demo again with every seed.
 
 The assumption that can fail: other processors sum in another order. One class of device is recorded (`device_class`).
@@ -22,7 +22,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from training.spec import Arm, JobSpec, RunSpec
-from training.trainer import data, fingerprint, loop
+from training.trainer import checkpoint, data, loop
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 JOB = Path(__file__).parents[1] / "examples" / "demo.yaml"
@@ -69,7 +69,7 @@ def planned() -> Iterator[RunSpec]:
 
 def train(spec: RunSpec, corpus: data.Corpus) -> Record:
     """One run from its first step to its last."""
-    facts = fingerprint.manifest(spec, corpus)
+    facts = checkpoint.manifest(spec, corpus)
     return Record(
         recipe=spec.recipe,
         seed=spec.seed,

@@ -27,16 +27,14 @@ from typing import Any
 
 import numpy as np
 
-from training.device import describe
-from training.forks import Fork
-from training.provenance import trainer_facts
+from parity_lab.training.menu import Choice
+from parity_lab.training.program import forked, gradients, losses, menu_decoder
+from training.device import describe, trainer_facts
 from training.segments import Arithmetic
-from training.spec import Data, Model, RunSpec, Schedule
+from training.spec import Data, Fork, Model, RunSpec, Schedule
 from training.trainer import data
-from training.trainer.run import Run
+from training.trainer.loop import Run
 from training.trainer.step import State
-from training.why.measure import forked, gradients, losses, menu_decoder
-from training.why.units import Choice
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 MODEL = Model(d_model=64, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=192)

@@ -28,7 +28,8 @@ from scipy import stats
 
 from training.rules import Recipe
 from training.spec import Data, Model, RunSpec, Schedule
-from training.trainer import data, fingerprint, loop, optimizer
+from training.trainer import checkpoint, data, loop
+from training.trainer import step as optimizer
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 RECIPES: tuple[Recipe, ...] = ("fp8_current", "nvfp4")
@@ -137,7 +138,7 @@ def train(cell: Cell, recipe: Recipe, replicate: int, corpus: data.Corpus) -> Re
         replicate=replicate,
         devices=1,
     )
-    facts = fingerprint.manifest(spec, corpus)
+    facts = checkpoint.manifest(spec, corpus)
     loss = np.array([step.lm_loss for step in loop.train(spec, corpus)])
     late = loss[int(_LATE * cell.steps) :]
     return Record(

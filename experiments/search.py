@@ -23,11 +23,10 @@ from scipy import stats
 from experiments import search_world as worlds
 from experiments.policies import BASELINE, EVERYTHING, MODEL, REPLICATES, STEPS, SWITCHES, Space, records
 from experiments.search_methods import Found, greedy, ranking, search
-from parity.search.cost import Shape, modelled_times
-from parity.search.evaluations import Evaluation, Outcome, Result
-from parity.search.policies import Space as Policies
-from parity.search.policies import Switch
-from parity.search.search import ask
+from parity_lab.belief import Evaluation, Outcome, Result
+from parity_lab.policies import Shape, Switch, modelled_times
+from parity_lab.policies import Space as Policies
+from parity_lab.search import ask
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 SEARCHES = 40

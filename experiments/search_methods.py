@@ -1,6 +1,6 @@
 """Search methods that are compared: the product's, greedy by full runs, and rankings by scores at the cost of the product's.
 
-    search     `parity.search.search.ask` until it ends
+    search     `parity_lab.search.ask` until it ends
     greedy     one run of each policy that takes back one more switch; the best gain of loss for the time lost; until the target is met
     a ranking  switches are taken back by score for the time lost; the place to stop is found by bisection with full runs, as many as the
                search's forks and pilots cost
@@ -17,9 +17,9 @@ import numpy as np
 
 from experiments.search_world import STEPS, World
 from parity.judging.curve import FloatArray
-from parity.search.evaluations import Evaluation, Outcome
-from parity.search.policies import Policy
-from parity.search.search import Setting, ask
+from parity_lab.belief import Evaluation, Outcome
+from parity_lab.policies import Policy
+from parity_lab.search import Setting, ask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

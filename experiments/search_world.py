@@ -23,12 +23,11 @@ from parity.design.experiment import Design
 from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import FloatArray
 from parity.judging.interval import interval
-from parity.judging.noise import StandardError
 from parity.judging.run_floor import prior_for, run_floor, run_term
-from parity.search.evaluations import Evaluation, Result
-from parity.search.policies import Policy, all_policies, alone
-from parity.search.power import confirmation
-from parity.search.search import Setting
+from parity.judging.window import StandardError
+from parity_lab.belief import Evaluation, Result, confirmation
+from parity_lab.policies import Policy, all_policies, alone
+from parity_lab.search import Setting
 
 SIZE = len(SWITCHES)
 FORK_STEPS = 60

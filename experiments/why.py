@@ -9,8 +9,8 @@
 
 Baseline and candidate are nvfp4 in the MLP. The candidate has `nan: hardware` in every GEMM, which changes no bit, so that all 18 GEMMs
 are suspects; in a planted case some of them have a fault (`experiments.why_faults`), in a healthy case none. Three runs of the baseline
-keep their checkpoints, and `workers.analyses.measure.analyse`, the code of a worker, takes the candidate apart there. Each case has a seed
-and a checkpoint of its own, so that no two cases share the random numbers of a fork; a planted and a healthy case share both, and the
+keep their checkpoints, and `parity_lab.training.program.analyse`, the code of a worker, takes the candidate apart there. Each case has a
+seed and a checkpoint of its own, so that no two cases share the random numbers of a fork; a planted and a healthy case share both, and the
 forks of the baseline. A fault that three pairs of full runs do not show is not analysed, and one that the judge does not fail is not
 counted. With really different recipes every GEMM may cost something and nobody knows which: those cases only check the interval of what
 the named units leave unexplained. Measurements in progress lie in build/why, and each answer is one line of why.jsonl. The lines with
@@ -53,21 +53,18 @@ from experiments.why_cases import (
 )
 from experiments.why_faults import codes, planted
 from experiments.why_table import full_effects, is_seen, table
-from parity import Curve, criteria_from_mapping, curve_from_arrays, judge
-from parity.why.answer import answer
-from parity.why.setup import Setup, make_setup
-from training.device import describe
-from training.provenance import trainer_facts
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.verdict import judge
+from parity_lab.analysis import Setup, make_setup
+from parity_lab.answer import answer
+from parity_lab.training.program import Program, analyse, forked, menu_decoder, subject
+from training.device import describe, trainer_facts
 from training.spec import RunSpec, Schedule
 from training.trainer import data
-from training.trainer.checkpoint import Checkpointing, Checkpoints, kept_steps, read_kept
-from training.trainer.fingerprint import identity
-from training.trainer.run import Run
+from training.trainer.checkpoint import Checkpointing, Checkpoints, identity, kept_steps, read_kept
+from training.trainer.loop import Run
 from training.trainer.step import State
-from training.why.measure import forked, menu_decoder
-from training.why.program import Program
-from training.why.subject import subject
-from workers.analyses.measure import analyse
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 WORK = Path(__file__).parents[1] / "build" / "why"

@@ -26,13 +26,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from parity_lab.training import menu
 from training.arithmetic.linear import operand_of
 from training.arithmetic.quantize import Operand, Quantizer
 from training.arithmetic.recipes import LinearRecipe, linear_recipe
-from training.overrides import GEMMS
-from training.statistics import PROJECTIONS
-from training.switches import Switches
-from training.why import menu
+from training.rules import PROJECTIONS
+from training.switches import GEMMS, Switches
 
 MARK = Switches(nan="hardware")
 KINDS = (

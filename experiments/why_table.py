@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from experiments.search import share
-from parity.why.estimate import Estimate
+from parity_lab.effects import Estimate
 
 Line = Mapping[str, Any]
 _Z = 1.96

@@ -5,12 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from parity.client.run import Run
-    from parity.comparing.compare import assert_parity, compare
-    from parity.comparing.result import Comparison
+    from parity.comparing.compare import Comparison, assert_parity, compare
     from parity.judging.criteria import Criteria, criteria_from_mapping
     from parity.judging.curve import Curve, curve_from_arrays
-    from parity.judging.floors.groups import Floors, read_floors
-    from parity.judging.floors.public import public_floors
+    from parity.judging.floors import Floors, public_floors, read_floors
     from parity.judging.verdict import Verdict, judge
     from parity.readers.run_table import RunTable, read_run_table
 
@@ -33,10 +31,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Comparison": "parity.comparing.result",
+    "Comparison": "parity.comparing.compare",
     "Criteria": "parity.judging.criteria",
     "Curve": "parity.judging.curve",
-    "Floors": "parity.judging.floors.groups",
+    "Floors": "parity.judging.floors",
     "Run": "parity.client.run",
     "RunTable": "parity.readers.run_table",
     "Verdict": "parity.judging.verdict",
@@ -45,8 +43,8 @@ _HOMES = {
     "criteria_from_mapping": "parity.judging.criteria",
     "curve_from_arrays": "parity.judging.curve",
     "judge": "parity.judging.verdict",
-    "public_floors": "parity.judging.floors.public",
-    "read_floors": "parity.judging.floors.groups",
+    "public_floors": "parity.judging.floors",
+    "read_floors": "parity.judging.floors",
     "read_run_table": "parity.readers.run_table",
 }
 

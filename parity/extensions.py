@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-LAB = "parity.lab"
+LAB = "parity_lab"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Lab:
     """What the lab adds, as data; all of it is empty where the lab is taken away.
 
     `commands`: for jobs on a server, with their module and their line in the help. `kinds`: the kinds of runs that are never judged, with
-    what such a run did. `rules`: who may call an operation of the API (`server.web.rules`). `parts`: the modules, by the name of what the
+    what such a run did. `rules`: who may call an operation of the API (`server.web.auth`). `parts`: the modules, by the name of what the
     core asks them for.
     """
 

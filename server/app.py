@@ -10,37 +10,17 @@ from fastapi.middleware.gzip import GZipMiddleware
 
 from parity.version import VERSION
 from server import logs
+from server.api import baselines, curves, jobs, live, overviews, remarks, runs, service, verdicts
+from server.concurrency import Repeating
 from server.database.sessions import Database
 from server.deliveries import Deliverer
-from server.jobs.judge import Judge
-from server.jobs.listening import Listener
+from server.jobs.conclude import Judge
+from server.jobs.external import Listener
 from server.pages import dashboard
-from server.queue import Doorbell, broker
-from server.readiness import Readiness
-from server.repeating import Repeating
-from server.routes import (
-    baselines,
-    curves,
-    evaluations,
-    events,
-    floors,
-    gap,
-    gate,
-    health,
-    images,
-    jobs,
-    live,
-    metrics,
-    overlay,
-    overviews,
-    remarks,
-    runs,
-    tokens,
-)
+from server.queue import Doorbell, Readiness, broker
 from server.settings import Settings
-from server.web import auth, problems, rules
-from server.web.additions import additions
-from server.web.context import Context
+from server.web import auth, problems
+from server.web.auth import Context, additions
 from server.web.limits import BODY_BYTES, Limiter
 from server.web.live import Broadcast
 from server.web.middleware import Guard
@@ -91,11 +71,10 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context_of(settings)
     problems.install(app)
-    about_runs = (runs.router, curves.router, gap.router, live.router, overlay.router)
-    about_jobs = (jobs.router, gate.router, overviews.router, remarks.router, *additions().routes)
-    of_service = (health.router, images.router, metrics.router, tokens.router)
-    with_curves = (runs.router, evaluations.router, floors.router)
-    for router in (*about_jobs, baselines.router, *about_runs, evaluations.router, events.router, floors.router, *of_service):
+    about_jobs = (jobs.router, overviews.router, remarks.router, *additions().routes, live.router, live.events_router)
+    of_service = (service.router, verdicts.images_router, service.metrics_router, service.tokens_router)
+    with_curves = (runs.router, verdicts.router, baselines.floors_router)
+    for router in (*about_jobs, baselines.router, curves.router, *with_curves, *of_service):
         app.include_router(
             router,
             dependencies=[Depends(auth.authorize)],
@@ -103,8 +82,8 @@ def create_app(settings: Settings) -> FastAPI:
             responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503),
         )
     dashboard.install(app, settings)
-    rules.check(app.openapi())
-    app.openapi_schema = problems.describe(rules.mark(app.openapi()))
+    auth.check(app.openapi())
+    app.openapi_schema = problems.describe(auth.mark(app.openapi()))
     # Compressing a chart's response takes 1 ms at level 1, 8 ms at level 5 and 50 ms at the default, which is only a tenth smaller.
     app.add_middleware(GZipMiddleware, minimum_size=1024, compresslevel=1)
     app.add_middleware(Guard, settings=settings)

@@ -22,13 +22,12 @@ from typing import Any
 import httpx2
 
 from parity.version import VERSION
-from server.database.clock import time_text
-from server.database.sessions import Database
+from server.api.jobs import live_state
+from server.concurrency import Repeating
+from server.database.sessions import Database, time_text
 from server.database.tables import WebhookDelivery
-from server.documents.job import live_state
-from server.documents.verdicts import verdict_summary
 from server.jobs import webhooks
-from server.repeating import Repeating
+from server.jobs.conclude import verdict_summary
 from server.settings import SECRET_PREFIX, Settings, Webhook
 
 _log = logging.getLogger(__name__)

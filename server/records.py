@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
-from server.database.clock import time_text
+from server.database.sessions import time_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -175,7 +175,7 @@ class Settings(BaseSettings):
 
     @property
     def processes(self) -> Path:
-        """Folder of the records of running training processes (`workers.leftovers.records`)."""
+        """Folder of the records of running training processes (`workers.leftovers`)."""
         return (self.state_dir / "processes").resolve()
 
     def socket_problem(self) -> str | None:

@@ -8,13 +8,12 @@ import sys
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from server.database.clock import time_text
-from server.database.sessions import Database
+from server.database.sessions import Database, time_text
 from server.database.tables import Token
 from server.errors import ServiceError
 from server.settings import Settings
 from server.web import auth
-from server.web.rules import SCOPES
+from server.web.auth import SCOPES
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -25,16 +25,16 @@ from hypothesis import settings as hypothesis_settings
 from redis import RedisError
 from sqlalchemy import NullPool, create_engine, make_url
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
 from server import roles
 from server.database import store
 from server.database.sessions import Database
 from server.jobs import ledger
 from server.jobs.submit import submit_job
-from server.readiness import alembic_config, redis_client
+from server.queue import alembic_config, redis_client
 from server.settings import Settings
 from training.spec import Arm, Data, JobSpec, Model, Schedule
-from workers.standalone import broker
+from workers import standalone
 
 ROLES = ("parity_api", "parity_worker")
 MOST_COMPILED_BYTES = 500_000_000
@@ -80,7 +80,7 @@ def redis_url() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         socket = Path(folder) / "redis.sock"
         server = subprocess.Popen(
-            [broker.executable(), "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", folder],
+            [standalone.executable(), "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", folder],
             stdout=subprocess.DEVNULL,
         )
         url = f"redis+socket://{socket}"

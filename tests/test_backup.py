@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import make_url
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
 from server.app import create_app
 from server.database import store
 from server.database.sessions import Database
@@ -24,8 +24,8 @@ from server.jobs.conclude import conclude
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT, Settings
 from server.web.auth import create_token
-from training.statistics import StepStats
-from workers import lease, reconcile
+from training.rules import StepStats
+from workers import lease, runtime
 from workers import recorder as recorder_module
 from workers.lease import LeaseLostError
 from workers.recorder import Recorder
@@ -199,5 +199,5 @@ def _record_more(recorder, newer, step):
 
 
 def _given_back_and_claimed(copy, worker):
-    assert len(reconcile.give_back_expired(Settings(), copy)) == 1
+    assert len(runtime.give_back_expired(Settings(), copy)) == 1
     return _claim(copy, worker)

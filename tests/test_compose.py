@@ -19,7 +19,7 @@ import yaml
 from server.database.sessions import Database
 from server.database.tables import Job, Worker
 from server.settings import CHECKOUT
-from workers.standalone import broker
+from workers import standalone
 
 PASSWORD = "0123456789abcdef" * 4
 VARIABLES = {"POSTGRES_PASSWORD": PASSWORD, "REDIS_PASSWORD": PASSWORD}
@@ -110,7 +110,7 @@ def test_both_kinds_of_workers_run_the_same_command_and_every_image_is_of_both_a
     assert not any(re.search(r"--platform|amd64|x86_64", line) for text in dockerfiles for line in text.splitlines() if line[:1] != "#")
 
 
-@pytest.mark.parametrize(("dockerfile", "module"), [("server", "server.app"), ("worker", "workers.tasks"), ("worker-gpu", "workers.tasks")])
+@pytest.mark.parametrize(("dockerfile", "module"), [("server", "server.app"), ("worker", "workers.app"), ("worker-gpu", "workers.app")])
 def test_what_a_dockerfile_copies_is_all_that_its_command_imports(tmp_path, dockerfile, module):
     last_stage = (CHECKOUT / "docker" / f"{dockerfile}.Dockerfile").read_text().rpartition("\nFROM ")[2]
     for line in last_stage.splitlines():
@@ -186,7 +186,7 @@ def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
 
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
-    (bin_folder / "redis-server").symlink_to(broker.executable())
+    (bin_folder / "redis-server").symlink_to(standalone.executable())
     path = {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
     # On loopback at a free port instead of the container's own network.
     redis_command = [*services["redis"]["command"][:2], services["redis"]["command"][2] + f" --bind 127.0.0.1 --port {redis_port}"]

@@ -7,7 +7,7 @@ import pytest
 from typer.main import get_command
 
 from parity.cli.application import app
-from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal import EXIT_CODES
 from server.settings import CHECKOUT
 
 DOCS = CHECKOUT / "docs"

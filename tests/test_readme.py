@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from parity.cli.main import main
-from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.application import main
+from parity.cli.terminal import EXIT_CODES
+from parity.readers import trackers
 from parity.readers.table import read_table
-from parity.readers.trackers import sources
 from parity.readers.trackers.run import TrackerRun
 from server.settings import CHECKOUT
 
@@ -96,7 +96,7 @@ def own_runs(tmp_path, monkeypatch):
         text = Path(in_trackers[path.rpartition("/")[2]]).read_text()
         return TrackerRun(columns=read_table(text, source, wanted, None), config={})
 
-    monkeypatch.setattr(sources, "SOURCES", dict.fromkeys(sources.SOURCES, tracked))
+    monkeypatch.setattr(trackers, "SOURCES", dict.fromkeys(trackers.SOURCES, tracked))
     np.savez("runs.npz", **archive)
     Path("runs.csv").write_text("\n".join(table))
     Path("many.csv").write_text("\n".join(many))

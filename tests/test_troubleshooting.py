@@ -13,7 +13,7 @@ OTHER = {"BEGIN", "CASCADE", "OPTIONS", "NNODES", "NODE_RANK", "RESOURCE_EXHAUST
 VARIABLES = re.compile(
     r"(PARITY|SLURM|OMPI|PMI|JAX|NVTE|NCCL|PYTHON|CUDA|XLA|LD|SSL)[A-Z_]*|VIRTUAL_ENV|TMPDIR|GLIBC_TUNABLES|DECOUPLE_GCLOUD"
 )
-VARIABLES_OF = {"workers/slots.py", "training/environment/distributed.py", "training/provenance.py"}
+VARIABLES_OF = {"workers/training_process.py", "training/environment/processes.py", "training/device.py"}
 
 
 def _section(title: str) -> list[str]:
@@ -22,7 +22,7 @@ def _section(title: str) -> list[str]:
 
 def _codes() -> set[str]:
     all_codes = set()
-    for package in ("server", "training", "workers"):
+    for package in ("server", "training", "workers", "parity_lab"):
         for path in (CHECKOUT / package).rglob("*.py"):
             words = {node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Constant)}
             codes = {word for word in words if isinstance(word, str) and CODE.fullmatch(word) and not VARIABLES.fullmatch(word)}

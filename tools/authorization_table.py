@@ -2,7 +2,7 @@
 
 import json
 
-from server.web.rules import RULES, Rule, Scope, operations
+from server.web.auth import RULES, Rule, Scope, operations
 from tools.reason_table import DOCS, rewritten
 
 PAGE = DOCS / "authorization.md"

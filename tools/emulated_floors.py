@@ -1,4 +1,4 @@
-"""Write parity/judging/floors/emulated.csv from our own reruns: `python -m tools.emulated_floors`.
+"""Write parity/judging/emulated.csv from our own reruns: `python -m tools.emulated_floors`.
 
 experiments/demo_floor.jsonl: runs of examples/demo.yaml by recipe, seed and replicate. The family DEMO has one group for each way of
 rounding, with the variance of one run that has a seed and a replicate of its own:
@@ -27,8 +27,7 @@ import numpy as np
 from scipy import stats
 
 from parity.judging.criteria import WINDOW_FRACTION
-from parity.judging.floors.emulated import DEMO, SMALL, TABLE
-from parity.judging.floors.groups import COLUMNS
+from parity.judging.floors import COLUMNS, DEMO, SMALL, TABLE
 from parity.recipes import rounds_to_nearest
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"

@@ -22,7 +22,7 @@ FLOWS = {
     "submit, train both arms, verdict": (
         "tests/workers/test_supervisor.py::test_an_environment_that_differs_between_arms_confounds_the_verdict[sqlite]"
     ),
-    "live page, one update": "tests/server/routes/test_live.py::test_a_running_job_has_its_gap_and_a_forecast_of_the_rest[sqlite]",
+    "live page, one update": "tests/server/api/test_live.py::test_a_running_job_has_its_gap_and_a_forecast_of_the_rest[sqlite]",
     "gate, verdict cached": "tests/server/test_gate.py::test_a_concluded_job_is_served_with_its_age[sqlite-gaps0-0-PASS]",
     "gate on files": "tests/server/test_gate.py::test_verdicts_from_files_need_no_server",
     "why: plan, then answer": "tests/server/test_why_command.py::test_the_plan_comes_first_and_the_answer_last[sqlite]",

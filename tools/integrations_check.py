@@ -33,8 +33,8 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job
 from server.settings import CHECKOUT, Settings
-from workers.standalone import stack
-from workers.standalone.processes import StartError
+from workers import standalone
+from workers.standalone import StartError
 
 STEPS = 30
 NAN_AT = 12
@@ -82,7 +82,7 @@ def main() -> int:
         settings = Settings(state_dir=Path(folder) / "state", port=8398)
         os.environ["PARITY_STATE_DIR"], os.environ["PARITY_PORT"] = str(settings.state_dir), str(settings.port)
         server = f"http://{settings.host}:{settings.port}"
-        with stack.running(settings, Console(stderr=True)), Client(server) as client:
+        with standalone.running(settings, Console(stderr=True)), Client(server) as client:
             for trainer in trainers:
                 _check(trainer, Path(folder) / trainer.name, settings, client, server)
                 sys.stdout.write(f"{trainer.name}: all as it must be\n")
@@ -154,6 +154,6 @@ def _curves(settings: Settings, job_id: str, trainer: Trainer) -> dict[str, Any]
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (CheckError, stack.RefusedError, StartError) as error:
+    except (CheckError, standalone.RefusedError, StartError) as error:
         sys.stderr.write(f"failed: {error}\n")
         sys.exit(1)

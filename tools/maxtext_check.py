@@ -24,19 +24,18 @@ import yaml
 from pydantic import TypeAdapter
 from rich.console import Console
 
-from parity.cli.jobs import watching
+from parity.cli import watching
 from parity.client.rest import Client
 from parity.report import text
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job
 from server.settings import CHECKOUT, Settings
-from training.engines import maxtext_command
-from training.environment.maxtext_errors import MaxTextError
-from training.environment.maxtext_installed import VARIABLE, installed
+from training.engines import maxtext_process
+from training.environment.maxtext import VARIABLE, MaxTextError, installed
 from training.spec import Arm, Data, JobSpec
-from workers.standalone import stack
-from workers.standalone.processes import StartError
+from workers import standalone
+from workers.standalone import StartError
 
 
 class CheckError(Exception):
@@ -59,7 +58,7 @@ def main() -> int:
         settings = Settings(state_dir=Path(folder) / "state", port=8399)
         os.environ["PARITY_STATE_DIR"], os.environ["PARITY_PORT"] = str(settings.state_dir), str(settings.port)
         os.environ["PARITY_DATA_ROOTS"] = json.dumps([folder])
-        with stack.running(settings, console) as keeper, Client(f"http://{settings.host}:{settings.port}") as client:
+        with standalone.running(settings, console) as keeper, Client(f"http://{settings.host}:{settings.port}") as client:
             submitted = client.submit(job, {"margin": "2.0%"})
             document = watching.follow(client, submitted["id"], console, check=keeper.check)
             if document["status"] != "concluded":
@@ -90,9 +89,9 @@ def _check_keys(content: dict[str, Any]) -> None:
         values |= {"data": Data(source=source, path="x"), "baseline": Arm(recipe="bf16"), "schedule": schedule}
         for _, run in JobSpec(**values).runs():
             environment = {"JAX_COMPILATION_CACHE_DIR": "cache"}
-            launch = maxtext_command.Launch(spec=run, maxtext=maxtext, environment=environment, folder=Path("run"))
-            stopped = maxtext_command.train_command(launch, run.schedule.steps - 1)  # which states the schedule's length, too
-            command = stopped + maxtext_command.evaluation_command(launch, 1)
+            launch = maxtext_process.Launch(spec=run, maxtext=maxtext, environment=environment, folder=Path("run"))
+            stopped = maxtext_process.train_command(launch, run.schedule.steps - 1)  # which states the schedule's length, too
+            command = stopped + maxtext_process.evaluation_command(launch, 1)
             unknown = {argument.split("=", 1)[0] for argument in command if "=" in argument} - defaults.keys()
             if unknown:
                 raise CheckError(f"MaxText {maxtext.versions['maxtext']} has no {', '.join(sorted(unknown))}")
@@ -129,6 +128,6 @@ def _check_runs(settings: Settings, job_id: str, steps: int, evaluated: int) -> 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (CheckError, MaxTextError, stack.RefusedError, StartError) as error:
+    except (CheckError, MaxTextError, standalone.RefusedError, StartError) as error:
         sys.stderr.write(f"failed: {error}\n")
         sys.exit(1)

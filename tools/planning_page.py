@@ -11,11 +11,10 @@ from pathlib import Path
 from parity.design.chances import NO_FAMILIES, chances
 from parity.design.experiment import BASELINE, CANDIDATE, Design
 from parity.judging.criteria import Criteria, criteria_from_mapping
-from parity.judging.floors.groups import ANY_DECODER
-from parity.judging.floors.lending import Lenders
-from parity.judging.floors.public import public_floors
-from parity.report.evaluation_facts import Cells
-from parity.report.markdown import markdown_table
+from parity.judging.floors import ANY_DECODER, public_floors
+from parity.judging.lending import Lenders
+from parity.report.facts import Cells
+from parity.report.text import markdown_table
 from parity.wording import percent
 from tools.public_verdict import run
 from tools.reason_table import rewritten

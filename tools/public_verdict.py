@@ -17,9 +17,9 @@ from typing import Any
 
 from scipy.special import fdtri
 
-from parity.cli.main import main as parity
-from parity.report.evaluation_facts import AGAINST_MARGIN, Cells, share, steps_words
-from parity.report.markdown import markdown_table
+from parity.cli.application import main as parity
+from parity.report.facts import AGAINST_MARGIN, Cells, share, steps_words
+from parity.report.text import markdown_table
 from parity.wording import count, interval_words, percent, signed
 from tools.reason_table import rewritten
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGES = ("parity", "server", "workers", "training", "migrations", "lab")
+PACKAGES = ("parity", "server", "workers", "training", "migrations", "parity_lab")
 COPIED, RECORD_FIELDS, MANY_PARAMETERS, SMALL = 4, 4, 8, 80
 _SILENT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)
 

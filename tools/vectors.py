@@ -37,7 +37,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from training.arithmetic import delayed_scaling, formats, four_over_six, known_answers
+from training.arithmetic import formats, known_answers
+from training.arithmetic import quantize as delayed_scaling
+from training.arithmetic import quantize as four_over_six
 from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.linear import linear, quiet_channel
 from training.arithmetic.quantize import Quantizer, block_amax, quantize

@@ -1,17 +1,9 @@
-"""Describes this machine and which recipes it can run.
-
-What it answers: on which device would a run train here, would its bits equal those of another machine, and if it cannot run, why?
-
-`device_class` contains what affects bits and belongs in a run's fingerprint: the processor's architecture and the instruction
-set that the matrix products use. The fast path (bfloat16 products) is chosen by the processor's flags, not by
-timing, because timing could differ between two runs of a pair.
-
-    python -m training.device [--json]
-"""
+"""Describes this machine: device, code, libraries and variables that affect bits, and which recipes it can run."""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -22,12 +14,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from training.environment import distributed, transformer_engine_installed
-from training.environment.maxtext_errors import MaxTextError
-from training.environment.maxtext_installed import installed
-from training.environment.maxtext_options import QUANTIZATION
-from training.environment.transformer_engine_installed import NATIVE_SM
+from training.environment import processes, transformer_engine
+from training.environment.maxtext import QUANTIZATION, VARIABLE, MaxTextError, installed, versions_beside
+from training.environment.transformer_engine import NATIVE_SM
 from training.rules import RECIPES
+
+# Describes this machine and which recipes it can run.
+#
+# What it answers: on which device would a run train here, would its bits equal those of another machine, and if it cannot run, why?
+#
+# `device_class` contains what affects bits and belongs in a run's fingerprint: the processor's architecture and the instruction set that
+# the matrix products use. The fast path (bfloat16 products) is chosen by the processor's flags, not by timing, because timing could
+# differ between two runs of a pair.
+#
+#     python -m training.device [--json]
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "ml_dtypes")
 # The first of these flags that the processor has determines XLA's matrix kernels, and so the order of summation.
@@ -162,10 +162,10 @@ def can_run(engine: str, recipe: str, device: Device, wrong_formats: Mapping[str
         return False, f"engine {engine} has no recipe {recipe}"
     if device.sm is None:
         return False, f"engine {engine} needs an NVIDIA GPU of SM {NATIVE_SM[recipe][1]}; this is {device.device_class}"
-    refused = transformer_engine_installed.sm_refusal(recipe, int(device.sm))
+    refused = transformer_engine.sm_refusal(recipe, int(device.sm))
     if refused is not None:
         return False, refused
-    return _maxtext_is_there() if engine == "maxtext" else transformer_engine_installed.can_run(recipe)
+    return _maxtext_is_there() if engine == "maxtext" else transformer_engine.can_run(recipe)
 
 
 def _formats(recipe: str) -> list[str]:
@@ -195,8 +195,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m training.device", description="Describe this machine and the recipes that it can run.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    own = distributed.processes(os.environ)
-    with distributed.joined(own):  # before jax first lists devices
+    own = processes.processes(os.environ)
+    with processes.joined(own):  # before jax first lists devices
         device, devices = describe(), jax.device_count()
     wrong = known_answers.differing_formats()
     runs: dict[str, dict[str, tuple[bool, str]]] = {
@@ -229,3 +229,43 @@ def _in_words(answers: Mapping[str, tuple[bool, str]]) -> Iterator[str]:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+# Identifies the trainer on this machine: code, libraries and environment variables that affect bits.
+#
+# What it answers: would a run now be trained by the same trainer as an earlier run? A worker registers these facts and every run's
+# manifest contains them, so that a verdict is not reused after the trainer has changed.
+
+_NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPILATION_CACHE")
+# The last three select other products (TF32) and the order of sums over devices.
+_NAMED = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO")
+
+
+def trainer_facts(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the trainer's part of a run's manifest, for a training process with that environment; does not import jax."""
+    facts = {"code_sha256": source_digest(), "trainer_version": _trainer_version()}
+    facts |= {f"version.{name}": version for name, version in versions().items()}
+    facts |= {f"version.{name}": version for name, version in transformer_engine.versions().items()}
+    if python := environment.get(VARIABLE):
+        facts |= {f"version.maxtext-python.{name}": version for name, version in versions_beside(python).items()}
+    return facts | {f"env.{name}": value for name, value in environment.items() if _decides_bits(name)}
+
+
+def source_digest() -> str:
+    """sha256 over the names and contents of the trainer's own sources."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _trainer_version() -> str:
+    try:
+        return importlib.metadata.version("parity")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _decides_bits(name: str) -> bool:
+    return name in _NAMED or name.startswith("NVTE_") or (name.startswith("JAX_") and not name.startswith(_NOT_BITS))

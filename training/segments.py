@@ -23,18 +23,23 @@ from functools import cache
 from itertools import pairwise, product
 from typing import Any, Literal, NamedTuple
 
-from training.overrides import GEMMS, Gemm, Override, arm_label, block_ranges, check_features, short
-from training.rules import Recipe, SpecError, refusal
-from training.statistics import PROJECTIONS
+from training.rules import PROJECTIONS, Recipe, SpecError, refusal
 from training.switches import (
+    GEMMS,
     NO_SWITCHES,
+    Gemm,
+    Override,
     Rounding,
     Switches,
+    arm_label,
+    block_ranges,
+    check_features,
     features,
     kernel_refusal,
     named_operands,
     not_te_parity,
     rounds_stochastically,
+    short,
 )
 
 MOST = 64

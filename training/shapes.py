@@ -27,9 +27,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from training.overrides import Gemm
 from training.segments import Arithmetic
-from training.switches import features
+from training.switches import Gemm, features
 
 _CONTRACTED: Mapping[Gemm, str] = {"fprop": "K", "dgrad": "N", "wgrad": "M"}
 ATTENTION = ("query", "key", "value", "out")

@@ -13,13 +13,11 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from training import rules, segments, shapes
-from training.environment.maxtext_options import NO_OPTIONS, MaxTextOptions, check_maxtext, mesh, quantization
-from training.overrides import Override, arm_label, document, recipes
-from training.presets import DEFAULT, PRESETS, Preset
-from training.rules import Capability, Engine, LayerPolicy, Recipe, Source, SpecError, Strict
+from training.environment.maxtext import NO_OPTIONS, MaxTextOptions, check_maxtext, mesh, quantization
+from training.rules import DEFAULT, PRESETS, Capability, Engine, LayerPolicy, Preset, Recipe, Source, SpecError, Strict, check_at_least
 from training.segments import Plan, Segment
 from training.shapes import ATTENTION, Size, Sizes
-from training.switches import NO_SWITCHES, Rounding, Switches, check_engine, features
+from training.switches import NO_SWITCHES, Override, Rounding, Switches, arm_label, check_engine, document, features, recipes
 
 Scope = Literal["all", "forward"]
 Precision = Literal["quantized", "bf16"]
@@ -38,7 +36,7 @@ def _of_the_preset(what: str) -> Any:
 class Model(Strict):
     """A Llama-shaped decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
-    `preset` names a shape (`training.presets`); other fields override parts of it: {preset: llama3-1b, vocab_size: 256}.
+    `preset` names a shape (`training.rules`); other fields override parts of it: {preset: llama3-1b, vocab_size: 256}.
     """
 
     preset: Preset | None = field(
@@ -188,7 +186,7 @@ class Arm(Strict):
     """One side of a comparison: a recipe and its number of replicates.
 
     `switches` change single parts of the recipe. `overrides` change recipe or switches for some blocks, projections and GEMMs, from a
-    step on (`training.overrides`). `bf16_from_step` switches every layer to bf16 from that 0-based step on, as the NVFP4 paper does for
+    step on (`training.switches`). `bf16_from_step` switches every layer to bf16 from that 0-based step on, as the NVFP4 paper does for
     the last 18 %; with `bf16_scope: forward`, only the forward product. Under engine external the recipe may be `other:NAME`.
     """
 
@@ -504,3 +502,45 @@ def _share_of_maxtext(spec: JobSpec | RunSpec, model: Model, projection: str, wh
     if projection in ATTENTION:
         sizes["E"] = Size(model.head_dim, "model.d_model / model.n_heads")
     return sizes
+
+
+# Forks: a checkpoint of a run, trained on with some GEMMs changed from that step on.
+#
+# What it answers: where can one start, and which random numbers follow?
+#
+#     draw 0    the parent's random numbers: trained from step 0 with the same changes, the parent's specification gives the same bits
+#     draw d    rounding drawn from a hash of (seed, replicate, step, d), and weights moved at `step` by about one part in a million:
+#               A/A forks, whose spread is the noise of forks
+#
+# Forks of one checkpoint differ several times less at the end than reruns from step 0 do. So they rank causes of a gap; they are no
+# replicates, and the judge never counts them.
+#
+# The assumption that can fail: what a switch does late in a run is what it does all along. A gap that built up earlier stays in the
+# weights. Standard library only, like `training.spec`.
+
+_OTHER_TRAINERS = {
+    "maxtext": "MaxText has checkpoints of its own, which this service does not read",
+    "external": "the trainer and its checkpoints are yours",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """Where a run starts: the specification of its parent, the number of steps that the parent did, and which random numbers follow."""
+
+    parent: RunSpec
+    step: int
+    draw: int = 0
+
+    def __post_init__(self) -> None:
+        check_at_least("fork.draw", self.draw, 0)
+        check_fork_step(self.parent, self.step)
+
+
+def check_fork_step(parent: RunSpec, step: int) -> None:
+    """Raises SpecError if no fork of this run can start after `step` steps."""
+    if parent.engine in _OTHER_TRAINERS:
+        remedy = f"{_OTHER_TRAINERS[parent.engine]}; train each ablation as an arm of a job"
+        raise SpecError("fork.step", step, f"no fork under engine {parent.engine}", remedy)
+    if not 0 < step < parent.schedule.steps:
+        raise SpecError("fork.step", step, f"a step after the first and before schedule.steps = {parent.schedule.steps}")

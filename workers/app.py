@@ -1,17 +1,64 @@
-"""The Celery application that `celery -A workers.app worker` runs; its settings come from the environment."""
+"""The Celery application (`celery -A workers.app worker`), its only task, a doorbell, and the start and stop of the worker around it."""
 
 from __future__ import annotations
 
-from server.queue import broker, queue_name
+import logging
+import os
+
+from celery.signals import setup_logging, worker_init, worker_shutdown, worker_shutting_down
+
+from server import logs
+from server.queue import TRAIN_TASK, broker, queue_name
 from server.settings import Settings
+from workers.runtime import Runtime
+
+# The Celery application that `celery -A workers.app worker` runs; its settings come from the environment.
 
 settings = Settings()
 app = broker(settings)
 app.conf.update(
-    imports=("workers.tasks",),
+    imports=("workers.app",),
     task_default_queue=queue_name(settings.capability),
     # A task only wakes the slots, which are our own threads; training runs in separate processes.
     worker_concurrency=1,
     worker_pool="threads",
     worker_soft_shutdown_timeout=0,
 )
+
+
+# The only task, a doorbell, and the start and stop of the worker around it. The task is empty, so ringing twice is harmless.
+
+_runtimes: list[Runtime] = []
+_log = logging.getLogger(__name__)
+
+
+@app.task(name=TRAIN_TASK)
+def train() -> None:
+    """Wake the worker's free slots, which then look for due runs."""
+    _runtimes[-1].ring()
+
+
+@setup_logging.connect
+def _log_lines(**_: object) -> None:
+    logs.configure(settings.log)
+
+
+@worker_init.connect
+def _start(**_: object) -> None:
+    try:
+        runtime = Runtime(settings)
+        runtime.start()
+    except Exception:  # noqa: BLE001 (Celery would log the error and continue; an unregistered worker must stop)
+        _log.exception("the worker could not start")
+        os._exit(1)
+    _runtimes.append(runtime)
+
+
+@worker_shutting_down.connect
+def _stop(**_: object) -> None:
+    _runtimes[-1].stop()
+
+
+@worker_shutdown.connect
+def _sign_off(**_: object) -> None:
+    _runtimes[-1].sign_off()

@@ -22,14 +22,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 from parity.extensions import lab
 from training.engines import maxtext
-from training.engines.maxtext_follow import ACTIVATION_STATISTICS
-from training.environment import distributed
-from training.environment.distributed import LauncherError, Processes
-from training.environment.maxtext_options import MaxTextOptions
-from training.overrides import from_document
+from training.engines.maxtext_process import ACTIVATION_STATISTICS
+from training.environment import processes
+from training.environment.maxtext import MaxTextOptions
+from training.environment.processes import LauncherError, Processes
+from training.rules import StepStats, layer_names
 from training.spec import Data, Model, Projections, RunSpec, Schedule
-from training.statistics import StepStats, layer_names
-from training.switches import Switches
+from training.switches import Switches, from_document
 from workers.protocol import Message, TrainRequest
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ Send = Callable[[Message], None]
 def main() -> int:
     """Train the run on standard input, in the argument, or in the file that it names; exits 0 after its end or its error was sent."""
     request: TrainRequest = json.loads(_argument(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin.readline())
-    own = distributed.processes(os.environ) if len(sys.argv) > 1 else distributed.ALONE
+    own = processes.processes(os.environ) if len(sys.argv) > 1 else processes.ALONE
     if own.is_first:
         threading.Thread(target=_end_with_supervisor, daemon=True).start()
     out = _claim_stdout()
@@ -112,7 +111,7 @@ def _up_to(trained: Iterator[StepStats], steps: int) -> Iterator[StepStats]:
 
 
 def _own_engine(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -> Iterator[StepStats]:
-    with distributed.joined(own):
+    with processes.joined(own):
         yield from _trained(spec, request, send, own)
 
 
@@ -120,8 +119,8 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
     # Imported here, because the core must be set before jax counts the processors.
     import jax  # noqa: PLC0415
 
-    from training.arithmetic.layer_statistics import COLUMNS  # noqa: PLC0415
-    from training.trainer import data, fingerprint, profiling  # noqa: PLC0415
+    from training.arithmetic.linear import COLUMNS  # noqa: PLC0415
+    from training.trainer import checkpoint, data, profiling  # noqa: PLC0415
     from training.trainer.checkpoint import Checkpointing, kept_steps  # noqa: PLC0415
 
     checkpoints = request["checkpoints"]
@@ -137,7 +136,7 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
             f"devices is {spec.devices}, expected {jax.device_count()}, the number of devices of the {own.count} processes of the launcher"
         )
     corpus = data.load(spec.data)
-    _send_manifest(spec, fingerprint.manifest(spec, corpus), own, send)
+    _send_manifest(spec, checkpoint.manifest(spec, corpus), own, send)
     names = layer_names(spec.model.n_layers)
     send({"kind": "layers", "layers": [*names], "columns": [*COLUMNS]})
     tracing = profiling.Tracing(folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.is_first else 0)

@@ -1,30 +1,116 @@
-"""Claims, leases and the fence: a worker's operations on the run that it holds.
-
-A claim gives a run to one worker for as long as its lease is renewed. Each claim raises the run's epoch and makes a run token. Every write
-of a worker checks both in the same transaction, so a worker that was declared dead and wakes up cannot write, and neither can another one
-that only knows the run and its epoch.
-"""
+"""Which run a worker claims next, the claim with its lease, and the fence behind which it writes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, exists, func, select, update
+from sqlalchemy import ColumnElement, Select, bindparam, case, exists, func, or_, select, tuple_, update
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased, contains_eager
 
-from server.database import clock, run_tokens
-from server.database.states import RUN_ENDED
-from server.database.tables import Attempt, Job, Run, RunState, Worker
+from server.database import sessions, tokens
+from server.database.sessions import hold_lock
+from server.database.states import JOB_OPEN, RUN_ENDED
+from server.database.tables import Arm, Attempt, Job, Run, RunState, Token, Worker
 from server.jobs import lifecycle
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
 from server.jobs.kinds import needed_kind
-from server.jobs.workers import devices_fit, refused_recipe
+from server.jobs.workers import device_counts, devices_fit, refused_recipe
 from training.spec import RunSpec
-from workers.queue_order import next_run, token_allows
+
+# Chooses the run that a worker claims next: by priority, then age, among those that it can train and the job's token allows.
+
+
+def next_run(session: Session, worker: Worker) -> Run | None:
+    """The run that a worker should claim, with its row locked, or None.
+
+    Looks whether any open job fits the worker's device, which an index answers however long the queue is. Then searches one priority at
+    a time, highest first. Within a priority the index returns the rows in order; the first match is taken.
+    """
+    registered: dict[str, Any] = worker.device.get("can_run", {})
+    able = tuple(tuple(name.split("/")) for name, can in registered.items() if can["ok"]) if registered else None
+    devices = device_counts(worker, "maxtext"), device_counts(worker, "emulated")
+    highest, below, first = _statements(worker.capability, worker.device["device_class"], worker.device["threads_per_run"], able, devices)
+    level = session.scalar(highest)
+    while level is not None:
+        run = session.scalars(first, {"level": level}).first()
+        if run is not None:
+            return run
+        level = session.scalar(below, {"level": level})
+    return None
+
+
+@cache
+def _statements(
+    capability: str,
+    device_class: str,
+    threads: int,
+    able: tuple[tuple[str, ...], ...] | None,
+    devices: tuple[tuple[int, int], tuple[int, int]],
+) -> tuple[Select[int], Select[int], Select[Run]]:
+    """The highest priority, if an open job fits such a worker's device; the highest below a `level`; the first run of a `level` that fits.
+
+    `able`: the (engine, recipe) pairs that the worker can train; None if it registered none. `devices`: the least and the most that a
+    run has there, of MaxText and of other engines. Cached, because building these statements takes longer than running them.
+    """
+    waiting = (Run.state == "queued", Run.capability == capability)
+    of_maxtext, of_others = (Job.devices.between(*counts) for counts in devices)
+    counts = of_others if devices[0] == devices[1] else case((Job.engine == "maxtext", of_maxtext), else_=of_others)
+    on_device = (or_(Job.threads.is_(None), Job.threads == threads), counts)
+    bound = (Job.device_class.is_(None), Job.device_class == device_class)
+    open_jobs = exists().where(Job.capability == capability, Job.status.in_(sorted(JOB_OPEN)), *on_device)
+    any_fits = or_(*(open_jobs.where(each) for each in bound))
+    highest = select(func.max(Run.priority)).where(*waiting)
+    fits = [or_(*bound), *on_device]
+    if able is not None:
+        fits.append(tuple_(Job.engine, Arm.recipe).in_(able))
+    first = (
+        select(Run)
+        .join(Job, Run.job_id == Job.id)
+        .join(Arm, Run.arm_id == Arm.id)
+        .where(*waiting, Run.priority == bindparam("level"), *fits, _below_its_limit())
+        .options(contains_eager(Run.arm))
+        .order_by(Run.created_at, Run.job_id, Run.position)
+        .limit(1)
+        .with_for_update(of=Run, skip_locked=True)
+    )
+    return select(case((any_fits, highest.scalar_subquery()))), highest.where(Run.priority < bindparam("level")), first
+
+
+def _below_its_limit() -> ColumnElement[bool]:
+    """Whether the job's token allows one more training run."""
+    token = select(Token.max_running).where(Token.id == Job.submitted_by).scalar_subquery()
+    other_run, other_job = aliased(Run), aliased(Job)
+    training = (
+        select(func.count())
+        .select_from(other_run)
+        .join(other_job, other_run.job_id == other_job.id)
+        .where(other_run.state == "running", other_job.submitted_by == Job.submitted_by)
+        .scalar_subquery()
+    )
+    return or_(token.is_(None), training < token)
+
+
+def token_allows(session: Session, job: Job) -> bool:
+    """The same under a lock of the token, so that two simultaneous claims cannot both take the last place."""
+    limit = select(Token.max_running).where(Token.id == job.submitted_by)
+    if job.submitted_by is None or session.scalar(limit) is None:
+        return True
+    hold_lock(session, f"token {job.submitted_by}")  # a worker's role may not lock the row itself
+    most = session.scalar(limit)
+    count = select(func.count()).select_from(Run).join(Job).where(Run.state == "running", Job.submitted_by == job.submitted_by)
+    return most is None or (session.scalar(count) or 0) < most
+
+
+# Claims, leases and the fence: a worker's operations on the run that it holds.
+#
+# A claim gives a run to one worker for as long as its lease is renewed. Each claim raises the run's epoch and makes a run token. Every
+# write of a worker checks both in the same transaction, so a worker that was declared dead and wakes up cannot write, and neither can
+# another one that only knows the run and its epoch.
 
 BASELINE_DIFFERS = "BASELINE_DIFFERS"
 _FORGIVEN = 20
@@ -106,7 +192,7 @@ def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float) -> 
         job_id=job.id,
         arm=run.arm.name,
         epoch=epoch,
-        token=run_tokens.issue(session, run.id, epoch),
+        token=tokens.issue(session, run.id, epoch),
         spec=spec,
         steps=run.planned_steps,
         steps_done=run.steps_done,
@@ -141,7 +227,7 @@ def renew(
     This locks the run's row, so all writes in the same transaction are fenced. `recorded`: the transaction records training steps.
     """
     still = (Run.id == held.run_id, Run.epoch == held.epoch, Run.state == "running", _has_its_token(held), *conditions)
-    held_still, now = update(Run).where(*still), clock.now_in(session)
+    held_still, now = update(Run).where(*still), sessions.now_in(session)
     if recorded:
         columns["recorded_at"] = now
     statement = held_still.values(lease_expires_at=now + lease_seconds, **columns).returning(Run.id)
@@ -230,7 +316,7 @@ def is_held(session: Session, run: Run, held: Claim) -> bool:
 
 def _has_its_token(held: Claim) -> ColumnElement[bool]:
     of_attempt = (Attempt.run_id == held.run_id, Attempt.epoch == held.epoch)
-    return exists().where(*of_attempt, Attempt.token_digest == run_tokens.digest_of(held.token))
+    return exists().where(*of_attempt, Attempt.token_digest == tokens.digest_of(held.token))
 
 
 def _lost(held: Claim) -> LeaseLostError:

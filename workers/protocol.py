@@ -57,7 +57,7 @@ class LayersMessage(TypedDict):
 
 
 class StepMessage(TypedDict):
-    """One trained step: the fields of a `training.statistics.StepStats`. The first is the one at which the run starts or resumes."""
+    """One trained step: the fields of a `training.rules.StepStats`. The first is the one at which the run starts or resumes."""
 
     kind: Literal["step"]
     values: dict[str, Any]

@@ -1,8 +1,4 @@
-"""Writes the steps of a running trainer to the database; the only writer of a run's metrics.
-
-Steps are collected and written about once per second, in one transaction with the fence and the progress, which open pages follow. NaN
-and Inf are recorded like any other value.
-"""
+"""Writes the steps of a running trainer, and the results of an analysis, to the database, behind the fence of the run."""
 
 from __future__ import annotations
 
@@ -15,12 +11,19 @@ from typing import Any
 import numpy as np
 from sqlalchemy import update
 
+from parity.extensions import lab
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Attempt, Run
-from training.statistics import StepStats
+from training.rules import StepStats
 from workers import lease
 from workers.lease import Claim
+from workers.protocol import ResultMessage
+
+# Writes the steps of a running trainer to the database; the only writer of a run's metrics.
+#
+# Steps are collected and written about once per second, in one transaction with the fence and the progress, which open pages follow. NaN
+# and Inf are recorded like any other value.
 
 _OPTIONAL = "tflops_per_device"  # recorded if the first steps of a run have it
 _ELSEWHERE = ("step", "layer_grad_norms", "layers", "validation_loss", _OPTIONAL)  # fields of a step that its kind `train` has not always
@@ -147,3 +150,37 @@ class Recorder:
 def _column(steps: Sequence[StepStats], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The values (n, ...) of a field of these steps."""
     return np.array([getattr(step, name) for step in steps], np.float64)
+
+
+# Writes what a run of the lab measures to the database, with the fence and the progress of the run; each key once.
+
+
+class Results:
+    """Collects the results of one attempt; an attempt that trains has none."""
+
+    def __init__(self, database: Database, held: Claim, lease_seconds: float) -> None:
+        self._database = database
+        self._held = held
+        self._lease_seconds = lease_seconds
+        self._waiting: list[ResultMessage] = []
+        self._steps = self._before = float(held.measure["spent"]) if held.measure else 0.0
+        self._began: float | None = None
+
+    def add(self, message: ResultMessage) -> None:
+        """Add one result, to be written by the next flush. The clock of the speed starts at the first, which includes the compilation."""
+        self._began = self._began or time.monotonic()
+        self._waiting.append(message)
+        self._steps += message["steps"]
+
+    def flush(self) -> None:
+        """Write the collected results. LeaseLostError, without a write, if the worker no longer holds the run."""
+        tables = lab().part("tables") if self._waiting else None
+        if tables is None:
+            return
+        held, values = self._held, {each["key"]: each["value"] for each in self._waiting}
+        seconds = time.monotonic() - (self._began or 0.0)
+        speed = (self._steps - self._before) / seconds if seconds > 1.0 else None
+        with self._database.write() as session:
+            lease.renew(session, held, self._lease_seconds, recorded=True, steps_done=int(self._steps), steps_per_second=speed)
+            tables.keep_results(session, held.run_id, values)
+        self._waiting = []

@@ -1,18 +1,16 @@
-"""Train one claimed run in a child process and record it: reads its messages, flushes, renews the lease, applies limits, ends the run.
-
-The supervisor never imports jax. If the run ends for another reason than its last step (cancel, lost lease, limit, shutdown,
-full disk), the training process is killed with its whole group.
-"""
+"""Train one claimed run in a child process and record it: messages, lease, limits, and which files it may name."""
 
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Update, update
@@ -23,19 +21,68 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Job, Run
-from server.jobs import data_reads
+from server.jobs import fingerprint as data_reads
 from server.jobs.fingerprint import fingerprint_of, named_baseline_mismatch
 from server.jobs.lifecycle import BrokenAttempt
-from server.settings import Settings
-from training.statistics import StepStats
+from server.settings import CHECKOUT, Settings
+from training.rules import StepStats
+from training.spec import RunSpec
 from training.switches import Rounding
 from workers import lease, training_process
-from workers.analyses.results import Results
 from workers.lease import Claim, LeaseLostError
 from workers.protocol import CheckpointRequest, Message, TrainRequest
-from workers.recorder import Recorder
-from workers.slots import Slot, environment
-from workers.training_process import TrainingProcess
+from workers.recorder import Recorder, Results
+from workers.training_process import Slot, TrainingProcess, environment
+
+# Which files a job may name: those inside the folders that the worker's operator has declared (`PARITY_DATA_ROOTS`).
+#
+# If none is declared, those are the state folder and the checkout's examples: a job must not read its worker's secrets, such as
+# /proc/self/environ, by naming them as training data. A name on a hub (`org/name`) is not a path.
+
+CODE = "PATH_NOT_ALLOWED"
+# At most one slash, and no part that begins with a dot, so that the name cannot leave its folder.
+_ON_A_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+
+
+def in_force(settings: Settings) -> Sequence[str]:
+    """The folders and URL prefixes that jobs may read on this worker."""
+    return settings.data_roots or (str(settings.state_dir.resolve()), str(CHECKOUT / "examples"))
+
+
+def refusal(roots: Sequence[str], spec: RunSpec) -> str | None:
+    """Why a run may not read the paths in its specification, or None. Links are followed; the target of a path counts."""
+    for field, path in _paths(spec):
+        if not any(_is_inside(path, root) for root in roots):
+            return (
+                f"{field} is {path!r:.200}, expected a path inside {' or '.join(roots)}, the folders that jobs may "
+                "read on this worker; copy the data there, or add its folder to the worker's PARITY_DATA_ROOTS"
+            )
+    return None
+
+
+def _paths(spec: RunSpec) -> Iterator[tuple[str, str]]:
+    """The paths that the run reads, by field."""
+    options, source = spec.maxtext, spec.data.source
+    named = {"data.path": spec.data.path or "", "maxtext.eval_path": options.eval_path, "maxtext.hf_train_files": options.hf_train_files}
+    if source == "hf":
+        named |= {"maxtext.hf_data_dir": options.hf_data_dir}
+    for field, path in named.items():
+        if path and not (field in ("data.path", "maxtext.hf_data_dir") and source == "hf" and _ON_A_HUB.fullmatch(path)):
+            yield field, path
+    if options.tokenizer_path and not _ON_A_HUB.fullmatch(options.tokenizer_path):
+        yield "maxtext.tokenizer_path", options.tokenizer_path
+
+
+def _is_inside(path: str, root: str) -> bool:
+    if "://" in path or "://" in root:
+        return f"{path}/".startswith(root.rstrip("/") + "/") and ".." not in path.split("/")
+    return Path(path).expanduser().resolve().is_relative_to(Path(root).expanduser().resolve())
+
+
+# Train one claimed run in a child process and record it: reads its messages, flushes, renews the lease, applies limits, ends the run.
+#
+# The supervisor never imports jax. If the run ends for another reason than its last step (cancel, lost lease, limit, shutdown, full
+# disk), the training process is killed with its whole group.
 
 Written = TypeVar("Written")
 

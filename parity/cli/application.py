@@ -1,22 +1,73 @@
-"""The commands in their groups, and the one place where errors become exit codes (`exits`).
+"""The command line: the commands in their groups, imported when they are called, and the one place where errors become exit codes."""
 
-Data goes to stdout, progress and errors to stderr; a usage error is one line and exit code 2.
-"""
+from __future__ import annotations
 
+import importlib
+import os
+import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from dataclasses import dataclass
+from types import FrameType
+from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.main import get_group_from_info
+from typer.models import TyperInfo
 
-from parity.cli.terminal.exits import EXIT_CODES
-from parity.cli.terminal.help import HELP_NAMES
-from parity.cli.terminal.lazy import LazyGroup, Place
-from parity.cli.terminal.wrong_calls import CommandLineError, what_is_wrong, wrong_value
+from parity.cli.terminal import EXIT_CODES, HELP_NAMES, Command, CommandLineError, Group, what_is_wrong, wrong_value
 from parity.extensions import lab
 from parity.judging.criteria import CriteriaError
 from parity.version import VERSION
+
+# A group of commands whose modules are imported when a command is called: listing them costs no import of the judge or of a client.
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command is: its module, with the Typer app of that name, the title under which the help lists it, and its line there.
+
+    The line is the first sentence of the command's own help.
+    """
+
+    module: str
+    panel: str
+    summary: str
+    app: str = "app"
+
+
+class LazyGroup(Group):
+    """A group with its commands in `places`, by name and in the order of the help."""
+
+    places: ClassVar[Mapping[str, Place]] = {}
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """Names of the commands."""
+        return list(self.places)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """The command of a name, from its module; None for an unknown name."""
+        place = self.places.get(cmd_name)
+        if place is None:
+            return None
+        app = getattr(importlib.import_module(place.module), place.app)
+        for command in app.registered_commands:
+            command.cls = Command
+        group = get_group_from_info(TyperInfo(app), pretty_exceptions_short=False, rich_markup_mode=None, suggest_commands=True)
+        return group if group.name == cmd_name else group.commands[cmd_name]
+
+    def commands_by_panel(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:  # noqa: ARG002
+        """Names and summaries of the commands, by the title under which the help lists them."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, place in self.places.items():
+            panels.setdefault(place.panel, []).append((name, place.summary))
+        return panels
+
+
+# The commands in their groups, and the one place where errors become exit codes (`exits`).
+#
+# Data goes to stdout, progress and errors to stderr; a usage error is one line and exit code 2.
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 FILES, JOBS, OWN_RUNS = "Files (no server needed)", "Jobs on a server", "Runs that you train yourself"
@@ -34,29 +85,29 @@ class Commands(LazyGroup):
             "Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power.",
         ),
         "plan": Place("parity.cli.design", FILES, "Estimate what an experiment, or a budget, can decide before you spend GPU time."),
-        "floors": Place("parity.cli.floors", FILES, "Show tables of reruns: how much runs of one recipe differ, by family.", app="floors"),
-        "preflight": Place("parity.cli.preflight", FILES, "Compare this machine's arithmetic with known answers, in less than a minute."),
-        "submit": Place("parity.cli.jobs.commands", JOBS, "Queue a job on the server and print its id and the address of its page."),
-        "watch": Place("parity.cli.jobs.commands", JOBS, "Follow a job to its end and print its verdicts."),
+        "floors": Place("parity.cli.record", FILES, "Show tables of reruns: how much runs of one recipe differ, by family.", app="floors"),
+        "preflight": Place("parity.cli.verify", FILES, "Compare this machine's arithmetic with known answers, in less than a minute."),
+        "submit": Place("parity.cli.jobs", JOBS, "Queue a job on the server and print its id and the address of its page."),
+        "watch": Place("parity.cli.jobs", JOBS, "Follow a job to its end and print its verdicts."),
         "status": Place(
-            "parity.cli.jobs.status", JOBS, "Show the state of a job, or list the newest jobs (in a pipe: one per line, tab-separated)."
+            "parity.cli.watching", JOBS, "Show the state of a job, or list the newest jobs (in a pipe: one per line, tab-separated)."
         ),
-        "cancel": Place("parity.cli.jobs.commands", JOBS, "Cancel a job; a job that has ended stays as it is."),
-        "report": Place("parity.cli.jobs.commands", JOBS, "Print the verdicts of a job that has ended."),
+        "cancel": Place("parity.cli.jobs", JOBS, "Cancel a job; a job that has ended stays as it is."),
+        "report": Place("parity.cli.jobs", JOBS, "Print the verdicts of a job that has ended."),
         **{name: Place(module, JOBS, line) for name, (module, line) in lab().commands.items()},
         "matrix": Place(
-            "parity.cli.record.history", JOBS, "Show the verdicts of several jobs side by side, and what keeps jobs from being compared."
+            "parity.cli.remarks", JOBS, "Show the verdicts of several jobs side by side, and what keeps jobs from being compared."
         ),
         "trend": Place(
-            "parity.cli.record.history", JOBS, "Show how a gap moved over commits or days, and which of them moved it beyond run noise."
+            "parity.cli.remarks", JOBS, "Show how a gap moved over commits or days, and which of them moved it beyond run noise."
         ),
-        "tag": Place("parity.cli.record.remarks", JOBS, "Set the tags of a job, by which lists find it."),
-        "note": Place("parity.cli.record.remarks", JOBS, "Add a note to a job."),
-        "sign-off": Place("parity.cli.record.remarks", JOBS, "Accept an inconclusive verdict for some days, or revoke that."),
-        "doctor": Place("parity.cli.doctor", JOBS, "List workers, what each can train, and why it cannot train the rest."),
-        "gate": Place("parity.cli.gating.command", JOBS, "Gate CI on a job: reuse its verdict if there is one, else train."),
+        "tag": Place("parity.cli.remarks", JOBS, "Set the tags of a job, by which lists find it."),
+        "note": Place("parity.cli.remarks", JOBS, "Add a note to a job."),
+        "sign-off": Place("parity.cli.remarks", JOBS, "Accept an inconclusive verdict for some days, or revoke that."),
+        "doctor": Place("parity.cli.verify", JOBS, "List workers, what each can train, and why it cannot train the rest."),
+        "gate": Place("parity.cli.gate", JOBS, "Gate CI on a job: reuse its verdict if there is one, else train."),
         "baseline": Place(
-            "parity.cli.baselines",
+            "parity.cli.record",
             JOBS,
             "Manage named baselines: train once, promote with a reason, and use by name in job files (`baseline: {name: fp8}`).",
             app="baselines",
@@ -72,18 +123,18 @@ class Commands(LazyGroup):
 
 _CLIENT_ERROR = "parity.client.rest.ClientError"
 ERROR_CODES = {
-    "parity.cli.terminal.output.UsageError": "usage",
-    "parity.comparing.stated.InputError": "usage",
+    "parity.cli.terminal.UsageError": "usage",
+    "parity.comparing.arms.InputError": "usage",
     "parity.recipes.RecipeError": "usage",
-    "parity.readers.source.UnreachableSourceError": "infrastructure",
-    "parity.readers.source.ReadError": "usage",
-    "parity.judging.secondary.evaluations.EvaluationError": "usage",
+    "parity.readers.columns.UnreachableSourceError": "infrastructure",
+    "parity.readers.columns.ReadError": "usage",
+    "parity.judging.secondary.EvaluationError": "usage",
     "parity.judging.evidence.EvidenceError": "usage",
-    "parity.report.figure_file.FigureError": "usage",
+    "parity.report.figures.FigureError": "usage",
     _CLIENT_ERROR: "usage",
     "parity.client.rest.UnreachableError": "infrastructure",
-    "parity.cli.jobs.watching.JobEndedError": "infrastructure",
-    "parity.cli.jobs.watching.WatchTimeoutError": "timeout",
+    "parity.cli.watching.JobEndedError": "infrastructure",
+    "parity.cli.watching.WatchTimeoutError": "timeout",
 }
 """Exit codes by class, as text: a class that was never imported was never raised, and most commands import few of these."""
 
@@ -152,3 +203,40 @@ def root(context: typer.Context, version: Annotated[bool, typer.Option("--versio
     if context.invoked_subcommand is None:
         print(context.get_help())
         raise typer.Exit(EXIT_CODES["usage"])
+
+
+# The entry point of the command line: it leaves with a documented exit code, and Ctrl-C ends it in one line at any moment.
+
+INTERRUPTED = 4  # `infrastructure` in parity.cli.terminal, which is not imported yet where this is needed
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with a documented code; bad input never ends in a traceback."""
+    as_process = arguments is None
+    if as_process:
+        _quit_on_interrupt()
+
+    try:
+        if as_process:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = run(arguments)
+    except KeyboardInterrupt:  # before or after `run` handles it itself
+        sys.stderr.write("parity: interrupted\n")
+        code = INTERRUPTED
+    if as_process:
+        _quit_on_interrupt()
+    sys.exit(code)
+
+
+def _quit_on_interrupt() -> None:
+    """While modules are imported or the interpreter shuts down an exception could get lost or printed: leave at once instead."""
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
+        os.write(2, b"parity: interrupted\n")
+        os._exit(INTERRUPTED)
+
+    signal.signal(signal.SIGINT, leave)
+
+
+if __name__ == "__main__":
+    main()

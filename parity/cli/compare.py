@@ -1,16 +1,23 @@
-"""The command `compare`: judge candidates against a baseline from files, with no server."""
+"""The command `compare`: judge candidates against a baseline from files or from numbers, and show or push the verdict."""
 
+import math
+import os
+import re
+import sys
+import tempfile
+import webbrowser
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from parity.canonical_json import json_value
 from parity.cli.inputs import (
     NOISE_RUN,
     Arms,
     ColumnNames,
+    Facts,
     Policy,
     load_criteria,
     pairs,
@@ -21,9 +28,7 @@ from parity.cli.inputs import (
     stated_facts,
     stated_families,
 )
-from parity.cli.numbers import NEEDS_NUMBERS, NEEDS_RUNS, number_arms, typed_numbers
 from parity.cli.options import Options, Server, argument, flat, option, refuse, repeatable
-from parity.cli.publishing import check_push, push_case, write_page
 from parity.cli.run_tables import (
     NEEDS_ARM_BY,
     NO_COLUMN,
@@ -35,21 +40,151 @@ from parity.cli.run_tables import (
     refuse_evaluation_options,
     report_evaluations,
 )
-from parity.cli.terminal.exits import exit_code
-from parity.cli.terminal.help import EVIDENCE, POLICY
-from parity.cli.terminal.output import UsageError, show
-from parity.comparing.arms import Arm
-from parity.comparing.case import check_arm, comparison_case
-from parity.comparing.reruns import read_rerun_table
-from parity.comparing.stated import check_floors, check_plan, stated_multiplicity
+from parity.cli.terminal import EVIDENCE, POLICY, UsageError, exit_code, show, write_file
+from parity.comparing.arms import Arm, check_floors, check_plan, read_rerun_table, stated_multiplicity
+from parity.comparing.compare import check_arm, comparison_case
 from parity.judging.criteria import Criteria
-from parity.judging.curve import Curve
+from parity.judging.curve import MAX_STEP, Curve, curve_from_arrays
 from parity.judging.document_types import VerdictDocument
+from parity.judging.evaluations.gap import PRINTED_STEP
 from parity.judging.evidence import Case
 from parity.readers import read_run
 from parity.readers.accuracy import read_accuracy
-from parity.report.economics import FullRun, worth
+from parity.recipes import RECIPES
+from parity.report.facts import FullRun, worth
 from parity.report.figures import draw_figure
+from parity.report.interactive import comparison_page
+from parity.structure import json_value
+
+# Numbers in place of files: `parity compare bf16=2.242 fp8=2.276`, one loss an arm, as published tables have them.
+#
+# Each number becomes a run of one evaluation, at its tokens where these are stated, printed to the last digit that was typed. Run noise
+# is assumed; pairing, software and schedule are not known, so that two numbers can fail but never pass (`evaluations.rules`).
+
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.(\d*))?|\.(\d+))(?:[eE]([-+]?\d{1,3}))?")
+_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
+EXPECTED = "a loss in nats per token for each arm, such as bf16=2.242 fp8=2.276"
+NEEDS_NUMBERS = "needs numbers in place of files, such as bf16=2.242 fp8=2.276"
+NEEDS_RUNS = "needs runs in files, but these are numbers"
+
+
+def typed_numbers(runs: Sequence[str]) -> dict[str, str] | None:
+    """The number of each arm as it was typed, None where all arms are files.
+
+    Raises UsageError for numbers and files together, for one number alone, for a name given twice, and for what is no loss.
+    """
+    split = [run.rpartition("=") for run in runs]
+    typed = [_is_number(value) and not (Path(run).exists() or Path(value).exists()) for run, (_, _, value) in zip(runs, split, strict=True)]
+    if not any(typed):
+        return None
+    for run, (name, _, _), is_number in zip(runs, split, typed, strict=True):
+        if not is_number:
+            number = next(other for other, one in zip(runs, typed, strict=True) if one)
+            raise UsageError(f"{number} is a number, but {run!r} is not; expected numbers for all arms, or files for all")
+        if not name:
+            raise UsageError(f"{run} is a number without the name of its arm; expected {EXPECTED}")
+    if len(runs) < 2:
+        raise UsageError(f"only {runs[0]} was given; expected {EXPECTED}")
+    numbers = {name: value for name, _, value in split}
+    if len(numbers) < len(runs):
+        twice = next(name for name, _, _ in split if sum(other == name for other, _, _ in split) > 1)
+        raise UsageError(f"{twice} was given twice; expected a name of its own for each arm")
+    for name, value in numbers.items():
+        if not 0.0 < float(value) < math.inf:
+            raise UsageError(f"{name} is {value}; expected a positive number: {EXPECTED}")
+    return numbers
+
+
+def _is_number(text: str) -> bool:
+    return bool(_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text))
+
+
+def number_arms(numbers: Mapping[str, str], tokens: float | None, facts: Facts) -> list[Arm]:
+    """An arm with one run of one evaluation for each number, baseline first.
+
+    An arm that is named as a recipe has that recipe unless another is stated.
+    """
+    if tokens is not None and not 1.0 <= tokens <= MAX_STEP:
+        raise UsageError(f"--tokens is {tokens:g}; expected the tokens that both runs were trained on, such as 23e9")
+    facts.refuse_unknown(numbers)
+    return [
+        (
+            name,
+            [
+                curve_from_arrays(
+                    [round(tokens) if tokens is not None else 1],
+                    [float(value)],
+                    columns={PRINTED_STEP: [printed_step_of(value)]},
+                    label=name,
+                    recipe=facts.recipes.get(name, name if name in RECIPES else None),
+                    rounding=facts.roundings.get(name),
+                )
+            ],
+        )
+        for name, value in numbers.items()
+    ]
+
+
+def printed_step_of(text: str) -> float:
+    """The last digit's place of a number as it was typed: 0.001 for "2.240" and for "2240e-3"."""
+    match = _NUMBER.fullmatch(text)
+    decimals = len((match[1] or match[2] or "") if match else "")
+    exponent = int(match[3] or 0) if match else 0
+    return float(10.0 ** (exponent - decimals))
+
+
+# `parity compare --push`, `--html` and `--open`: a verdict on a server's page, or in a file.
+
+_NO_SCREEN = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")  # none of them set: a browser would have no screen, or take this terminal
+
+
+def check_push(case: Case) -> None:
+    """Raise InputError where a job cannot hold the comparison."""
+    from parity.comparing.push import check_pushable  # noqa: PLC0415  (brings the HTTP client, which other comparisons don't need)
+
+    check_pushable(case)
+
+
+def push_case(
+    case: Case, documents: Sequence[VerdictDocument], server: str, token: str | None, *, on_stdout: bool
+) -> list[VerdictDocument]:
+    """Record the comparison on a server and print the address of its page; the server's verdicts.
+
+    Raises InputError, ClientError and UnreachableError.
+    """
+    from parity.client.rest import Client  # noqa: PLC0415  (as above)
+    from parity.comparing.push import push  # noqa: PLC0415
+
+    with Client(server, token) as client:
+        pushed = push(client, case)
+    print(f"page: {pushed.page}", file=sys.stdout if on_stdout else sys.stderr)
+    for document in documents:
+        name = document["candidate"]["name"]
+        other = pushed.verdicts.get(name)
+        if other is None:
+            print(f"parity: the server has no verdict on {name}; see its page", file=sys.stderr)
+        elif other["verdict"] != document["verdict"]:
+            why = f"{other['verdict']} ({other['codes'][0]}), here {document['verdict']} ({document['codes'][0]})"
+            print(f"parity: the server's verdict on {name} is {why}; the exit code is that of the worse one", file=sys.stderr)
+    return list(pushed.verdicts.values())
+
+
+def write_page(case: Case, documents: Sequence[VerdictDocument], path: str | None, *, show: bool) -> None:
+    """Write the page to a file, a temporary one without a path, and open it in the browser if that is wanted and there is one."""
+    page = comparison_page(case, documents).encode()
+    if path is None:
+        descriptor, path = tempfile.mkstemp(prefix="parity-", suffix=".html")
+        os.close(descriptor)
+    write_file(path, page)
+    opened = show and _has_screen() and webbrowser.open(Path(path).resolve().as_uri())
+    print(f"{'opened' if opened else 'written'}: {path}", file=sys.stderr)
+
+
+def _has_screen() -> bool:
+    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in _NO_SCREEN)
+
+
+# The command `compare`: judge candidates against a baseline from files, with no server.
 
 app = typer.Typer()
 

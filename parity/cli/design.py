@@ -11,28 +11,21 @@ from rich.console import Console, Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from parity.canonical_json import canonical_json, json_value
 from parity.cli.inputs import Policy, known_family, load_criteria, refuse_unknown_recipe, stated_columns, stated_lenders
 from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, chosen_arm, read_table
-from parity.cli.terminal.exits import EXIT_CODES
-from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE
-from parity.cli.terminal.output import UsageError
-from parity.comparing.arms import Stated, with_facts
-from parity.comparing.case import refuse_mixed_recipes
-from parity.comparing.stated import stated_rounding
-from parity.design import sentences
-from parity.design.budget import parse_budget
+from parity.cli.terminal import EXIT_CODES, EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE, UsageError
+from parity.comparing.arms import Stated, stated_rounding, with_facts
+from parity.comparing.compare import refuse_mixed_recipes
+from parity.design import plan as sentences
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
-from parity.design.document import plan_document
-from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, MAX_STOP, Design
-from parity.design.like import likeness
-from parity.design.plan import NATS, Plan, plan
+from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, MAX_STOP, Design, likeness, parse_budget
+from parity.design.plan import NATS, Plan, plan, plan_document
+from parity.judging.arms import MAX_NOISE_RUNS, MIN_STOP
 from parity.judging.criteria import NVFP4, parse_margin
 from parity.judging.curve import MAX_STEP
-from parity.judging.early_stops.spread import MIN_STOP
-from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.readers import read_runs
+from parity.structure import canonical_json, json_value
 from parity.version import JUDGE_VERSION
 from parity.wording import TABLE_DECIMALS, percent, signed
 

@@ -8,25 +8,31 @@ from functools import partial
 from pathlib import Path
 
 from parity.cli.options import Options, option, repeatable
-from parity.cli.terminal.help import ALL_PROFILES, ARMS, POLICY, RECIPE_WORDS
-from parity.cli.terminal.output import UsageError
-from parity.cli.terminal.wrong_calls import wrong_value
-from parity.comparing.arms import Arm, Stated, arm_names, check_noise_runs, read_arm, read_noise_run, refuse_same_file
-from parity.comparing.case import check_arm
-from parity.comparing.policy import policy, read_policy
-from parity.comparing.reruns import read_rerun_table
-from parity.comparing.stated import check_floors, stated_rounding
+from parity.cli.terminal import ALL_PROFILES, ARMS, POLICY, RECIPE_WORDS, UsageError, wrong_value
+from parity.comparing.arms import (
+    Arm,
+    Stated,
+    arm_names,
+    check_floors,
+    check_noise_runs,
+    policy,
+    read_arm,
+    read_noise_run,
+    read_policy,
+    read_rerun_table,
+    refuse_same_file,
+    stated_rounding,
+)
+from parity.comparing.compare import check_arm
 from parity.judging.advice import LayerSnr
 from parity.judging.criteria import GATES, NVFP4, Criteria, CriteriaError, has_no_unit
 from parity.judging.curve import Curve, Rounding
-from parity.judging.floors.groups import ANY_DECODER, Floors
-from parity.judging.floors.lending import Lenders
-from parity.judging.floors.public import public_floors
-from parity.readers import ReadError, SeveralRunsError, read_run, run_name, split_name
-from parity.readers.columns import LOSS, QUANTITIES
-from parity.readers.layers import read_layer_snr
-from parity.readers.long_table import SHOWN
-from parity.readers.source import STDIN
+from parity.judging.floors import ANY_DECODER, Floors, public_floors
+from parity.judging.lending import Lenders
+from parity.readers import read_run, run_name, split_name
+from parity.readers.accuracy import read_layer_snr
+from parity.readers.columns import LOSS, QUANTITIES, STDIN, ReadError
+from parity.readers.table import SHOWN, SeveralRunsError
 from parity.recipes import RecipeError, check_recipe
 from parity.wording import count, did_you_mean
 

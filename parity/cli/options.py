@@ -11,9 +11,8 @@ from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_t
 import typer
 from rich.console import Console
 
-from parity.cli.terminal.help import LABELS, OUTPUT, SERVER
-from parity.cli.terminal.output import UsageError, print_json, print_lines, print_rows
-from parity.client.address import DEFAULT_URL
+from parity.cli.terminal import LABELS, OUTPUT, SERVER, UsageError, print_json, print_lines, print_rows
+from parity.client import DEFAULT_URL
 
 Value = TypeVar("Value")
 

@@ -4,29 +4,22 @@ import dataclasses
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from parity.canonical_json import canonical_json
 from parity.cli.inputs import Facts
 from parity.cli.options import Options, flag, option, refuse, repeatable
-from parity.cli.terminal.exits import exit_code
-from parity.cli.terminal.help import OUTPUT, SERVER, TABLE
-from parity.cli.terminal.output import UsageError, paths_by_name, write_file
-from parity.comparing.arms import Arm, Stated, refuse_mixed_units
-from parity.comparing.stated import stated_multiplicity
+from parity.cli.terminal import OUTPUT, SERVER, TABLE, UsageError, exit_code, paths_by_name, write_file
+from parity.comparing.arms import Arm, Stated, refuse_mixed_units, stated_multiplicity
 from parity.judging.criteria import LOSS, Criteria
 from parity.judging.curve import Curve
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evaluations.case import EvaluationCase
-from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.times import RunTimes
+from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
+from parity.judging.evaluations.gap import RunTimes
 from parity.judging.evidence import Case, bundle_bytes
-from parity.readers.columns import is_held_out
+from parity.readers.columns import STDIN, is_held_out
 from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times
-from parity.readers.source import STDIN
 from parity.readers.trackers import is_source
 from parity.report.evaluation_figure import draw_evaluation_figure
-from parity.report.evaluations import render_markdown, render_text
-from parity.report.junit import render_junit
-from parity.report.text import REPORT_SCHEMA
+from parity.report.text import REPORT_SCHEMA, render_evaluations_markdown, render_evaluations_text, render_junit
+from parity.structure import canonical_json
 from parity.version import JUDGE_VERSION
 from parity.wording import count, did_you_mean
 
@@ -216,7 +209,9 @@ def report_evaluations(case: EvaluationCase, documents: Sequence[EvaluationDocum
     if reports.as_json:
         sys.stdout.write(canonical_json({"schema": REPORT_SCHEMA, "engine_version": JUDGE_VERSION, "verdicts": list(documents)}))
     else:
-        sys.stdout.write("\n".join((render_markdown if reports.markdown else render_text)(document) for document in documents))
+        sys.stdout.write(
+            "\n".join((render_evaluations_markdown if reports.markdown else render_evaluations_text)(document) for document in documents)
+        )
     return exit_code(documents)
 
 

@@ -4,28 +4,100 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from parity.cli.connection import Asked
-from parity.cli.finished_runs import FinishedRun, refuse_other_run, runs_of_table, why_incomplete
 from parity.cli.inputs import pairs, stated_columns
 from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, read_table
-from parity.cli.terminal.exits import EXIT_CODES
-from parity.cli.terminal.help import SERVER, TABLE
-from parity.cli.terminal.output import UsageError, print_json
+from parity.cli.terminal import EXIT_CODES, SERVER, TABLE, UsageError, print_json
 from parity.client import spool
-from parity.client.delivery import Delivery
-from parity.client.finished_runs import send_run
-from parity.client.rest import Client, ClientError, UnreachableError
-from parity.client.retry import may_be_accepted_later
-from parity.client.spool import SpoolError
-from parity.judging.curve import Curve
+from parity.client.rest import Client, ClientError, Document, UnreachableError, may_be_accepted_later
+from parity.client.spool import Delivery, SpoolError, send_run
+from parity.judging.curve import Completeness, Curve
 from parity.readers import read_run
-from parity.wording import count
+from parity.wording import count, did_you_mean
+
+# Finished runs from files, for the runs of a job that the user trained: read, and proved complete.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRun:
+    """A curve to import: the id of its run, the file as messages name it, and what it ran on."""
+
+    run: str
+    file: str
+    curve: Curve
+    context: Mapping[str, str]
+
+
+def runs_of_table(file: str, arms: Mapping[str, Sequence[Curve]], job: Document, facts: Mapping[str, str]) -> list[FinishedRun]:
+    """The runs of a table as runs of a job: arms by their names, each arm's runs in order, one for each run that the job awaits.
+
+    Raises UsageError where the job has no such arm, or another number of runs in it.
+    """
+    awaited = {arm["name"]: sorted(arm["runs"], key=lambda run: (run["seed"], run["replicate"])) for arm in job["arms"]}
+    finished = []
+    for name, curves in arms.items():
+        if name not in awaited:
+            known = ", ".join(awaited)
+            raise UsageError(f"{file}: job {job['id']} has no arm {name!r}; expected arms called {known}{did_you_mean(name, awaited)}")
+        if len(curves) != len(awaited[name]):
+            raise UsageError(
+                f"{file}: {name} has {count(len(curves), 'run')}, but job {job['id']} has {len(awaited[name])} in that arm; "
+                f"expected one run of the table for each run of the job{_noise_words(job, name)}"
+            )
+        for run, curve in zip(awaited[name], curves, strict=True):
+            finished.append(
+                FinishedRun(run=run["id"], file=f"{file}, run {curve.label} of {name}", curve=curve, context={**curve.context, **facts})
+            )
+    return finished
+
+
+def _noise_words(job: Document, name: str) -> str:
+    """How to import the noise runs of an arm, "" where it has none."""
+    noise = next(len(arm.get("noise_runs", ())) for arm in job["arms"] if arm["name"] == name)
+    return f"; import the {count(noise, 'rerun')} that {'stops' if noise == 1 else 'stop'} early with --as-run" if noise else ""
+
+
+def why_incomplete(curve: Completeness, planned_steps: int) -> str | None:
+    """Why a curve is not the whole of a run that was planned to take so many steps, or None."""
+    first, last, stride = curve.first, curve.last, curve.stride
+    if first is None or last is None or stride is None:
+        return f"it has {curve.count} steps, expected two at least"
+    if curve.gaps:
+        expected = (last - first) // stride + 1
+        return f"{expected - curve.count} of {expected} steps are missing between step {first} and {last}, in {curve.gaps} gaps"
+    if first > stride:
+        return f"it begins at step {first}, expected the beginning: 0 to {stride}"
+    if last + stride < planned_steps:
+        return f"it ends at step {last}, but this run takes {planned_steps} steps"
+    return None
+
+
+def refuse_other_run(finished: FinishedRun, awaited: Document, recipe: str | None, seeds: dict[int, int]) -> None:
+    """Raise UsageError where a run's config contradicts the run of the job that it is imported as.
+
+    `recipe` is that of an option, which counts more; `seeds` collects the config's seed by the job's.
+    """
+    own, seed = recipe or finished.curve.recipe, finished.curve.seed
+    if own not in (None, awaited["recipe"]):
+        raise UsageError(
+            f"{finished.file}: its recipe is {own}, but run {finished.run} is to train {awaited['recipe']}; nothing was imported: name "
+            "another run, or state the recipe with --recipe"
+        )
+    if seed and seeds.setdefault(awaited["seed"], seed) != seed:
+        raise UsageError(
+            f"{finished.file}: its config states seed {seed}, and that of a run before it {seeds[awaited['seed']]}, but both have seed "
+            f"{awaited['seed']} in the job, so they should have read the same data; nothing was imported"
+        )
+
+
+# The commands for runs that users train: resend steps that a script could not send, import runs that were logged elsewhere.
 
 app = typer.Typer()
 

@@ -1,19 +1,54 @@
-"""The command `verify`: recompute a verdict from its evidence bundle."""
+"""The commands that examine: a verdict from its bundle, this machine's arithmetic, a server's workers."""
+
+from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 import zipfile
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
-from parity.cli.options import argument, flag, flat
-from parity.cli.terminal.exits import EXIT_CODES
-from parity.cli.terminal.output import UsageError, print_json
+from parity.cli.connection import Asked
+from parity.cli.options import argument, flag, flat, option
+from parity.cli.terminal import EXIT_CODES, WIDTH, UsageError, print_json
 from parity.judging.evidence import Verification, verify
 from parity.version import JUDGE_VERSION
+from parity.wording import did_you_mean
+
+# The command `preflight`: examines this machine's arithmetic. The checks are the trainer's, and run in a process of their own.
 
 app = typer.Typer()
+
+
+_ENGINES = ("emulated", "transformer_engine")
+
+
+@app.command(epilog="parity preflight --engine transformer_engine")
+@flat
+def preflight(
+    engine: str | None = option(None, "Examine only emulated, or only transformer_engine.", "NAME"),
+    as_json: bool = flag("--json", "Print JSON instead of text."),
+) -> int:
+    """Compare this machine's arithmetic with known answers, in less than a minute. No server is needed.
+
+    Checks the emulation on this device and Transformer Engine's kernels, if they can run: codes and scale bytes, rotation, stochastic
+    rounding, accumulation, products. Exits 0 if every check passes, 1 if one fails, 2 if none can run.
+    """
+    if engine not in (None, *_ENGINES):
+        raise UsageError(f"--engine is {engine!r}; expected one of {', '.join(_ENGINES)}{did_you_mean(engine, _ENGINES)}")
+    if find_spec("training") is None or find_spec("jax") is None:
+        raise UsageError("preflight needs the trainer, which is not installed here; run it in a worker's environment (docs/portability.md)")
+    options = [*(("--engine", engine) if engine else ()), *(("--json",) if as_json else ())]
+    return subprocess.run([sys.executable, "-m", "training.preflight", *options], check=False).returncode
+
+
+# The command `verify`: recompute a verdict from its evidence bundle.
 
 
 @app.command("verify", epilog="parity verify evidence.zip")
@@ -63,3 +98,50 @@ def _both_verdicts(bundle: str, verification: Verification) -> list[str]:
         name = candidate.candidate.encode("ascii", "backslashreplace").decode()
         lines.append(f"{name}: recorded as {candidate.recorded}, today {candidate.today} ({', '.join(candidate.codes)})")
     return lines
+
+
+# The command `doctor`: the workers of a server, what each can train, and why it cannot train the rest.
+
+
+@app.command(epilog="parity doctor")
+@flat
+def doctor(at: Asked) -> int:
+    """List workers, what each can train, and why it cannot train the rest.
+
+    Exits 4 if no worker is alive.
+    """
+    with at.client() as client:
+        workers = client.workers()
+    alive = [worker for worker in workers if worker["live"]]
+    if at.as_json:
+        print_json(workers)
+    else:
+        console = Console(width=WIDTH, highlight=False, markup=False)
+        for worker in alive:
+            _describe(console, worker)
+        silent = len(workers) - len(alive)
+        console.print(f"{len(alive)} alive, {silent} no longer responding" if workers else "no worker has registered yet; start one")
+    return 0 if alive else EXIT_CODES["infrastructure"]
+
+
+def _describe(console: Console, worker: Mapping[str, Any]) -> None:
+    """One worker: its machine, its versions, what it can train and why it cannot train the rest."""
+    device = worker["device"]
+    machine = [device.get("device_kind") or device.get("device_class", "unknown device")]
+    machine += [f"SM {device['sm']}"] if device.get("sm") else []
+    machine += [f"{device['memory_bytes'] / 2**30:.0f} GiB"] if device.get("memory_bytes") else []
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(device.get("versions", {}).items()))
+    console.print(f"{worker['name']}: {worker['capability']}, {worker['slots']} slots; {', '.join(machine)}")
+    console.print(f"  class {device.get('device_class', 'unknown')}; {versions or 'versions unknown'}", soft_wrap=True)
+    if "wrong_formats" in device:
+        wrong = "; ".join(f"{name}: {what}" for name, what in device["wrong_formats"].items())
+        console.print(f"  codes {f'WRONG: {wrong}' if wrong else 'equal the known answers in every format'}", soft_wrap=True)
+    can_run = device.get("can_run", {})
+    able = [name for name, can in can_run.items() if can["ok"]]
+    console.print(f"  trains {', '.join(able) or 'nothing'}", soft_wrap=True)
+    reasons: dict[str, list[str]] = {}
+    for name, can in can_run.items():
+        if not can["ok"]:
+            reasons.setdefault(can["reason"], []).append(name)
+    for reason, names in reasons.items():
+        console.print(f"  not {', '.join(names)}: {reason}", soft_wrap=True)

@@ -1,21 +1,302 @@
-"""The arms of a comparison: runs from files, sources or memory, with what is stated of them."""
+"""What is compared: the policy, what a person states, and the arms with their runs from files, trackers or memory."""
 
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from parity.comparing.in_memory import EXPECTED, curve_in_memory
-from parity.comparing.stated import InputError, stated_rounding
-from parity.judging.curve import RECORDED_RECIPE, Curve, Rounding
-from parity.judging.early_stops.usable import MAX_NOISE_RUNS
+import numpy as np
+import yaml
+
+from parity.judging.arms import MAX_NOISE_RUNS
+from parity.judging.criteria import LOSS as LOSS_METRIC
+from parity.judging.criteria import NVFP4, Criteria, Multiplicity, criteria_from_mapping
+from parity.judging.curve import MAX_STEP, RECORDED_RECIPE, ROUNDINGS, BoolArray, Curve, FloatArray, Rounding
+from parity.judging.floors import Floors, FloorsError, public_floors, read_floors
 from parity.readers import read_run
-from parity.readers.source import STDIN
-from parity.readers.units import other_unit
-from parity.recipes import check_recipe, width_of
-from parity.wording import count
+from parity.readers.columns import LOSS, STDIN, STEP, VALIDATION, Columns, curve_of, find_columns, os_words, other_unit, rows_with_loss
+from parity.readers.table import long_layout, run_column
+from parity.recipes import check_recipe, check_rounding, width_of
+from parity.wording import count, did_you_mean
+
+# What a person states about a comparison, with one set of rules for the command line and for Python.
+#
+# Each function takes the `name` by which an error calls the input: an option such as `--rounding nvfp4`, or a parameter such as
+# `rounding`.
+
+
+class InputError(ValueError):
+    """An input that cannot be used; the message names it, its value, what was expected and what to do."""
+
+
+def check_plan(planned_steps: int | None, name: str, assume_complete: bool, other: str) -> None:
+    """Raise InputError where the planned length is no number of steps, or is stated together with its assumption."""
+    if not isinstance(assume_complete, bool):
+        raise InputError(f"{other} is {assume_complete!r}; expected True or False")
+    if planned_steps is None:
+        return
+    if isinstance(planned_steps, bool) or not isinstance(planned_steps, int) or planned_steps < 1:
+        raise InputError(f"{name} is {planned_steps!r}; expected a whole number of steps, at least 1")
+    if planned_steps > MAX_STEP:
+        raise InputError(f"{name} has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
+    if assume_complete:
+        raise InputError(f"{name} and {other} exclude each other; give only one of them")
+
+
+def stated_multiplicity(look: int, name: str, looks: int, candidates: int) -> Multiplicity:
+    """Which of the policy's `looks` a comparison without a ledger is, and how many candidates share it; InputError for another look."""
+    if isinstance(look, bool) or not isinstance(look, int) or not 1 <= look <= looks:
+        expected = f"expected a whole number from 1 to {looks}, the looks that the policy registers" if looks > 1 else "expected 1"
+        remedy = "" if looks > 1 else ": this policy registers one look; register more before the first one (looks: 2)"
+        raise InputError(f"{name} is {look!r}; {expected}{remedy}")
+    return Multiplicity(look=look, looks=looks, candidates=candidates)
+
+
+def stated_rounding(word: str | None, name: str, recipe: str | None = None) -> Rounding | None:
+    """What an input states of the rounding; InputError for any other word, RecipeError where it contradicts the recipe."""
+    check_rounding(recipe, word, name)
+    for known in ROUNDINGS:
+        if word == known:
+            return known
+    if word is None:
+        return None
+    raise InputError(f"{name} is {word!r}; expected {' or '.join(get_args(Rounding))}{did_you_mean(str(word), ROUNDINGS)}")
+
+
+def check_floors(floors: object, name: str, families: object, other: str) -> None:
+    """Raise InputError where a table of reruns is given and no family of it is named."""
+    if floors is not None and not families:
+        shown = repr(floors) if isinstance(floors, str) else "given"
+        raise InputError(f"{name} is {shown} without {other}; name the family whose run noise the arms borrow (`parity floors list`)")
+
+
+# The policy of a comparison: the `criteria:` part of a file or what a person states, the latter over the former.
+
+_MOST_BYTES, _MOST_VALUES, _LONGEST_NUMBER = 262_144, 50_000, 1000
+
+
+def policy(
+    stated: Mapping[str, Any],
+    *,
+    margin: object = None,
+    profile: str | None = None,
+    gates: Sequence[str] = (),
+    accuracy_margin: float | None = None,
+    **others: object,
+) -> Criteria:
+    """The policy in `stated`, the keys of a `criteria:` part, with the other arguments over it; `others` are keys such as `looks`.
+
+    A margin or a profile replaces both. Without either in any place the profile is nvfp4. Raises CriteriaError.
+    """
+    mapping = dict(stated)
+    if gates:
+        mapping["gates"] = list(dict.fromkeys([LOSS_METRIC, *gates]))
+    others["accuracy_margin_points"] = accuracy_margin
+    mapping |= {key: value for key, value in others.items() if value is not None}
+    if margin is not None or profile is not None:
+        mapping["margin"], mapping["profile"] = margin, profile
+    if not mapping.get("margin") and not mapping.get("profile"):
+        mapping["profile"] = NVFP4
+    return criteria_from_mapping(mapping)
+
+
+def read_policy(path: str) -> Mapping[str, Any]:
+    """The `criteria:` part of a file; InputError where it has none."""
+    document = read_yaml(path)
+    if not isinstance(document, dict) or not isinstance(document.get("criteria"), dict):
+        raise InputError(f"{path}: no `criteria:` with keys below it; expected such as criteria: {{margin: 1.0%}}")
+    criteria: dict[str, Any] = document["criteria"]
+    return criteria
+
+
+def read_yaml(path: str) -> object:
+    """The content of a YAML file; InputError names the file and what is wrong with it.
+
+    In CI the file is a stranger's: a few lines of nested aliases can stand for more values than fit into memory, so what the file stands
+    for is counted before it is built.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise InputError(f"{path}: has more than {_MOST_BYTES:,} bytes; expected a job file or a policy")
+        loader = yaml.SafeLoader(content.decode())
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            if _size(node, {}) > _MOST_VALUES:
+                raise InputError(f"{path}: its aliases (*name) stand for more than {_MOST_VALUES:,} values; write out what they stand for")
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except InputError:
+        raise
+    except (OSError, UnicodeDecodeError) as error:
+        words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
+        raise InputError(f"{path}: cannot be read ({words}); expected a YAML file") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}" if mark else ""
+        raise InputError(f"{path}{place}: not valid YAML; check brackets, quotes and indentation there") from None
+
+
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """The number of values that a part of a file stands for, each alias counted as what it names; ValueError for one inside itself."""
+    if id(node) in known:
+        return known[id(node)]
+    known[id(node)] = _MOST_VALUES + 1  # while it is counted: an alias of a part inside that part has no end
+    if isinstance(node, yaml.ScalarNode):
+        if not node.tag.endswith(":str") and len(node.value) > _LONGEST_NUMBER:
+            raise ValueError(f"a number or date of {len(node.value):,} characters")
+        size = 1
+    else:
+        parts = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+        size = 1 + sum(_size(part, known) for part in parts)
+    known[id(node)] = size
+    return size
+
+
+# Runs that are in memory: a data frame (pandas, polars), a dict of arrays, or an array of losses become a Curve.
+#
+# They pass the checks of files: which column is which, plausible losses, repeated steps, one unit. NaN and infinity are data. What is
+# null (polars, None, a masked array) is an empty cell: a row without a loss is left out and counted. pandas' nullable types make NA of
+# NaN, so their NA is read as NaN. Neither package is imported here.
+
+OPTION = 'columns={{"{}": "NAME"}}'
+EXPECTED = (
+    'a path or source, a data frame, a dict such as {"step": ..., "loss": ...}, an array of losses, or a list of these for several runs'
+)
+
+_NUMBERS = "iufV"  # V: bfloat16 and other types of ml_dtypes
+
+
+def curve_in_memory(data: Any, name: str, columns: Mapping[str, str]) -> Curve:
+    """The curve of one run; `name` is what errors call it, `columns` maps quantities to columns, as for files.
+
+    Raises TypeError for data of another kind, and ReadError or InputError for what cannot be one run's loss in nats.
+    """
+    names, column = _table(data, name)
+    if names is None:
+        return _curve_of_losses(data, name)
+    if long_layout(names, columns, name):
+        raise InputError(f"{name} is a long table with one row per value; expected a column of losses: pivot it, or write it to CSV")
+    _refuse_several_runs(names, column, name)
+    headers = find_columns(names, columns, name, OPTION)
+    values, missing = {}, np.zeros(0, dtype=bool)
+    for quantity, own in list(headers.items()):
+        numbers, null = _numbers(column(own), where := f"{name}: column {own!r}")
+        if numbers is not None:
+            values[quantity] = numbers
+            missing = null if quantity == LOSS else missing
+        elif quantity in (STEP, LOSS, *columns):
+            raise InputError(f"{where} does not hold numbers; expected numbers (nan and inf are allowed)")
+        else:
+            del headers[quantity]  # a guess, such as a time that is a date
+    lengths = {quantity: len(own) for quantity, own in values.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{headers[quantity]} {length:,}" for quantity, length in lengths.items())
+        raise InputError(f"{name}: the columns have different lengths ({shown}); expected one value per step in each")
+    notes = []
+    if hasattr(data, "columns"):
+        _refuse_unclear_rows(values, missing, name)
+    if missing.any():
+        notes.append(f"{count(int(missing.sum()), 'row')} without a loss left out")
+    taken = Columns(values=rows_with_loss(values, missing), names=headers, found=names, notes=tuple(notes), option=OPTION)
+    return curve_of(taken, name, label=name, stated=LOSS in columns)
+
+
+def _table(data: Any, name: str) -> tuple[list[str] | None, Callable[[str], Any]]:
+    """The names of a table's columns and what gives the column of a name; None for names where the data is an array."""
+    if isinstance(data, Mapping):
+        return [str(key) for key in data], {str(key): value for key, value in data.items()}.__getitem__
+    if hasattr(data, "collect") and hasattr(type(data), "columns"):  # of the type, because a lazy frame would resolve its own
+        raise TypeError(f"{name} is a lazy frame; expected a data frame: call .collect() first")
+    if hasattr(data, "columns") and hasattr(data, "__getitem__"):
+        return [str(each) for each in data.columns], lambda wanted: data[next(each for each in data.columns if str(each) == wanted)]
+    if hasattr(data, "to_numpy"):
+        raise TypeError(f"{name} is a {type(data).__name__} without its steps; expected the data frame, or a dict with step and loss")
+    if not hasattr(data, "__array__") or isinstance(data, np.generic):
+        raise TypeError(f"{name} is {type(data).__name__}; expected {EXPECTED}")
+    return None, _no_column
+
+
+def _no_column(name: str) -> Any:
+    raise KeyError(name)
+
+
+def _curve_of_losses(data: Any, name: str) -> Curve:
+    """The curve of an array of losses at the steps 0, 1, 2, ..."""
+    losses, null = _numbers(data, name)
+    if losses is None or np.asarray(data).dtype.kind in "iu":
+        raise InputError(f"{name} holds {np.asarray(data).dtype} values; expected losses as floats, or a dict with step and loss")
+    losses[null] = np.nan
+    steps = np.arange(len(losses))
+    if len(losses) > 1 and np.array_equal(losses - losses[0], steps * (losses[1] - losses[0])) and losses[1] > losses[0]:
+        raise InputError(f"{name} rises in equal strides, so it looks like steps; expected losses, or a dict with step and loss")
+    taken = Columns(
+        values={STEP: steps.astype(np.float64), LOSS: losses},
+        names={STEP: "the position in the array", LOSS: "loss"},
+        option=OPTION,
+    )
+    return curve_of(taken, name, label=name, stated=True)
+
+
+def _numbers(values: Any, name: str) -> tuple[FloatArray | None, BoolArray]:
+    """Values as float64 (T,), None where they are not numbers, and where they are null (T,); TypeError for what is not in host memory."""
+    try:
+        given = values.to_numpy() if hasattr(values, "to_numpy") else values
+        raw = np.asarray(given)
+    except (RuntimeError, TypeError, ValueError) as error:  # a torch tensor with a gradient or on a GPU; lists of unequal length
+        words = " ".join(str(error).split())[:120]
+        raise TypeError(
+            f"{name} cannot be read as an array ({words}); expected an array in host memory, such as x.detach().cpu()"
+        ) from None
+    if raw.ndim != 1:
+        raise InputError(f"{name} has shape {raw.shape}; expected one dimension, a value per step")
+    empty = given.mask if isinstance(given, np.ma.MaskedArray) else False
+    if hasattr(values, "is_null"):
+        empty = values.is_null()
+    null = np.zeros(len(raw), dtype=bool) | np.asarray(empty, dtype=bool)
+    if raw.dtype.kind == "O":
+        null |= np.array([value is None for value in raw], dtype=bool)
+        raw = np.array([np.nan if value is None or type(value).__name__ == "NAType" else value for value in raw], dtype=object)
+        if any(isinstance(value, (str, bytes, bool)) for value in raw):
+            return None, null
+    elif raw.dtype.kind not in _NUMBERS:
+        return None, null
+    try:
+        return np.array(raw, dtype=np.float64), null
+    except (TypeError, ValueError):
+        return None, null
+
+
+def _refuse_several_runs(names: list[str], column: Callable[[str], Any], name: str) -> None:
+    own = run_column(names)
+    runs = [] if own is None else list(dict.fromkeys(np.asarray(column(own)).tolist()))
+    if len(runs) > 1:
+        raise InputError(
+            f"{name} has rows of {count(len(runs), 'run')} in column {own!r}; expected one run: select its rows, "
+            "and give several runs as a list"
+        )
+
+
+def _refuse_unclear_rows(values: Mapping[str, FloatArray], missing: BoolArray, name: str) -> None:
+    """A frame may have NaN for an empty cell. A row with a validation loss and NaN as its loss can be read in two ways."""
+    if VALIDATION not in values:
+        return
+    unclear = np.isnan(values[LOSS]) & ~missing & ~np.isnan(values[VALIDATION])
+    if unclear.any():
+        raise InputError(
+            f"{name} has {count(int(unclear.sum()), 'row')} with a validation loss and NaN as the loss "
+            f"(first: row {int(np.argmax(unclear))}); "
+            "an empty cell cannot be told from a NaN loss; expected a loss in each row: drop the rows of evaluations first"
+        )
+
+
+# The arms of a comparison: runs from files, sources or memory, with what is stated of them.
 
 Arm = tuple[str, list[Curve]]
 
@@ -127,3 +408,25 @@ def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve], option: s
                     f"strides of {run.completeness.stride:,}, with almost no step in common; expected one unit: "
                     f"name the column that counts optimizer steps with {option}"
                 )
+
+
+# Tables of reruns from files, from which an arm borrows its run noise.
+
+
+def read_rerun_table(file: str | None) -> Floors:
+    """The table in a file, or the public one; InputError for a file that cannot be read as a table."""
+    if file is None:
+        return public_floors()
+    try:
+        return rerun_table(Path(file).read_text(encoding="utf-8"), file)
+    except (OSError, UnicodeDecodeError) as error:
+        words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
+        raise InputError(f"{file}: cannot be read ({words}); expected a table of reruns (CSV)") from None
+
+
+def rerun_table(text: str, source: str) -> Floors:
+    """The table in a text that came from `source`. Raises InputError if the text is not a table of reruns."""
+    try:
+        return read_floors(text)
+    except FloorsError as error:
+        raise InputError(f"{source}: {error}") from None

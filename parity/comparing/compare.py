@@ -1,24 +1,228 @@
-"""`parity.compare` and `parity.assert_parity`: a verdict from runs in files, in trackers or in memory."""
+"""`parity.compare` and `parity.assert_parity`: the case that the judge gets, the verdict, and what a script sees of it."""
 
+import copy
+import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from rich.console import Console
 
-from parity.comparing.arms import Stated, arm_names, read_arm, read_noise_run, read_one, refuse_same_file
-from parity.comparing.case import check_arm, comparison_case
-from parity.comparing.policy import policy, read_policy
-from parity.comparing.reruns import read_rerun_table
-from parity.comparing.result import Comparison
-from parity.comparing.stated import InputError, check_floors, check_plan, stated_multiplicity, stated_rounding
-from parity.judging.criteria import Criteria, CriteriaError, stated_margin
-from parity.judging.curve import Curve
-from parity.judging.floors.groups import Floors
+from parity.comparing.arms import (
+    Arm,
+    InputError,
+    Stated,
+    arm_names,
+    check_floors,
+    check_noise_runs,
+    check_plan,
+    policy,
+    read_arm,
+    read_noise_run,
+    read_one,
+    read_policy,
+    read_rerun_table,
+    refuse_mixed_units,
+    refuse_same_file,
+    stated_multiplicity,
+    stated_rounding,
+)
+from parity.judging.advice import LayerSnr
+from parity.judging.criteria import Criteria, CriteriaError, Multiplicity, stated_margin
+from parity.judging.curve import PLANNED_STEPS, Curve
+from parity.judging.decision import State
+from parity.judging.document_types import VerdictDocument
+from parity.judging.evidence import Case
+from parity.judging.floors import Floors, public_floors
+from parity.judging.secondary import Evaluations
 from parity.judging.sign_offs import why_not_acceptable
 from parity.readers import run_name
+from parity.readers.trackers.run import FAMILY
 from parity.recipes import check_recipe
+from parity.report.figures import verdict_figure, verdict_gap
+from parity.report.headline import MARKS, answer
+from parity.report.interactive import notebook_html
+from parity.report.text import render_text
+from parity.wording import did_you_mean
+
+# What a comparison in Python returns: the verdict with its numbers, for a script, a terminal and a notebook.
+
+_LINE = 300  # characters of a line of the repr
+_WIDTH = 80
+
+
+class Reason(NamedTuple):
+    """A reason for the verdict: a code of docs/method.md and its sentence."""
+
+    code: str
+    sentence: str
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Comparison:
+    """A candidate judged against its baseline. `case` is what the judge was given, `document` the verdict as `to_dict` returns it."""
+
+    case: Case
+    document: VerdictDocument
+
+    @property
+    def verdict(self) -> State:
+        """pass, fail or inconclusive."""
+        return self.document["verdict"]
+
+    @property
+    def gap(self) -> float | None:
+        """The candidate's final loss minus the baseline's, in nats; None where no window could be judged."""
+        return self.document["gap"]["mean"] if self.document["gap"] else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The ends of the gap's interval in nats, at the policy's confidence."""
+        gap = self.document["gap"]
+        return (gap["lo"], gap["hi"]) if gap else None
+
+    @property
+    def margin(self) -> float | None:
+        """The largest acceptable gap in nats."""
+        return self.document["margin"]["nats"] if self.document["margin"] else None
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """The reasons, the deciding one first."""
+        return tuple(Reason(reason["code"], reason["sentence"]) for reason in self.document["reasons"])
+
+    @property
+    def next(self) -> tuple[str, ...]:
+        """What to do next, the most useful first."""
+        return tuple(self.document["advice"]["sentences"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verdict document (schema parity.verdict/1), as `parity compare --json` prints it."""
+        return copy.deepcopy(dict(self.document))
+
+    def report(self) -> str:
+        """The report that `parity compare` prints, as text of 80 columns."""
+        page = io.StringIO()
+        Console(file=page, width=_WIDTH, color_system=None, highlight=False).print(render_text([self.document], _WIDTH))
+        return page.getvalue()
+
+    def figure(self) -> Any:
+        """The one-page figure of `parity compare --figure`, as a matplotlib Figure. Raises FigureError without matplotlib."""
+        return verdict_figure(self.document, self.case)
+
+    def __repr__(self) -> str:
+        """The answer, why, and what to do next: three lines at most."""
+        lines = [f"{MARKS[self.verdict]} {answer(self.document)}", self.reasons[0].sentence, *(f"next: {step}" for step in self.next[:1])]
+        return "\n".join(_one_line(line) for line in lines)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer, the gap chart, reasons and numbers; nothing is loaded from elsewhere."""
+        return self._html
+
+    @cached_property
+    def _html(self) -> str:
+        return notebook_html(self.document, verdict_gap(self.document, self.case))
+
+    def __bool__(self) -> bool:
+        """Refused: each of three verdicts would count as true."""
+        raise TypeError('a comparison is neither true nor false; test .verdict == "pass", or use parity.assert_parity')
+
+
+def _one_line(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= _LINE else f"{words[: _LINE - 1]}…"
+
+
+# The case that the judge gets, from arms and what is stated: the one way from `parity compare` and from `parity.compare` to a verdict.
+
+
+def comparison_case(
+    arms: Sequence[Arm],
+    criteria: Criteria,
+    *,
+    step_option: str,
+    noise_option: str,
+    controls: Sequence[Curve] = (),
+    noise_runs: Mapping[str, list[Curve]] | None = None,
+    planned_steps: int | None = None,
+    assume_complete: bool = False,
+    layer_policy: str | None = None,
+    layer_snr_db: Mapping[str, LayerSnr] | None = None,
+    evaluations: Evaluations | None = None,
+    floors: Floors | None = None,
+    families: Mapping[str, str] | None = None,
+    multiplicity: Multiplicity | None = None,
+    shorter: Sequence[Curve] = (),
+) -> Case:
+    """The case of arms, baseline first; `families` has the family of reruns by arm.
+
+    `controls` are reruns of the baseline, `shorter` finished runs of its recipe on fewer tokens.
+    `step_option` and `noise_option` are what errors call the column of the step and the noise runs. Without `floors` a family is one of the
+    public table, without `planned_steps` or `assume_complete` the plan is that of the runs' sources. Raises InputError where runs count in
+    different units, or where an arm has too many noise runs.
+    """
+    early = dict(noise_runs or {})
+    refuse_mixed_units([*arms, *early.items()], (*controls, *shorter), step_option)
+    for name, runs in early.items():
+        check_noise_runs(len(runs), name, noise_option)
+    refuse_mixed_recipes(arms)
+    baseline_name, baseline = arms[0]
+    named = families_of_configs(arms, floors) | dict(families or {})
+    if planned_steps is None and not assume_complete:
+        planned_steps = stated_plan(arms)
+    return Case(
+        baseline=baseline,
+        candidates=dict(arms[1:]),
+        criteria=criteria,
+        controls=controls,
+        planned_steps=planned_steps,
+        assume_complete=assume_complete,
+        layer_policy=layer_policy,
+        baseline_name=baseline_name,
+        layer_snr_db=dict(layer_snr_db or {}),
+        evaluations=dict(evaluations or {}),
+        floors=floors or public_floors() if named else None,
+        families=named,
+        noise_runs=early,
+        multiplicity=multiplicity,
+        shorter=shorter,
+    )
+
+
+def stated_plan(arms: Sequence[Arm]) -> int | None:
+    """The planned length that the runs' sources state, a trainer's log or a tracker's config; None where none does or two disagree."""
+    stated = {run.context[PLANNED_STEPS] for _, runs in arms for run in runs if PLANNED_STEPS in run.context}
+    return int(stated.pop()) if len(stated) == 1 else None
+
+
+def refuse_mixed_recipes(arms: Sequence[Arm]) -> None:
+    """Raise InputError where the configs of an arm's runs state different recipes, so that they are no reruns of each other."""
+    for name, runs in arms:
+        recipes = sorted({run.recipe for run in runs if run.recipe is not None})
+        if len(recipes) > 1:
+            raise InputError(
+                f"{name}: its runs have different recipes, {' and '.join(recipes)}; expected one; state it for the arm, or remove runs"
+            )
+
+
+def families_of_configs(arms: Sequence[Arm], floors: Floors | None) -> dict[str, str]:
+    """The family by arm that the configs of all its runs state, if the table of reruns has it; any other name borrows nothing."""
+    stated = {name: {run.context.get(FAMILY) for run in runs} for name, runs in arms}
+    alone = {name: family for name, (family, *others) in stated.items() if family is not None and not others}
+    known = (floors or public_floors()).families if alone else {}
+    return {name: family for name, family in alone.items() if family in known}
+
+
+def check_arm(name: str, names: Sequence[str], option: str) -> None:
+    """Raise InputError where something is stated of an arm that is not there."""
+    if name not in names:
+        raise InputError(f"{option}: no arm is called {name!r}; the arms are {', '.join(names)}{did_you_mean(name, names)}")
+
+
+# `parity.compare` and `parity.assert_parity`: a verdict from runs in files, in trackers or in memory.
 
 BASELINE, CANDIDATE = "baseline", "candidate"
 _STEP_OPTION = 'columns={"step": "NAME"}'

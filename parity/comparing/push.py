@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parity.canonical_json import canonical_json
-from parity.client.finished_runs import send_run
 from parity.client.rest import Client, ClientError, UnreachableError
-from parity.comparing.stated import InputError
+from parity.client.spool import send_run
+from parity.comparing.arms import InputError
 from parity.judging.curve import Curve, series_digest
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.recipes import OTHER, RECIPES, rounds_to_nearest
+from parity.structure import canonical_json
 from parity.version import VERSION
 from parity.wording import count
 

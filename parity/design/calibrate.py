@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from parity.judging import special
 from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import Curve, FloatArray
-from parity.judging.inputs.alignment import align
 from parity.judging.interval import t_quantile
+from parity.judging.pairing import align
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import plan_window
 

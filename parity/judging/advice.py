@@ -18,15 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.judging.curve import Curve
-from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision
+from parity.judging.decision import AS_OF, FAIL, INCONCLUSIVE, PASS, Decision
 from parity.judging.document_types import STOPPED
-from parity.judging.evaluation_codes import AS_OF
 from parity.judging.interval import Interval, interval
 from parity.judging.measurements import Measurements
-from parity.judging.noise import StandardError
 from parity.judging.reasons import BY_CODE, MISFITS
 from parity.judging.run_floor import RunFloor, RunTerm, run_term
-from parity.judging.schedule.learning_rate import recorded_rates
+from parity.judging.schedule import recorded_rates
+from parity.judging.window import StandardError
 from parity.judging.window_statistics import MIN_MEASURED_DF, WindowStatistics
 from parity.wording import count, sentence_decimals
 

@@ -1,11 +1,13 @@
-"""What a decision consists of: one of three verdicts, a reason code with its sentence, and what else holds."""
+"""What a decision consists of: verdict, reason code with its sentence, warnings; and the codes that only gates and evaluations have."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from parity.judging import document_types
 from parity.judging.measurements import Measurements
+
+# What a decision consists of: one of three verdicts, a reason code with its sentence, and what else holds.
 
 State = document_types.State
 PASS: State = "pass"  # noqa: S105  (a verdict, not a password)
@@ -97,3 +99,131 @@ class Decision:
     def codes(self) -> tuple[str, ...]:
         """All reason codes, the deciding one first."""
         return (self.deciding.code, *(reason.code for reason in self.others))
+
+
+# Reason codes of the checks in addition to the loss: gates that a policy names, and the validation veto. `gates` applies them.
+
+# The checks that a policy can let decide in addition to the loss (`gates`): the code if one fails, and if it is open or could not be made.
+GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
+    "grad_norm": (
+        ReasonCode(
+            "GRAD_NORM_FAILS",
+            GATE,
+            means="gate grad_norm: the gradient norms differ by more than 10 %",
+            next_step="Look at the gradients by layer: the first layers to keep in bf16 are those whose norms differ.",
+        ),
+        ReasonCode(
+            "GRAD_NORM_OPEN",
+            GATE,
+            means="gate grad_norm: undecided, or gradient norms were not recorded",
+            next_step="Record grad_norm in every run, before clipping; if it is recorded already, add runs.",
+        ),
+    ),
+    "spikes": (
+        ReasonCode(
+            "SPIKES_FAILS",
+            GATE,
+            means="gate spikes: the candidate spikes more often than by chance",
+            next_step="Look at the candidate's spikes: keep the layers that start them in bf16, or lower the learning rate.",
+        ),
+        ReasonCode(
+            "SPIKES_OPEN",
+            GATE,
+            means="gate spikes: undecided, or too few common steps to count spikes",
+            next_step="Look at the candidate's spikes: another run of both arms shows whether they are chance.",
+        ),
+    ),
+    "validation_loss": (
+        ReasonCode(
+            "VALIDATION_LOSS_FAILS",
+            GATE,
+            means="gate validation_loss: the validation gap is above the margin",
+        ),
+        ReasonCode(
+            "VALIDATION_LOSS_OPEN",
+            GATE,
+            means="gate validation_loss: undecided, or validation losses were not recorded",
+            next_step="Evaluate all runs on the same steps of the window; if they are, add runs.",
+        ),
+    ),
+    "accuracy": (
+        ReasonCode(
+            "ACCURACY_FAILS",
+            GATE,
+            means="gate accuracy: a downstream task is worse by more than its margin",
+            next_step="Evaluate another run of both arms before you give up the recipe: a single evaluation does not include run noise.",
+        ),
+        ReasonCode(
+            "ACCURACY_OPEN",
+            GATE,
+            means="gate accuracy: undecided, or no downstream accuracy was given",
+            next_step="Give both arms' results by item on the same items, or evaluate more items.",
+        ),
+    ),
+    "net_speedup": (
+        ReasonCode(
+            "NET_SPEEDUP_FAILS",
+            GATE,
+            means="gate net_speedup: slower to the same loss than the baseline",
+            next_step="The token tax cancels the speed-up: quantize fewer layers, or look for what slows the step.",
+        ),
+        ReasonCode(
+            "NET_SPEEDUP_OPEN",
+            GATE,
+            means="gate net_speedup: undecided, or step times were not recorded or cannot be compared",
+            next_step="Train both arms at the same time on one machine, or in turns with two runs each, and record step_seconds.",
+        ),
+    ),
+}
+
+
+VALIDATION_LOSS_WORSE = ReasonCode(
+    "VALIDATION_LOSS_WORSE",
+    "gap against margin",
+    means="the validation gap is above the margin, although the training gap is below it",
+    next_step="Find out why the model is worse on held-out data; `validation: advise` in the policy lets the training loss alone decide.",
+)
+
+
+# The reason codes that only a comparison of evaluations has; all others are the judge's own (`reasons`).
+
+AS_OF = ReasonCode(
+    "AS_OF",
+    "plan and window",
+    means="the gap is known as of a point before the training's end",
+    detail="a plan that is not reached or not known, a learning rate that has not decayed, or nothing that says that it has; "
+    "blocks a pass unless the policy accepts it (as_of: accept)",
+    next_step="Train both arms to the end of their schedule, log the learning rate and state the plan (--planned-steps N), or state "
+    "--schedule decayed if the rate had decayed; until then read the gap as of this point.",
+)
+TOO_FEW_RUNS = ReasonCode(
+    "TOO_FEW_RUNS",
+    "run noise",
+    means="an arm has a single run, and the loss is of a kind whose run noise cannot be assumed",
+    next_step="Add runs, so that each arm has at least two; five or more give a useful interval.",
+)
+RUNS_TRUNCATED = ReasonCode(
+    "RUNS_TRUNCATED",
+    means="runs end at different points, so the comparison is made at the last one that all reached",
+)
+CLUSTERS_WIDEN = ReasonCode(
+    "CLUSTERS_WIDEN",
+    means="over clusters of runs the interval decides otherwise than over runs",
+    next_step="Run both arms on the same systems, or on more of them.",
+)
+CLUSTERS_UNUSABLE = ReasonCode(
+    "CLUSTERS_UNUSABLE",
+    "same ground",
+    means="each arm has one cluster, so what is the cluster's and what the recipe's cannot be told apart",
+    next_step="Run both arms on the same systems, or each on at least two.",
+)
+
+NUMBERS_ALONE = ReasonCode(
+    "NUMBERS_ALONE",
+    "same ground",
+    means="each arm is one number that was typed: pairing, software and schedule of the runs are not known",
+    detail="a gap above the margin fails, no number passes",
+    next_step="Give the logs of both runs in place of the numbers, with the same data order, and state their plan and schedule.",
+)
+
+DECIDING, WARNINGS = (AS_OF, NUMBERS_ALONE, TOO_FEW_RUNS, CLUSTERS_UNUSABLE), (RUNS_TRUNCATED, CLUSTERS_WIDEN)

@@ -16,36 +16,35 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, cast
 
-from parity.canonical_json import canonical_json, json_value, picked
 from parity.judging.advice import LayerSnr
-from parity.judging.bundle.archive import UNREADABLE, ArchiveError, read_members
-from parity.judging.bundle.arrays import pack_array
-from parity.judging.bundle.manifest import (
+from parity.judging.bundle import (
     BASELINE,
     CANDIDATE,
     CONTROL,
     NOISE,
     SHORTER,
+    UNREADABLE,
+    ArchiveError,
     Arms,
+    JsonError,
     families_of,
     layer_snrs,
     multiplicity_of,
+    pack_array,
+    parse_json,
+    read_members,
     task_results,
 )
-from parity.judging.bundle.strict_json import JsonError, parse_json
-from parity.judging.criteria import Criteria, criteria_from_mapping
+from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.decision import WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evaluations.case import EvaluationCase
-from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.stored import KIND, evaluation_case, manifest_of
-from parity.judging.floors.groups import Floors, read_floors
-from parity.judging.multiplicity import Multiplicity
-from parity.judging.secondary.downstream import Evaluations
+from parity.judging.evaluations.case import KIND, EvaluationCase, EvaluationDocument, evaluation_case, manifest_of
+from parity.judging.floors import Floors, read_floors
+from parity.judging.secondary import Evaluations
 from parity.judging.sign_offs import sha256_of
 from parity.judging.verdict import judge
-from parity.structure import optional, shown, typed
+from parity.structure import canonical_json, json_value, optional, picked, shown, typed
 from parity.version import JUDGE_VERSION
 
 AnyDocument = VerdictDocument | EvaluationDocument

@@ -10,13 +10,23 @@ accuracy: fails where one task is surely worse by more than its margin, passes w
 from collections.abc import Mapping
 
 from parity.judging.criteria import Criteria
-from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, Decision, Reason, State, state_of
+from parity.judging.decision import (
+    AS_OF,
+    FAIL,
+    GATE_CODES,
+    INCONCLUSIVE,
+    PASS,
+    VALIDATION_LOSS_WORSE,
+    WORST_FIRST,
+    Decision,
+    Reason,
+    State,
+    state_of,
+)
 from parity.judging.document_types import CheckDocument
-from parity.judging.evaluation_codes import AS_OF
-from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
-from parity.judging.margin import Margin
-from parity.judging.secondary.advisory import Advisory
-from parity.judging.spikes import ONE_SIDED_ALPHA, RUN_BLOCK_POINTS
+from parity.judging.interval import Margin
+from parity.judging.secondary import Advisory
+from parity.judging.window import ONE_SIDED_ALPHA, RUN_BLOCK_POINTS
 from parity.wording import count
 
 OPEN_ALPHA = 0.05  # a handful of spikes of one arm alone can't reach 1 %, and is no reason for a pass either

@@ -1,26 +1,195 @@
-"""How large is the gap, and how sure are we? The interval of the window's mean gap.
+"""How large is the gap, how sure are we, and which margin decides: the interval of the window's mean gap, and nats per e-fold of tokens."""
 
-gap = mean over the window of d_t = L_candidate(t) - L_baseline(t), nats, positive = candidate worse
-half-width = hypot(t(df_run) SE_run, t(df_within) SE_within)
-lo* = max over the series made better of its lo, hi* = min over the series made worse of its hi      (`capped`)
-P(true gap < m) = (1 + sign(m - gap) c) / 2, c solved from |m - gap| = half-width(c): of one look, where every gap is equally likely
-beforehand; above 0.975 exactly where the 95 % interval ends below m
-
-Satterthwaite's joint degrees of freedom would be narrower by a few percent, but below 4 of them their quantile falls faster than SE
-grows, so that more noise within the pair narrows the interval. A 95 % two-sided interval is two one-sided tests at 2.5 % each. Can fail:
-everything that makes SE_run wrong (`run_floor`); an interval without that term is not a test of a recipe. Source: Schuirmann 1987.
-"""
-
+import dataclasses
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
 from parity.judging import special
-from parity.judging.curve import FloatArray
-from parity.judging.noise import StandardError
-from parity.judging.run_floor import RunTerm
+from parity.judging.criteria import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Amount, Criteria
+from parity.judging.curve import Curve, FloatArray, IntArray, completeness_of, usable
+from parity.judging.run_floor import RunFloor, RunTerm
+from parity.judging.schedule import constant_rate, contradicting_rate, not_at_end, recorded_rates
+from parity.judging.window import MANY_POINTS, StandardError, Window, dot, make_window, mean_se, mean_ses
+from parity.wording import percent
+
+# How much is a gap worth in tokens? S: the nats that finished runs gain per e-fold of their tokens, at the baseline's length.
+#
+# a gap of g nats costs x more tokens:  g = S ln(1 + x), x = exp(g / S) - 1
+# stated         the policy's own S
+# shorter run    a finished run of the baseline's recipe with N1 of its N tokens, late loss L1 (the baseline's: L2), r = N / N1, q = 0.5:
+#                S = (L1 - L2) q / (r^q - 1), for 0.25 <= N1/N <= 0.5. q is what the loss that is left is taken to fall by: L = E + A N^-q
+# constant rate  S = q A of that law, fitted to the last half of the baseline's loss: each of its points is a shorter run. As of the last
+#   step
+# error of S     from run noise: sqrt(2) tau q / (r^q - 1), r = 2 within one run, and of the fit; above 25 % of S nothing is said
+#
+# Never within one schedule that decays: most of what its loss falls is the decay, and S would be wrong by -39 to +206 %. Measured on a
+# law of cosine, decay phase and constant rate S is 3 to 8 % too small, so a margin in tokens too strict; q left out makes it 6 to 38 %
+# too large. Can fail: a law of another power; a shorter run whose loss is too high for another reason (1 % too high: S of 0.1 becomes
+# 0.12 at N1 = N/2).
+
+POWER = 0.5
+LEAST_SHARE, LARGEST_SHARE = 0.25, 0.5  # of the baseline's steps: what a shorter run may have
+MAX_ERROR = 0.25  # of S
+MIN_POINTS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSlope:
+    """S in nats per e-fold of tokens with its standard error, and what it was taken from, in words."""
+
+    nats: float
+    error: float
+    basis: str
+
+    def tokens(self, gap: float) -> float:
+        """The share of further tokens that a gap costs (nats): 0.05 is 5 % more, below 0 where the candidate saves some."""
+        return math.expm1(min(gap / self.nats, 700.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoSlope:
+    """Why no slope is known: part of a sentence."""
+
+    why: str
+
+
+def token_slope(
+    criteria: Criteria, shorter: Sequence[Curve], baseline: Sequence[Curve], window: Window, level: float, tau: float
+) -> TokenSlope | NoSlope:
+    """S at the end of `window`, where the baseline's loss is `level` nats and its run floor `tau`."""
+    stated = criteria.margin.slope if criteria.margin else None
+    if stated is not None:
+        return TokenSlope(nats=stated, error=0.0, basis="stated by the policy")
+    found = _of_shorter(criteria, shorter, window, level, tau) if shorter else _at_constant_rate(baseline, window, tau)
+    if isinstance(found, TokenSlope) and not found.error <= MAX_ERROR * found.nats:
+        error = f"{found.nats:.3g} nats per e-fold with an error of {found.error:.2g}"
+        return NoSlope(why=f"{found.basis} gives {error}; expected at most {percent(MAX_ERROR)} of it")
+    return found
+
+
+def _of_shorter(criteria: Criteria, runs: Sequence[Curve], window: Window, level: float, tau: float) -> TokenSlope | NoSlope:
+    lengths = [int(run.steps[-1]) - window.origin + 1 if len(run.steps) else 0 for run in runs]
+    if min(lengths) != max(lengths):
+        return NoSlope(why=f"the shorter baseline runs have {min(lengths):,} to {max(lengths):,} steps; expected equal lengths")
+    share = lengths[0] / (window.last - window.origin + 1)
+    if not LEAST_SHARE <= share <= LARGEST_SHARE:
+        return NoSlope(why=f"the shorter baseline run has {percent(share)} of the baseline's steps; expected 25 to 50 %")
+    unfinished = _unfinished(runs, stated=criteria.schedule == "decayed")
+    if unfinished is not None:
+        return NoSlope(why=f"the shorter baseline run did not finish its schedule: {unfinished}")
+    own = make_window(lengths[0], window.origin, window.fraction, "declared")
+    late = [run.loss[own.part(run.steps)] for run in runs]
+    late = [loss[usable(loss)] for loss in late]
+    if min(len(loss) for loss in late) < MIN_POINTS:
+        return NoSlope(why=f"the shorter baseline run has fewer than {MIN_POINTS} points in its late window")
+    fall = float(np.mean([loss.mean() for loss in late])) - level
+    if fall <= 0.0:
+        return NoSlope(why=f"the shorter baseline run ends {-fall:.3g} nats below the baseline")
+    factor = POWER / (share**-POWER - 1.0)
+    error = factor * tau * math.sqrt(1.0 + 1.0 / len(runs))
+    return TokenSlope(nats=factor * fall, error=error, basis=f"a finished baseline run of {percent(share)} of the steps")
+
+
+def _unfinished(runs: Sequence[Curve], *, stated: bool) -> str | None:
+    if stated:
+        return contradicting_rate(runs, cut_counts=False)
+    if any(recorded_rates(run) is None for run in runs):
+        return "no learning rate is on record, and nobody stated that it had decayed"
+    return not_at_end(runs)
+
+
+def _at_constant_rate(runs: Sequence[Curve], window: Window, tau: float) -> TokenSlope | NoSlope:
+    if not constant_rate(runs):
+        return NoSlope(why="it needs a shorter finished run of the baseline, a stated slope, or a learning rate on record that is constant")
+    fits = [_fit(run.steps - window.origin + 1, run.loss, window.last - window.origin + 1) for run in runs]
+    if any(fit is None for fit in fits):
+        return NoSlope(why=f"the baseline has fewer than {MIN_POINTS} points in its last half")
+    slopes, errors = np.array(fits, dtype=np.float64).T
+    run_error = math.sqrt(2.0) * tau * POWER / (2.0**POWER - 1.0)
+    error = math.hypot(float(np.linalg.norm(errors)) / len(runs), run_error / math.sqrt(len(runs)))
+    return TokenSlope(nats=float(slopes.mean()), error=error, basis="the last half of the baseline, whose learning rate is constant")
+
+
+def _fit(steps: IntArray, loss: FloatArray, last: int) -> tuple[float, float] | None:
+    """S of (n,) losses at (n,) steps counted from 1, and the standard error of the fit; None for too few points."""
+    late = (steps > last // 2) & (steps <= last) & usable(loss)
+    if int(late.sum()) < MIN_POINTS:
+        return None
+    u = (steps[late] / last) ** -POWER
+    u -= u.mean()
+    power = dot(u, u)
+    centred = loss[late] - loss[late].mean()
+    slope = dot(u, centred) / power
+    score = mean_se(u * (centred - slope * u))
+    return POWER * slope, POWER * score.value * len(u) / power
+
+
+# Which margin decides: the smallest in nats of those the policy states, at the baseline's level in the window.
+#
+# tokens: S ln(1 + x), with the slope S that the policy states or that `token_slope` found noise-floor: 3 sqrt(2) tau of the baseline,
+# from reruns with at least 3 degrees of freedom; an assumed tau can't be a yardstick, nor one that a single run sets which lies apart
+# from the others (`run_floor.one_apart`): a broken baseline must not widen the margin.
+
+NOISE_FLOOR_MULTIPLE = 3.0 * math.sqrt(2.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """The largest acceptable gap: nats, share of the baseline's loss, what set it, and the share of further tokens that it is worth.
+
+    `tokens` is None where no slope is known.
+    """
+
+    nats: float
+    rel: float
+    source: str
+    tokens: float | None = None
+
+
+def determine_margin(criteria: Criteria, level: float, baseline_floor: RunFloor, slope: TokenSlope | None = None) -> Margin | None:
+    """The deciding margin where the baseline's loss is `level` nats; None for an unmeasured noise floor, or tokens without slope."""
+    if level == 0.0:
+        return None
+    stated = [(_nats(amount, level, slope), source) for amount, source in stated_margins(criteria)]
+    if any(math.isnan(nats) for nats, _ in stated):
+        return None
+    if criteria.profile == NOISE_FLOOR:
+        if baseline_floor.measured is None or baseline_floor.measured_df < NOISE_FLOOR_DF or baseline_floor.one_apart:
+            return None
+        stated.append((NOISE_FLOOR_MULTIPLE * baseline_floor.measured, f"profile {NOISE_FLOOR}: 3 sqrt(2) x the baseline's run floor"))
+    nats, source = min(stated)
+    return Margin(nats=nats, rel=nats / level, source=source, tokens=None if slope is None else slope.tokens(nats))
+
+
+def stated_margins(criteria: Criteria) -> list[tuple[Amount, str]]:
+    """The margins that the policy states as amounts, each with its source; a noise floor is not one of them."""
+    stated = [] if criteria.margin is None else [(criteria.margin, str(criteria.margin))]
+    amount = PROFILES[criteria.profile] if criteria.profile is not None else None
+    return stated if amount is None else [*stated, (amount, f"profile {criteria.profile}: {amount}")]
+
+
+def _nats(amount: Amount, level: float, slope: TokenSlope | None) -> float:
+    """The amount in nats at a loss of `level` nats; NaN for tokens whose slope is neither stated nor known."""
+    if amount.unit == "tokens" and amount.slope is None:
+        amount = dataclasses.replace(amount, slope=math.nan if slope is None else slope.nats)
+    return amount.nats(level)
+
+
+# How large is the gap, and how sure are we? The interval of the window's mean gap.
+#
+# gap = mean over the window of d_t = L_candidate(t) - L_baseline(t), nats, positive = candidate worse half-width = hypot(t(df_run)
+# SE_run, t(df_within) SE_within) lo* = max over the series made better of its lo, hi* = min over the series made worse of its hi
+# (`capped`) P(true gap < m) = (1 + sign(m - gap) c) / 2, c solved from |m - gap| = half-width(c): of one look, where every gap is equally
+# likely beforehand; above 0.975 exactly where the 95 % interval ends below m
+#
+# Satterthwaite's joint degrees of freedom would be narrower by a few percent, but below 4 of them their quantile falls faster than SE
+# grows, so that more noise within the pair narrows the interval. A 95 % two-sided interval is two one-sided tests at 2.5 % each. Can
+# fail: everything that makes SE_run wrong (`run_floor`); an interval without that term is not a test of a recipe. Source: Schuirmann
+# 1987.
 
 MOST_CERTAIN, HALVINGS = 0.9998, 30  # a chance nearer to 0 or 1 rests on tails that nobody measured
 
@@ -105,3 +274,139 @@ def interval(mean: float, within: StandardError, run: RunTerm, sides: tuple[Side
     # As shares of the total, whose squares can't underflow.
     df = 1.0 / ((v_run / total) ** 2 / run.df + (v_within / total) ** 2 / within.df)
     return Interval(mean=mean, se=math.sqrt(total), df=df, within=within, run=run, sides=sides)
+
+
+# The two ends of the interval, so that no few points and no single run undo what all others show.
+#
+# lo* = max over k of lo(d made better in way k), hi* = min over k of hi(d made worse in way k)
+#
+# caps min(d, c) at every order statistic c of d (above 60 points at every (1 + n // 60)-th, from 200 points on at 20 of them) levels at
+# splits of 1/8 to 7/8 of the points the higher part is lowered to the other's mean runs a candidate's run whose gap is above c is shifted
+# down to c, for each gap c of a run missing each point of the grid that is not logged counts as the smallest logged gap for lo, as the
+# largest for hi hi* is the mirror image. Without them one point of 5 nats, a ramp or one broken run of three widens the error so far that
+# a fail is undone.
+#
+# Below 30 points a series made better counts for lo* only where run noise leads its half-width: correlated gaps would fail by it too
+# often (11 to 16 % at a lag-1 correlation of 0.8; with run noise in the lead at most 1.1 %). Long series are averaged in blocks first.
+
+ALL_CAPS, CAPS_OF_MANY, SPLITS = 60, 20, 8
+BLOCKS = 512  # of a longer series: caps and levels move whole stretches, which means of blocks show as well
+FEW_POINTS = 30  # coverage of lo* in docs/method.md
+MAX_RUN_CAPS = 20
+NOMINAL = 0.95  # at which the two parts of the half-width are compared
+
+RunChange = tuple[float, RunTerm]  # the shift of the mean gap, nats, and the between-run term that is left
+RowErrors = Callable[[FloatArray], tuple[FloatArray, FloatArray]]  # standard errors and df (b,) of the means of (b, n) values
+
+
+def missing_points(steps: IntArray, window: Window) -> int:
+    """How many points of the logging grid the window lacks, of (n,) common steps in it, its unlogged ends included."""
+    stride = completeness_of(steps).stride
+    if stride is None:
+        return 0
+    inside = (int(steps[-1]) - int(steps[0])) // stride + 1 - len(steps)
+    return max(inside, 0) + max(int(steps[0]) - window.first, 0) // stride + max(window.last - int(steps[-1]), 0) // stride
+
+
+def capped_interval(
+    gap: FloatArray,
+    plain: Interval,
+    missing: int,
+    runs: tuple[Sequence[RunChange], Sequence[RunChange]],
+    *,
+    errors_of: RowErrors = mean_ses,
+    fewest: int = 4,
+) -> Interval:
+    """The interval of the mean of (n,) paired gaps with lo* and hi*; `runs` are the changes of runs for the better and for the worse.
+
+    `errors_of` gives the standard errors of changed series of `fewest` points and more.
+    """
+    short = gap if len(gap) <= 2 * BLOCKS else _blocks(gap)
+    better, worse = (lowered(series) if len(series) >= fewest else [] for series in (short, -short))
+    mirrored = [(-shift, term) for shift, term in runs[1]]
+    sides = (
+        _side(gap, plain, missing, runs[0], better, errors_of, careful=len(gap) < FEW_POINTS),
+        _side(-gap, _mirrored(plain), missing, mirrored, worse, errors_of),
+    )
+    return interval(plain.mean, plain.within, plain.run, (sides[0], _mirror(sides[1])))
+
+
+def run_interval(plain: Interval, runs: tuple[Sequence[RunChange], Sequence[RunChange]]) -> Interval:
+    """The same where the error within is not that of a series of gaps (arms that are not paired): runs alone are changed."""
+    sides = tuple(
+        _of_rows(np.array([plain.mean]), (np.array([plain.within.value]), np.array([plain.within.df])), plain, own) for own in runs
+    )
+    return interval(plain.mean, plain.within, plain.run, (sides[0], sides[1]))
+
+
+def run_changes(gaps: FloatArray, changed: Callable[[FloatArray], RunChange]) -> tuple[list[RunChange], list[RunChange]]:
+    """What capping the (K,) gaps of the candidate's runs gives, for the better and for the worse; `changed` takes their shifts (K,)."""
+    if len(gaps) < 2:
+        return [], []
+    caps = np.sort(gaps)[:: 1 + len(gaps) // MAX_RUN_CAPS]
+    return [changed(np.minimum(cap - gaps, 0.0)) for cap in caps], [changed(np.maximum(cap - gaps, 0.0)) for cap in caps]
+
+
+def _side(
+    gap: FloatArray,
+    plain: Interval,
+    missing: int,
+    runs: Sequence[RunChange],
+    rows: Sequence[FloatArray],
+    errors_of: RowErrors,
+    *,
+    careful: bool = False,
+) -> Side:
+    means, errors, dfs = np.array([plain.mean]), np.array([plain.within.value]), np.array([plain.within.df])
+    if rows:
+        changed = np.array(rows)
+        own, df = errors_of(changed)
+        if careful:
+            run_half = t_quantile(NOMINAL, plain.run.df) * plain.run.variance**0.5
+            counts = t_quantiles(NOMINAL, df) * own <= run_half
+            changed, own, df = changed[counts], own[counts], df[counts]
+        means, errors, dfs = np.append(means, changed.mean(axis=1)), np.append(errors, own), np.append(dfs, df)
+    least = min(float(gap.min()), plain.mean)
+    return _of_rows((len(gap) * means + missing * least) / (len(gap) + missing), (errors, dfs), plain, runs)
+
+
+def _of_rows(means: FloatArray, within: tuple[FloatArray, FloatArray], plain: Interval, runs: Sequence[RunChange]) -> Side:
+    every = [(0.0, plain.run), *runs]
+    return Side(
+        means=means,
+        errors=within[0],
+        dfs=within[1],
+        shifts=tuple(shift for shift, _ in every),
+        run_terms=tuple(term for _, term in every),
+    )
+
+
+def lowered(gap: FloatArray) -> list[FloatArray]:
+    """The series (n,) lowered by caps and levels, each (n,)."""
+    n = len(gap)
+    every = 1
+    if n > ALL_CAPS:
+        every = 1 + n // ALL_CAPS if n < MANY_POINTS else -(-n // CAPS_OF_MANY)
+    caps = np.sort(gap)[::every]
+    rows = list(np.minimum(gap, caps[:, None]))
+    for split in range(1, SPLITS):
+        at = split * n // SPLITS
+        step = float(gap[at:].mean() - gap[:at].mean()) if 0 < at < n else 0.0
+        row = gap.copy()
+        row[slice(at, None) if step > 0.0 else slice(None, at)] -= abs(step)
+        rows.append(row)
+    return rows
+
+
+def _blocks(gap: FloatArray) -> FloatArray:
+    size = len(gap) // BLOCKS
+    means: FloatArray = gap[len(gap) % size :].reshape(-1, size).mean(axis=1)
+    return means
+
+
+def _mirrored(plain: Interval) -> Interval:
+    return interval(-plain.mean, plain.within, plain.run)
+
+
+def _mirror(side: Side) -> Side:
+    return dataclasses.replace(side, means=-side.means, shifts=tuple(-shift for shift in side.shifts))

@@ -6,25 +6,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.judging.arms import Arm, Arms, Controls, make_arms, usable_controls
-from parity.judging.borrowing import Lending
-from parity.judging.criteria import Amount, Criteria
+from parity.judging.agreement import (
+    EqualStart,
+    Mismatch,
+    Resolution,
+    differing_context,
+    equal_start,
+    find_mismatch,
+    noise_ratio,
+    resolution,
+    same_data_recorded,
+    without_assumed_floor,
+)
+from parity.judging.arms import Arm, Arms, Controls, EarlyStops, make_arms, usable_controls, usable_early_stops
+from parity.judging.criteria import ONE_LOOK, Amount, Criteria, Multiplicity
 from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, Rounding, usable
-from parity.judging.early_stops.usable import EarlyStops, usable_early_stops
-from parity.judging.floors.lending import Lender, Lenders
-from parity.judging.inputs.alignment import Aligned, align
-from parity.judging.inputs.context import differing_context, same_data_recorded, without_assumed_floor
-from parity.judging.inputs.independence import resemblance, shared_start
-from parity.judging.inputs.mismatch import Mismatch, find_mismatch
-from parity.judging.inputs.pairing import SAME_ORDER, is_proven_somewhere, worst_correlation
-from parity.judging.inputs.resolution import Resolution, noise_ratio, resolution
-from parity.judging.inputs.screening import pairs_to_test
-from parity.judging.inputs.treatment import EqualStart, equal_start
-from parity.judging.multiplicity import ONE_LOOK, Multiplicity
-from parity.judging.schedule.state import ScheduleState, log_slope, schedule_state
-from parity.judging.single_runs import RunGap, worst_run
+from parity.judging.independence import pairs_to_test, resemblance, shared_start
+from parity.judging.lending import Lender, Lenders
+from parity.judging.pairing import SAME_ORDER, Aligned, align, is_proven_somewhere, worst_correlation
+from parity.judging.run_floor import Lending
+from parity.judging.schedule import ScheduleState, log_slope, schedule_state
 from parity.judging.window import Window, decay_phase, planned_share
-from parity.judging.window_statistics import PairInWindow, WindowStatistics, measure_window
+from parity.judging.window_statistics import PairInWindow, RunGap, WindowStatistics, measure_window, worst_run
 
 SLOPE_SAMPLE = 8_192  # points, evenly spread, show how steeply a loss falls
 RunPairs = Sequence[tuple[Curve, Curve]]  # of baseline and candidate

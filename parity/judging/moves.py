@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from parity.judging.criteria import Multiplicity
 from parity.judging.document_types import VerdictDocument
 from parity.judging.interval import Interval, interval
-from parity.judging.multiplicity import Multiplicity
-from parity.judging.noise import StandardError
 from parity.judging.run_floor import RunTerm
+from parity.judging.window import StandardError
 
 MoveKind = Literal["worse", "better", "none", "not compared"]
 CONFIDENCE = 0.95  # of all neighbours of a history together

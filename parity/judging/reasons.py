@@ -9,24 +9,29 @@ this file.
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from parity.judging import evaluation_codes
+from parity.judging import decision
+from parity.judging.agreement import BITS, MAX_HOLE, MAX_LAG_SHARE, MAX_NOISE_RATIO, MIN_COVERAGE, SMOOTHED_WEIGHT, contradicted
 from parity.judging.criteria import POINTS_TO_FAIL, WIDE_MARGIN, Criteria
 from parity.judging.curve import Curve
-from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, CheckName, Decision, Reason, ReasonCode, Rule, State
-from parity.judging.evaluation_codes import AS_OF
-from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
-from parity.judging.inputs.mismatch import BITS
-from parity.judging.inputs.pairing import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
-from parity.judging.inputs.resolution import MAX_HOLE, MAX_LAG_SHARE, MAX_NOISE_RATIO, MIN_COVERAGE, SMOOTHED_WEIGHT
-from parity.judging.inputs.treatment import contradicted
-from parity.judging.margin import Margin
+from parity.judging.decision import (
+    AS_OF,
+    FAIL,
+    GATE_CODES,
+    INCONCLUSIVE,
+    PASS,
+    VALIDATION_LOSS_WORSE,
+    CheckName,
+    Decision,
+    Reason,
+    ReasonCode,
+    Rule,
+    State,
+)
+from parity.judging.interval import Margin, NoSlope
 from parity.judging.measurements import Measurements, began_loaded
-from parity.judging.schedule.learning_rate import differing_rates
-from parity.judging.schedule.outside_plan import MAX_BEYOND, beyond_plan
-from parity.judging.secondary.gradients import GRAD_NORM, norm_ratio
-from parity.judging.secondary.validation import gap_before_window
-from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
-from parity.judging.token_slope import NoSlope
+from parity.judging.pairing import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
+from parity.judging.schedule import MAX_BEYOND, beyond_plan, differing_rates
+from parity.judging.secondary import GRAD_NORM, gap_before_window, norm_ratio
 from parity.judging.warnings import (
     BEYOND_PLAN,
     NONFINITE_DROPPED,
@@ -39,7 +44,7 @@ from parity.judging.warnings import (
     noise_assumed,
     warnings_of,
 )
-from parity.judging.window import LEARNING_RATE
+from parity.judging.window import LEARNING_RATE, MAX_MASKED_SHARE, diverged_late
 from parity.judging.window_statistics import WindowStatistics
 from parity.wording import count, interval_words, percent, sentence_decimals, signed
 
@@ -877,7 +882,7 @@ def few_digits(margin: Margin, printed: float) -> str:
     )
 
 
-@decides_as(INCONCLUSIVE, evaluation_codes.TOO_FEW_RUNS)
+@decides_as(INCONCLUSIVE, decision.TOO_FEW_RUNS)
 def _single_runs_of_another_loss(m: Measurements) -> str | None:
     if m.criteria.loss_unit != "other" or min(len(m.arms.baseline.runs), len(m.arms.candidate.runs)) > 1 or _within_margin(m) is None:
         return None
@@ -962,8 +967,8 @@ def table() -> tuple[tuple[State | None, ReasonCode], ...]:
     gates = [row for fails, opens in GATE_CODES.values() for row in ((FAIL, fails), (INCONCLUSIVE, opens))]
     rows: list[tuple[State | None, ReasonCode]] = [*((state, entry) for state, entry, _ in _TABLE), *gates]
     rows.append((INCONCLUSIVE, VALIDATION_LOSS_WORSE))
-    rows += [(INCONCLUSIVE, entry) for entry in evaluation_codes.DECIDING]
-    rows += [(None, entry) for entry in (*WARNING_CODES, *evaluation_codes.WARNINGS)]
+    rows += [(INCONCLUSIVE, entry) for entry in decision.DECIDING]
+    rows += [(None, entry) for entry in (*WARNING_CODES, *decision.WARNINGS)]
     first: dict[str, tuple[State | None, ReasonCode]] = {}
     for state, entry in rows:
         first.setdefault(entry.code, (state, entry))

@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-from parity.canonical_json import canonical_json
 from parity.judging.criteria import POINTS_TO_FAIL
 from parity.judging.decision import INCONCLUSIVE, CheckName
 from parity.judging.document_types import VerdictDocument
 from parity.judging.reasons import BY_CODE
+from parity.structure import canonical_json
 from parity.wording import count
 
 Validity = Literal["valid", "expired", "revoked", "void"]

@@ -2,26 +2,23 @@
 
 from collections.abc import Callable
 
+from parity.judging.agreement import COARSE_QUANTUM, DEVICE_CLASS, ENGINE, SMOOTHED_WEIGHT
 from parity.judging.criteria import ASSUMED_DF
 from parity.judging.curve import DATA_DIGEST, completeness_of
-from parity.judging.decision import Reason, ReasonCode, Rule
-from parity.judging.evaluation_codes import AS_OF
-from parity.judging.floors.lending import Lender, Loan
-from parity.judging.floors.model import MAX_DF
-from parity.judging.inputs.context import DEVICE_CLASS, ENGINE
-from parity.judging.inputs.independence import Relation
-from parity.judging.inputs.pairing import SAME_ORDER, SURELY_SAME_ORDER
-from parity.judging.inputs.resolution import COARSE_QUANTUM, SMOOTHED_WEIGHT
+from parity.judging.decision import AS_OF, Reason, ReasonCode, Rule
+from parity.judging.floors import MAX_DF
+from parity.judging.independence import Relation
+from parity.judging.lending import Lender, Loan
 from parity.judging.measurements import Measurements
-from parity.judging.schedule.learning_rate import recorded_rates
-from parity.judging.schedule.outside_plan import beyond_plan, late_start
-from parity.judging.secondary.validation import evaluated_apart, is_evaluated
+from parity.judging.pairing import SAME_ORDER, SURELY_SAME_ORDER
+from parity.judging.schedule import beyond_plan, late_start, recorded_rates
+from parity.judging.secondary import evaluated_apart, is_evaluated
 from parity.judging.window_statistics import MIN_MEASURED_DF
 from parity.wording import count, percent, signed
 
 FEW_MISSING = 0.01  # of the window's steps
 USUAL_CONFIDENCE = 0.95
-LEAST_FLOOR = 0.0003  # of the loss; the least of finished decoders on record (floors/public.csv) is 0.028 %, of 350 M parameters
+LEAST_FLOOR = 0.0003  # of the loss; the least of finished decoders on record (public.csv) is 0.028 %, of 350 M parameters
 RUNS_SHOWN = 3  # of those that were left out; the document has all
 
 _WARNINGS: list[tuple[ReasonCode, Rule]] = []

@@ -5,27 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from parity.judging.curve import Curve
-from parity.readers.columns import LOSS, Columns
-from parity.readers.curves import curve_of
-from parity.readers.jsonlines import is_json, read_json_lines
-from parity.readers.long_table import SeveralRunsError
-from parity.readers.npz import NPZ, read_npz
-from parity.readers.parquet import SUFFIX, read_parquet
-from parity.readers.source import STDIN, ReadError, read_text
-from parity.readers.table import read_table
-from parity.readers.tensorboard import is_tensorboard_file, read_folder, read_tensorboard
-from parity.readers.trackers import (
-    ConfigFacts,
-    applied,
-    facts_of,
-    is_source,
-    offline_files,
-    offline_name,
-    read_offline,
-    read_source,
-    source_name,
-)
-from parity.readers.train_log import is_train_log, read_train_log
+from parity.readers.columns import LOSS, STDIN, Columns, ReadError, curve_of, read_text
+from parity.readers.logs import is_json, is_tensorboard_file, is_train_log, read_folder, read_json_lines, read_tensorboard, read_train_log
+from parity.readers.table import NPZ, SUFFIX, SeveralRunsError, read_npz, read_parquet, read_table
+from parity.readers.trackers import is_source, offline_files, offline_name, read_offline, read_source, source_name
+from parity.readers.trackers.run import ConfigFacts, applied, facts_of
 
 __all__ = ["ReadError", "SeveralRunsError", "read_run", "read_runs", "read_with_config", "run_name"]
 

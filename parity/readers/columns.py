@@ -1,21 +1,109 @@
-"""Which column is which: names that trainers and exporters give to the step, the training loss and what goes with it.
-
-The first name that is there wins. The language-model loss is read before a total that has z-loss or router losses in it, and `loss`
-before `train_loss`, which the Hugging Face trainer writes once, as the mean of the whole run. `Columns.taken` says what was taken, and
-what could also have been the loss. Consumed samples and tokens are never steps.
-"""
+"""From the text of a file to a curve: which column is which, whether the losses are plausible, and the checks that every file gets."""
 
 import dataclasses
 import difflib
+import gzip
 import math
 import re
+import sys
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
 import numpy as np
 
-from parity.judging.curve import MAX_STEP, BoolArray, FloatArray
-from parity.readers.source import ReadError
+from parity.judging.curve import MAX_STEP, PLANNED_STEPS, BoolArray, Curve, CurveError, FloatArray, IntArray, curve_from_arrays
+from parity.wording import count
+
+# Text of a run's file: from a path, a .gz or stdin ("-"), refused early where it can't be text, with file and line in the message.
+
+CHUNK = 1 << 20
+MAX_LINE = 1 << 20
+MAX_BYTES = 4 << 30
+STDIN = "-"
+
+
+class ReadError(ValueError):
+    """A file cannot be read as a run; the message is one line with file, line number, what was expected and what to do."""
+
+
+class UnreachableSourceError(ReadError):
+    """A tracker's server did not answer, or refused for now; the message has the server's reason."""
+
+
+def os_words(error: BaseException) -> str:
+    """An error of the operating system or of a decompressor in words, without its number or path."""
+    if isinstance(error, IsADirectoryError):
+        return "it is a directory"
+    if isinstance(error, PermissionError):
+        return "permission denied"
+    if isinstance(error, FileNotFoundError):
+        return "no such file or folder"
+    if isinstance(error, (gzip.BadGzipFile, EOFError, zlib.error)):
+        return "damaged or not gzip"
+    return (getattr(error, "strerror", None) or "unknown error").lower()
+
+
+def read_text(name: str) -> str:
+    """The text of a file, of a gzip file, or of stdin for "-"; raises ReadError for what is missing, empty, binary or one endless line."""
+    data = _read_bytes(name)
+    if not data or data.isspace():
+        raise ReadError(f"{name}: the file is empty; expected one line per training step")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ReadError(f"{name}, line {line}: byte {error.start} is not UTF-8 text; expected CSV or JSON lines") from None
+
+
+def _read_bytes(name: str) -> bytes:
+    try:
+        if name == STDIN:
+            return _collect(sys.stdin.buffer, name)
+        path = Path(name)
+        if path.is_dir():
+            raise ReadError(f"{name} is a directory; expected a file: name the metrics file in it")
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+            return _collect(stream, name)
+    except FileNotFoundError:
+        raise ReadError(f"{name}: no such file; check the path") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise ReadError(f"{name}: cannot be read ({os_words(error)}); check the file and its permissions") from None
+    except ReadError:
+        raise
+    except ValueError:  # a NUL in the name
+        raise ReadError(f"{name!r} is not the name of a file; check the path") from None
+
+
+def _collect(stream: "IO[bytes] | gzip.GzipFile", name: str) -> bytes:
+    """Read in chunks, so that a line without end or a flood is refused before it fills the memory."""
+    chunks: list[bytes] = []
+    total = open_line = 0
+    while chunk := stream.read(CHUNK):
+        if b"\0" in chunk:
+            at = chunk.index(0)
+            line = sum(part.count(b"\n") for part in chunks) + chunk.count(b"\n", 0, at) + 1
+            raise ReadError(
+                f"{name}, line {line}: byte {total + at} is NUL, so this is not text; expected CSV, JSON lines, .npz, Parquet or events"
+            )
+        last = chunk.rfind(b"\n")
+        open_line = open_line + len(chunk) if last < 0 else len(chunk) - last - 1
+        total += len(chunk)
+        if open_line > MAX_LINE or total > MAX_BYTES:
+            line = sum(part.count(b"\n") for part in chunks) + chunk.count(b"\n") + 1
+            what = "longer than 1 MiB" if open_line > MAX_LINE else "the file is larger than 4 GiB"
+            raise ReadError(f"{name}, line {line}: {what}; expected one line per training step")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+# Which column is which: names that trainers and exporters give to the step, the training loss and what goes with it.
+#
+# The first name that is there wins. The language-model loss is read before a total that has z-loss or router losses in it, and `loss`
+# before `train_loss`, which the Hugging Face trainer writes once, as the mean of the whole run. `Columns.taken` says what was taken, and
+# what could also have been the loss. Consumed samples and tokens are never steps.
 
 STEP, LOSS, VALIDATION = "step", "loss", "validation_loss"
 KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -248,3 +336,128 @@ def listed(names: Sequence[str]) -> str:
     """The first 12 names in quotes, and how many more there are."""
     shown = ", ".join(repr(name) for name in names[:12])
     return shown + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+# Does a series look like one run's loss in nats? What can be read in two ways is refused; what is only unusual is noted.
+#
+# Repeated steps with other losses are rows of several runs or ranks, or of a restart. A restart goes back once and then repeats many
+# steps; interleaved rows go back all the time; a second run begins where the first one did. Up to 1 % of the rows may repeat in any way.
+
+LARGEST_LOSS = 30.0  # nats: three times that of guessing among 22,000 tokens
+REPEATED_SHARE, REPEATED_ROWS = 0.01, 2
+RESTART_ROWS = 2  # a restart repeats more rows than that, on average
+
+
+def check_values(loss: FloatArray, name: str, source: str, option: str = OPTION) -> tuple[str, ...]:
+    """Notes on (T,) losses of the column `name`; raises ReadError where none can be nats per token."""
+    if len(loss) and loss.min() >= 0.0 and loss.max() <= LARGEST_LOSS:
+        return ()
+    with np.errstate(invalid="ignore"):
+        outside = (loss < 0.0) | (loss > LARGEST_LOSS)
+        outside &= np.isfinite(loss)
+    number = int(outside.sum())
+    if not number:
+        return ()
+    finite = loss[np.isfinite(loss)]
+    if number == len(finite):
+        values = f"{finite.min():g} to {finite.max():g}"
+        raise ReadError(
+            f"{source}: every value in column {name!r} is outside 0 to 30 nats ({values}), so it is not a loss per token (a perplexity, "
+            f"or a sum?); expected the cross-entropy in nats per token; name its column with {option.format(LOSS)}"
+        )
+    return (f"{number:,} of {count(len(loss), 'loss', 'losses')} are outside 0 to 30 nats",)
+
+
+def check_unnamed(loss: FloatArray, name: str, source: str, option: str = OPTION) -> None:
+    """Raise ReadError where a column without the name of a metric could as well be an accuracy: shares that rise."""
+    finite = loss[np.isfinite(loss)]
+    if len(finite) > 1 and finite.min() >= 0.0 and finite.max() <= 1.0 and finite[-1] > finite[0]:
+        raise ReadError(
+            f"{source}: column {name!r} rises from {finite[0]:g} to {finite[-1]:g} within 0 to 1, so it may be an accuracy; "
+            f"if it is the loss, say so with {option.format(LOSS).replace('NAME', name)}"
+        )
+
+
+def check_repeats(steps: FloatArray | IntArray, loss: FloatArray, source: str) -> tuple[str, ...]:
+    """Notes on (T,) steps in the order of the file; raises ReadError where rows of several runs or ranks may be mixed."""
+    total = len(steps)
+    if total < 2 or bool((steps[1:] > steps[:-1]).all()):
+        return ()
+    order = np.argsort(steps, kind="stable")
+    same_step = np.diff(steps[order]) == 0
+    left, right = loss[order][:-1], loss[order][1:]
+    same_loss = (left == right) | (np.isnan(left) & np.isnan(right))
+    other = int((same_step & ~same_loss).sum())
+    copies = int((same_step & same_loss).sum())
+    notes = (f"{count(copies, 'row')} repeat a step with the same loss and count once",) if copies else ()
+    if other <= max(REPEATED_SHARE * total, REPEATED_ROWS):
+        return notes
+    back = np.flatnonzero(steps[1:] <= steps[:-1]) + 1
+    if other < RESTART_ROWS * len(back) or bool((steps[back] <= steps[0]).any()):
+        first = int(steps[order][1:][same_step & ~same_loss][0])
+        raise ReadError(
+            f"{source}: {other:,} of {total:,} rows repeat a step with another loss (first step {first:,}), so two runs or ranks may "
+            "be mixed; expected one row per step; keep one run or rank in the file, or remove the rows of the earlier attempt"
+        )
+    return (*notes, f"{count(other, 'row')} repeat a step after {count(len(back), 'restart')}; the later row counts")
+
+
+# Do two runs count the same thing? A step column may hold optimizer steps in one file and tokens or samples in another.
+#
+# Other unit: strides that differ 50-fold while hardly a step is common (a run that logs every 100th step has all its steps in common with
+# one that logs each). In one file: a step that jumps to more than 50 times its number, with a stride 50 times as wide from there on.
+
+RATIO = 50  # logging intervals of one unit seldom differ so much; tokens and steps do
+MIN_COMMON_SHARE = 0.05
+MIN_POINTS = 20  # on each side: some runs log their first few steps one by one
+
+
+def other_unit(left: Curve, right: Curve) -> bool:
+    """Whether two runs' steps can't be of one unit."""
+    narrow, wide = sorted((left.completeness.stride or 0, right.completeness.stride or 0))
+    if narrow == 0 or wide < RATIO * narrow:
+        return False
+    common = len(np.intersect1d(left.steps, right.steps, assume_unique=True))
+    return common < MIN_COMMON_SHARE * min(len(left.steps), len(right.steps))
+
+
+def unit_change(steps: IntArray) -> tuple[int, int, int, int] | None:
+    """Last step and stride before, first step and stride after a change of unit in (n,) increasing steps; None if there is none."""
+    if len(steps) < 2 * MIN_POINTS:
+        return None
+    at = int(np.argmax(steps[1:] / np.maximum(steps[:-1], RATIO))) + 1
+    before, after = np.diff(steps[:at]), np.diff(steps[at:])
+    if steps[at] < RATIO * max(steps[at - 1], RATIO) or min(len(before), len(after)) < MIN_POINTS:
+        return None
+    strides = int(np.median(before)), int(np.median(after))
+    return (int(steps[at - 1]), strides[0], int(steps[at]), strides[1]) if strides[1] >= RATIO * strides[0] else None
+
+
+# The curve of what a reader took from a file, with the checks that every file gets: plausible losses, repeated steps, one unit.
+
+_UNNAMED = KNOWN_NAMES[LOSS][-1]  # a column of values without the name of a metric
+
+
+def curve_of(taken: Columns, name: str, *, label: str, stated: bool) -> Curve:
+    """The curve of one run's columns; `name` is what errors call the file, `stated` whether the user named the column of the loss.
+
+    Raises ReadError for what cannot be one run's loss in nats.
+    """
+    steps, loss = taken.values[STEP], np.asarray(taken.values[LOSS], np.float64)
+    notes = (taken.taken(), *taken.notes, *check_values(loss, taken.names[LOSS], name, taken.option))
+    if taken.names[LOSS].strip().lower() == _UNNAMED and not stated:
+        check_unnamed(loss, taken.names[LOSS], name, taken.option)
+    rest = {key: value for key, value in taken.values.items() if key not in (STEP, LOSS)}
+    context = {} if taken.planned_steps is None else {PLANNED_STEPS: str(taken.planned_steps)}
+    try:
+        curve = curve_from_arrays(steps, loss, columns=rest, label=label, notes=notes, overwritten=taken.overwritten, context=context)
+        repeats = check_repeats(steps, loss, name) if curve.completeness.duplicates > taken.overwritten else ()
+    except CurveError as error:
+        raise ReadError(f"{name}: {error}") from None
+    if change := unit_change(curve.steps):
+        last, stride, first, wider = change
+        raise ReadError(
+            f"{name}: after step {last:,} (strides of {stride:,}) comes {first:,} (strides of {wider:,}), so the unit changes; "
+            f"expected one unit; name the column that counts optimizer steps with {taken.option.format(STEP)}"
+        )
+    return dataclasses.replace(curve, notes=(*notes, *repeats))

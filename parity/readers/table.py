@@ -1,21 +1,139 @@
-"""CSV and its relatives (tab, semicolon, blanks): a header line of names, or two bare columns of step and loss.
-
-A table of several runs has a column that names them, or columns such as "run 7 - train/loss"; one run is read, named as `file.csv:RUN`.
-"""
+"""Tables of one run: CSV and its relatives, long tables with the metric's name in a column, Parquet, and NumPy archives."""
 
 import csv
 import dataclasses
+import importlib
 import io
-from collections.abc import Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from parity.judging.curve import FloatArray, whole_steps
-from parity.readers.columns import KNOWN_NAMES, LOSS, STEP, VALIDATION, Columns, at_rows, find_columns, plain_number, step_number
-from parity.readers.long_table import Row, choose_run, long_layout, read_long, run_column
-from parity.readers.source import ReadError
+from parity.readers.columns import (
+    KNOWN_NAMES,
+    LOSS,
+    STEP,
+    VALIDATION,
+    Columns,
+    ReadError,
+    at_rows,
+    find_columns,
+    from_series,
+    plain_number,
+    rows_with_loss,
+    step_number,
+)
+
+# Long tables: one row per value, with the metric's name and perhaps the run's in columns of their own, and tables of several runs.
+#
+# MLflow's download has `run_id,key,value,step,timestamp`; others call the metric `metric`, `name` or `tag`. Such a table has as many loss
+# columns as it has metrics: it is split by metric and run before a column is chosen, so that no metric or run is read as another.
+#
+# Source: `convertMetricsToCsv` in MLflow's web page (run_id, then the keys of a history entry).
+
+METRIC_NAMES = ("key", "metric", "metric_name", "tag", "name")
+VALUE_NAMES = ("value", "metric_value", "scalar")
+RUN_NAMES = ("run_id", "run_uuid", "run", "run_name", "run id", "run name")
+SHOWN = 10
+
+Row = tuple[int, Mapping[str, object]]
+"""A row with the number of its line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where a long table keeps the metric's name, its value, the step and, where there is one, the run."""
+
+    metric: str
+    value: str
+    step: str
+    run: str | None
+
+
+def long_layout(names: Sequence[str], wanted: Mapping[str, str], source: str) -> Layout | None:
+    """The layout of a long table, None for any other table, such as one with a loss column next to a name and a value.
+
+    Raises ReadError for a long table without a step.
+    """
+    metric, value = _one_of(names, METRIC_NAMES), _one_of(names, VALUE_NAMES)
+    has_loss = _one_of(names, [name for name in KNOWN_NAMES[LOSS] if name not in VALUE_NAMES]) or wanted.get(LOSS) in set(names) - {value}
+    if metric is None or value is None or has_loss:
+        return None
+    step = wanted.get(STEP) or _one_of(names, KNOWN_NAMES[STEP])
+    if step is None or step not in names:
+        raise ReadError(f"{source}: a long table ({metric}, {value}) without a step column; name it with --column step=NAME")
+    return Layout(metric=metric, value=value, step=step, run=run_column(names))
+
+
+class SeveralRunsError(ReadError):
+    """A file or folder of several runs, none of which was named; `names` lists what to type for each."""
+
+    def __init__(self, message: str, names: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.names = names
+
+
+def run_column(names: Sequence[str]) -> str | None:
+    """The column that names a row's run."""
+    return _one_of(names, RUN_NAMES)
+
+
+def choose_run(runs: Iterable[str], run: str | None, source: str) -> str:
+    """The run that is named, or the only one; raises ReadError that lists them where there are several."""
+    listed = list(dict.fromkeys(runs))
+    shown = ", ".join(listed[:SHOWN]) + (f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else "")
+    if run is None and len(listed) > 1:
+        raise SeveralRunsError(
+            f"{source} holds {len(listed)} runs; name one as {source}:RUN, of {shown}", tuple(f"{source}:{each}" for each in listed)
+        )
+    if run is not None and run not in listed:
+        raise ReadError(f"{source}: no run {run!r}; there are {shown}")
+    return listed[0] if run is None else run
+
+
+def read_long(rows: Iterable[Row], layout: Layout, wanted: Mapping[str, str], source: str, run: str | None) -> Columns:
+    """Columns of one run of (line, row) pairs, a metric each; raises ReadError with the line of what is wrong."""
+    by_run: dict[str, list[Row]] = {}
+    for number, row in rows:
+        by_run.setdefault(str(row.get(layout.run) if layout.run else ""), []).append((number, row))
+    if not by_run:
+        raise ReadError(f"{source}: a header but no rows; expected one row per step and metric")
+    if run is not None and layout.run is None:
+        raise ReadError(f"{source}: no column names the run, so there is no run {run!r}; expected one of {', '.join(RUN_NAMES)}")
+    chosen = choose_run(by_run, run if layout.run else None, source)
+    series: dict[str, list[tuple[int, float]]] = {}
+    for number, row in by_run[chosen]:
+        where = f"{source}, line {number}"
+        metric = str(row.get(layout.metric) or "").strip()
+        if not metric:
+            raise ReadError(f"{where}: no name in the column {layout.metric!r}; expected the name of a metric")
+        step = step_number(_number(row.get(layout.step), layout.step, where), where)
+        series.setdefault(metric, []).append((int(step), _number(row.get(layout.value), layout.value, where)))
+    return from_series(series, series.__getitem__, wanted, source, layout.step)
+
+
+def _one_of(names: Sequence[str], known: Sequence[str]) -> str | None:
+    by_plain = {name.strip().lower(): name for name in reversed(names)}
+    return next((by_plain[word] for word in known if word in by_plain), None)
+
+
+def _number(value: object, column: str, where: str) -> float:
+    number = plain_number(value)
+    if number is None:
+        raise ReadError(f"{where}: {value!r} in the column {column!r}; expected a number (nan and inf are allowed)")
+    return number
+
+
+# CSV and its relatives (tab, semicolon, blanks): a header line of names, or two bare columns of step and loss.
+#
+# A table of several runs has a column that names them, or columns such as "run 7 - train/loss"; one run is read, named as `file.csv:RUN`.
 
 DELIMITERS = ("\t", ";", ",", "|")
 _MISSING = ("", "none", "null", "na", "n/a")
@@ -209,3 +327,107 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+# Parquet tables, through pyarrow where it is installed (extra `readers`).
+
+SUFFIX = ".parquet"
+
+
+def read_parquet(path: str, wanted: Mapping[str, str]) -> Columns:
+    """Columns of a table; rows without a loss are left out and counted. A table of several runs or metrics is refused."""
+    parquet = _pyarrow(path)
+    with _readable(path):
+        names = parquet.read_schema(path).names
+        _refuse_several(parquet, path, names, wanted)
+        by_quantity = find_columns(names, wanted, path)
+        table = parquet.read_table(path, columns=sorted(set(by_quantity.values())))
+    columns: dict[str, FloatArray] = {}
+    for quantity, name in by_quantity.items():
+        try:
+            columns[quantity] = np.asarray(table[name].to_numpy(), dtype=np.float64)
+        except (TypeError, ValueError):
+            if quantity in (STEP, LOSS):
+                raise ReadError(f"{path}: column {name!r} is {table[name].type}; expected numbers in the {quantity} column") from None
+    missing = np.asarray(table[by_quantity[LOSS]].is_null().to_numpy(), dtype=bool)
+    notes = (f"{int(missing.sum())} rows without a loss left out",) if missing.any() else ()
+    return Columns(values=rows_with_loss(columns, missing), names=by_quantity, found=names, notes=notes)
+
+
+def parquet_cells(path: str) -> dict[str, list[object]]:
+    """Every column of a Parquet file by name, one cell per row; None where a row has no value."""
+    parquet = _pyarrow(path)
+    with _readable(path):
+        table = parquet.read_table(path)
+        if len(set(table.column_names)) < len(table.column_names):
+            raise ReadError(f"{path}: two columns have the same name; expected one name per column; rename one of them")
+        return {name: table[name].to_pylist() for name in table.column_names}
+
+
+def _pyarrow(path: str) -> Any:
+    try:
+        return importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise ReadError(f"{path}: reading Parquet needs pyarrow; install it with: pip install 'parity[readers]'") from None
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Turn pyarrow's own errors into one line."""
+    try:
+        yield
+    except ReadError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError, NotImplementedError):  # the bases of pyarrow's own errors
+        raise ReadError(f"{path}: not a readable Parquet file; write it again, or export CSV") from None
+
+
+def _refuse_several(parquet: Any, path: str, names: list[str], wanted: Mapping[str, str]) -> None:
+    """Raise ReadError for a long table, and for rows of several runs: Parquet files are read by column."""
+    if layout := long_layout(names, wanted, path):
+        raise ReadError(f"{path}: a long table ({layout.metric}, {layout.value}) as Parquet cannot be split; export it as CSV")
+    if column := run_column(names):
+        runs = dict.fromkeys(map(str, parquet.read_table(path, columns=[column])[column].to_pylist()))
+        if len(runs) > 1:
+            raise ReadError(
+                f"{path} holds {len(runs)} runs ({', '.join(list(runs)[:SHOWN])}); export it as CSV and name one as FILE.csv:RUN"
+            )
+
+
+# NumPy archives of many runs, `<run>/step` and `<run>/loss` (T,): one run is named as `file.npz:run`.
+
+NPZ = ".npz"
+
+# what numpy and zipfile raise on damaged, encrypted or unknown archives
+_UNREADABLE = (OSError, ValueError, zipfile.BadZipFile, EOFError, KeyError, AttributeError, NotImplementedError, RuntimeError, zlib.error)
+
+
+def read_npz(path: str, run: str | None) -> tuple[Columns, str]:
+    """Columns of one run of the archive, and its name; the only run where none is named, SeveralRunsError if there are more."""
+    runs = _arrays(path)
+    run = choose_run(sorted(runs), run, path)
+    columns = runs[run]
+    if LOSS not in columns:
+        raise ReadError(f"{path}: run {run!r} has {', '.join(sorted(columns))}; expected '{run}/step' and '{run}/loss'")
+    return Columns(values=dict(columns), names={STEP: f"{run}/{STEP}", LOSS: f"{run}/{LOSS}"}), run
+
+
+def _arrays(path: str) -> dict[str, Mapping[str, FloatArray]]:
+    """Arrays by run and quantity."""
+    if not Path(path).is_file():
+        problem = "is a directory; expected a file" if Path(path).is_dir() else "no such file; check the path"
+        raise ReadError(f"{path}: {problem}")
+    try:
+        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            flat = {key: np.asarray(archive[key]) for key in archive.files}
+    except _UNREADABLE:
+        raise ReadError(f"{path}: not a NumPy archive; expected arrays named '<run>/step' and '<run>/loss'") from None
+    runs: dict[str, dict[str, FloatArray]] = {}
+    for key, array in flat.items():
+        run, _, quantity = key.rpartition("/")
+        if array.ndim == 1 and array.dtype.kind in "iuf":
+            runs.setdefault(run or "run", {})[quantity] = array
+    usable: dict[str, Mapping[str, FloatArray]] = {run: columns for run, columns in runs.items() if STEP in columns}
+    if not usable:
+        raise ReadError(f"{path}: no array named '<run>/step'; found {', '.join(sorted(flat)[:12]) or 'nothing'}")
+    return usable

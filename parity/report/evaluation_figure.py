@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parity.judging.evaluations.document_types import EvaluatedArmDocument, EvaluatedRunDocument, EvaluationDocument, IntervalDocument
+from parity.judging.evaluations.case import EvaluatedArmDocument, EvaluatedRunDocument, EvaluationDocument, IntervalDocument
 from parity.judging.interval import t_quantile
-from parity.report.evaluation_facts import answer, point_words, share, token_unit, tokens_per_step
-from parity.report.figure_file import (
+from parity.report.facts import answer, point_words, share, token_unit, tokens_per_step
+from parity.report.figures import (
     BASELINE_COLOUR,
     BETTER,
     CANDIDATE_COLOUR,

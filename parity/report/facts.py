@@ -1,6 +1,7 @@
-"""The numbers of a verdict in words: the row of a table, and the facts that the row has no room for."""
+"""The numbers of a verdict, or of a comparison of evaluations, in words: table rows, facts, what the answer is worth, and sign-offs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import starmap
 from typing import NamedTuple
 
@@ -13,10 +14,14 @@ from parity.judging.document_types import (
     RunSpikesDocument,
     VerdictDocument,
 )
-from parity.judging.spikes import ONE_SIDED_ALPHA
-from parity.report.headline import baseline_name, candidate_name, chance_words, verdict_word
+from parity.judging.evaluations.case import EvaluationDocument, IntervalDocument
+from parity.judging.sign_offs import SignOffDocument
+from parity.judging.window import ONE_SIDED_ALPHA
+from parity.report.headline import baseline_name, candidate_name, chance_words, pair_words, verdict_word, what_decided
 from parity.version import JUDGE_VERSION
 from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, percent, signed
+
+# The numbers of a verdict in words: the row of a table, and the facts that the row has no room for.
 
 DECIDED_BY_GAP = ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN")  # another margin alone would change these
 NEXT = "next"  # the name of a detail that advises
@@ -233,3 +238,268 @@ def _margin_fact(document: VerdictDocument) -> str:
 def judge_of(documents: Sequence[VerdictDocument]) -> str:
     """The version of the judge that made these documents; this judge's where there are none."""
     return documents[0]["engine_version"] if documents else JUDGE_VERSION
+
+
+# A comparison of evaluations in words: the answer in one line, and the rows of its tables.
+
+AGAINST_MARGIN: Mapping[str | None, str] = {
+    "WITHIN_MARGIN": "within the margin",
+    "GAP_EXCEEDS_MARGIN": "above the margin",
+    "CI_STRADDLES_MARGIN": "straddles the margin",
+    "BETTER_THAN_BASELINE": "better by more than the margin",
+}
+_TOKEN_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
+
+Cells = tuple[str, ...]
+
+
+def answer(document: EvaluationDocument) -> str:
+    """The verdict in one line: as of which point, gap with interval, margin, what decided; both intervals where they decide otherwise."""
+    decided = what_decided(document, _gap_words(document), TABLE_DECIMALS)
+    return f"{document['verdict'].upper()}: {pair_words(document)}{point_words(document, ' as of ')}: {decided}."
+
+
+def point_words(document: EvaluationDocument, before: str) -> str:
+    """The points compared, after `before`; empty where there are none."""
+    as_of = document["as_of"]
+    if not as_of:
+        return ""
+    several = len(as_of["points"])
+    return f"{before}{as_of['words']}{f' (mean of {several} points)' if several > 1 else ''}"
+
+
+def _gap_words(document: EvaluationDocument) -> str:
+    """The judged gap with its interval; both intervals where they decide otherwise; what there is where none can be judged."""
+    judged, intervals = document["gap"]["judged"], _intervals(document)
+    if not intervals:
+        base, cand = document["baseline"]["mean"], document["candidate"]["mean"]
+        if isinstance(base, float) and isinstance(cand, float):
+            return f"gap {signed(cand - base, TABLE_DECIMALS)} nats without an interval"
+        return "no gap measured"
+    confidence = level_percent(document["gap"]["confidence"])
+    if len({interval["against_margin"] for interval, _ in intervals}) == 1:
+        interval, unit = intervals[-1]
+        unknown = "; over clusters unknown" if judged is None else ""
+        return f"gap {signed(interval['mean'], TABLE_DECIMALS)} nats ({confidence} CI {_ends(interval)} over {unit}{unknown})"
+    (runs, runs_unit), (clusters, clusters_unit) = intervals
+    return (
+        f"gap {signed(runs['mean'], TABLE_DECIMALS)} nats over {runs_unit} ({confidence} CI {_ends(runs)}: {_side(runs)}) "
+        f"and {signed(clusters['mean'], TABLE_DECIMALS)} over {clusters_unit} ({_ends(clusters)}: {_side(clusters)})"
+    )
+
+
+def _side(interval: IntervalDocument) -> str:
+    """Where an interval lies, in words; "no margin" without one."""
+    return AGAINST_MARGIN.get(interval["against_margin"], "no margin")
+
+
+def _intervals(document: EvaluationDocument) -> list[tuple[IntervalDocument, str]]:
+    """The gap over runs and over clusters, each with what it counts; the judged one last."""
+    gap, intervals = document["gap"], []
+    if gap["over_runs"]:
+        pairs = gap["pairs"]
+        counted = count(_runs(document), "run") if pairs is None else count(pairs, "pair of runs", "pairs of runs")
+        intervals.append((gap["over_runs"], counted))
+    if over := gap["over_clusters"]:
+        number = over["baseline"] if over["crossed"] else over["baseline"] + over["candidate"]
+        intervals.append((over, count(number, over["key"])))
+    return intervals
+
+
+def _runs(document: EvaluationDocument) -> int:
+    return len(document["baseline"]["runs"]) + len(document["candidate"]["runs"])
+
+
+def _ends(interval: IntervalDocument) -> str:
+    return interval_words(interval["lo"], interval["hi"], TABLE_DECIMALS)
+
+
+def comparison_rows(document: EvaluationDocument) -> list[Cells]:
+    """A heading and one row each for the gap over runs and over clusters, the token tax, and step and net speed on each hardware."""
+    rows: list[Cells] = [("", "value", f"{level_percent(document['gap']['confidence'])} CI", "over")]
+    for interval, unit in _intervals(document):
+        rows.append(("gap, nats", signed(interval["mean"], TABLE_DECIMALS), _ends(interval), f"{unit}: {_side(interval)}"))
+    if target := document["target"]:
+        name, tax = f"token tax to {target['nats']:g}", target["tax"]
+        if tax is None:
+            rows.append((name, "unknown", "", "each arm needs 2 runs that reach it"))
+        else:
+            rows.append((name, share(tax["estimate"]), f"{share(tax['lo'])} to {share(tax['hi'])}", count(_runs(document), "run")))
+    at = f" to {target['nats']:g}" if target else " to the target"
+    several = len(document["speed"]) > 1
+    for number, speed in enumerate(document["speed"], 1):
+        runs = f"{speed['runs'][0]} and {count(speed['runs'][1], 'run')} on {f'hardware {number}' if several else 'equal hardware'}"
+        for name, key in (("step speed", "step"), (f"net speed{at}", "net")):
+            if ratio := speed[key]:
+                rows.append((name, f"{ratio['value']:.3f} x", f"{ratio['lo']:.3f} to {ratio['hi']:.3f}", runs))
+    return rows
+
+
+def share(value: float) -> str:
+    """A share with its sign: "+9.2 %"."""
+    return f"{signed(100.0 * value, 1)} %"
+
+
+def arm_rows(document: EvaluationDocument) -> list[Cells]:
+    """A heading and the rows that set the two arms side by side; rows without a value in either arm are left out."""
+    baseline, candidate = (_arm_cells(document, number) for number in (0, 1))
+    rows = [(name, words, candidate[name]) for name, words in baseline.items() if words or candidate[name]]
+    return [("", document["baseline"]["name"], document["candidate"]["name"]), *rows]
+
+
+def _arm_cells(document: EvaluationDocument, number: int) -> dict[str, str]:
+    """What is known of the baseline (0) or the candidate (1), by name; "" for what is not."""
+    arm = document["candidate" if number else "baseline"]
+    spread, mean, runs, over, target = arm["spread"], arm["mean"], len(arm["runs"]), document["gap"]["over_clusters"], document["target"]
+    clusters = f" in {count(len({run['cluster'] for run in arm['runs']}), over['key'])}" if over else ""
+    cells = {
+        "recipe": arm["recipe"] or "",
+        "runs": f"{runs}{clusters}",
+        f"loss{point_words(document, ' at ')}, nats": f"{mean:.{TABLE_DECIMALS}f}" if isinstance(mean, float) else "",
+        "spread of runs": _nats_and_share(spread["sd"], spread["rel"]) if spread else "",
+        f"its {level_percent(document['gap']['confidence'])} CI": (
+            f"{spread['lo']:.{TABLE_DECIMALS}f} to {spread['hi']:.{TABLE_DECIMALS}f}" if spread else ""
+        ),
+        "assumed for one run": _nats_and_share(spread["assumed_rel"] * mean, spread["assumed_rel"]) if spread and mean else "",
+    }
+    if target:
+        needed = target["candidate_samples"] if number else target["baseline_samples"]
+        cells[f"reaches {target['nats']:g} at"] = steps_words(document, needed)
+        cells[f"runs seen to reach {target['nats']:g}"] = f"{target['reached'][number]} of {runs}"
+    return cells
+
+
+def _nats_and_share(nats: float, rel: float) -> str:
+    return f"{nats:.{TABLE_DECIMALS}f} ({100.0 * rel:.2f} %)"
+
+
+def notes(document: EvaluationDocument) -> list[tuple[str, str]]:
+    """What the tables have no room for: what was read, the gap at all common points, and which hardware the speeds were taken on."""
+    runs = _runs(document)
+    noted = []
+    for note in document["notes"]:
+        some = "" if note["runs"] == runs else f"{count(note['runs'], 'run')} of {runs}: "
+        noted.append(("input", f"{some}{note['note']}"))
+    if (curve := document["curve"]) and len(curve["steps"]) > 1:
+        ends = interval_words(min(curve["gap"]), max(curve["gap"]), TABLE_DECIMALS)
+        noted.append((f"gap at all {len(curve['steps'])} common points", f"{ends} nats"))
+    several = len(document["speed"]) > 1
+    for number, speed in enumerate(document["speed"], 1):
+        noted.append((f"hardware {number}" if several else "hardware", str(speed["hardware"])))
+    return noted
+
+
+def tokens_per_step(document: EvaluationDocument) -> float | None:
+    """Tokens a step, where the document knows them."""
+    as_of = document["as_of"]
+    return as_of["tokens"] / as_of["points"][-1] if as_of and as_of["tokens"] and as_of["points"][-1] else None
+
+
+def token_unit(tokens: float) -> tuple[float, str]:
+    """The unit in which a number of tokens is written: its size and its letter, such as 1e9 and "B"."""
+    return next(((size, letter) for size, letter in _TOKEN_UNITS if tokens >= size), (1.0, ""))
+
+
+def steps_words(document: EvaluationDocument, steps: float | None) -> str:
+    """A point between evaluations: "1.29 B tokens" where a step's tokens are known, else "step 157,105"; empty for None."""
+    if steps is None:
+        return ""
+    each = tokens_per_step(document)
+    if each is None:
+        return f"step {steps:,.0f}"
+    size, letter = token_unit(steps * each)
+    return f"{steps * each / size:.{2 if letter else 0}f} {letter}".rstrip() + " tokens"
+
+
+def evaluation_details(document: EvaluationDocument) -> tuple[list[Detail], list[Detail], list[Detail]]:
+    """The reasons, the notes and the advice."""
+    reasons = [Detail(reason["code"], reason["sentence"], is_code=True) for reason in document["reasons"]]
+    return reasons, list(starmap(Detail, notes(document))), [Detail(NEXT, sentence) for sentence in document["advice"]["sentences"]]
+
+
+# What the answer is worth: device hours and money that the candidate saves or costs over the planned full run, and what the check cost.
+#
+# saved = full run's device hours x (1 - 1/net speed-up), with the ends of the net speed-up's interval; check = run hours x devices
+#
+# Can fail: the net speed-up was measured at the check's length and schedule, not at the full run's.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullRun:
+    """The planned full run with the baseline recipe: device hours, price of a device hour, devices a run of the check used."""
+
+    device_hours: float
+    price: float | None = None
+    check_devices: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.device_hours > 0.0:
+            raise ValueError(f"device_hours is {self.device_hours}; expected more than 0")
+        if self.price is not None and not self.price >= 0.0:
+            raise ValueError(f"price is {self.price}; expected 0 or more")
+        if self.check_devices < 1:
+            raise ValueError(f"check_devices is {self.check_devices}; expected at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """Device hours saved (negative: lost) with interval, device hours of the check, their money where a price is known, in words."""
+
+    saved_hours: float
+    lo: float
+    hi: float
+    check_hours: float
+    saved_money: float | None
+    check_money: float | None
+    sentence: str
+
+
+def worth(document: VerdictDocument, full: FullRun) -> Worth | None:
+    """What a verdict document's net speed-up means for a full run; None without a net speed-up (it needs step times of all runs)."""
+    net, speed = document.get("net_speedup"), document.get("throughput")
+    if not net or not speed:
+        return None
+    saved, lo, hi = (full.device_hours * (1.0 - 1.0 / ratio) for ratio in (net["value"], net["lo"], net["hi"]))
+    check = speed["run_hours"] * full.check_devices
+    word = "saves" if saved >= 0.0 else "costs"
+    sentence = (
+        f"{document['candidate']['name']} {word} {abs(saved):,.0f} of {full.device_hours:,.0f} device hours ({lo:+,.0f} to {hi:+,.0f}); "
+        f"this check took {check:,.1f}."
+    )
+    saved_money = check_money = None
+    if full.price is not None:
+        saved_money, check_money = saved * full.price, check * full.price
+        sentence += f" At {full.price:g} an hour: {saved_money:+,.0f}, the check {check_money:,.0f}."
+    return Worth(
+        saved_hours=saved,
+        lo=lo,
+        hi=hi,
+        check_hours=check,
+        saved_money=saved_money,
+        check_money=check_money,
+        sentence=sentence,
+    )
+
+
+# Sign-offs in reports: a person's acceptance stands next to the verdict, in words that nobody takes for a pass of the judge.
+
+Accepted = Mapping[str, SignOffDocument]
+"""The sign-off that holds, by candidate."""
+
+NOT_A_PASS = "Accepted, not a pass"  # noqa: S105  (words, not a password)
+
+
+def accepted_words(sign_off: SignOffDocument) -> str:
+    """Who accepted which verdict, until when and why, in one line."""
+    until = sign_off["expires_at"][:16].replace("T", " ")
+    reason = " ".join(sign_off["reason"].split())
+    return f"{sign_off['who']} signed off the inconclusive verdict on {sign_off['candidate']} until {until} UTC: {reason}"
+
+
+def lapsed_words(sign_off: SignOffDocument) -> str:
+    """Why a sign-off no longer counts, in one line."""
+    why = {
+        "expired": f"expired on {sign_off['expires_at'][:16].replace('T', ' ')} UTC",
+        "revoked": f"was revoked by {sign_off['revoked_by']}: {' '.join((sign_off['revoke_reason'] or '').split())}",
+    }.get(sign_off["state"], "was for another verdict or another policy")
+    return f"the sign-off of {sign_off['candidate']} by {sign_off['who']} does not count: it {why}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from parity.judging.decision import GATE
 from parity.judging.document_types import GapDocument, MarginDocument, VerdictDocument
-from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.judging.evaluations.case import EvaluationDocument
 from parity.judging.reasons import BY_CODE, MISFITS
 from parity.wording import count, interval_words, level_percent, percent, sentence_decimals, signed
 

@@ -1,16 +1,29 @@
-"""Long series reduced for a screen: min, mean and max of equal ranges of steps, and the steps with non-finite values.
-
-Edges depend only on the first step, the last step and the number of buckets, so finished runs of one plan get the same
-edges. Buckets are for drawing only; the judge reads every step.
-"""
+"""Recorded curves for a screen and for programs: reduced to buckets, several on the same edges, by layer, as CSV and Arrow streams."""
 
 from __future__ import annotations
 
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+import nanoarrow
 import numpy as np
+import zstandard
+from nanoarrow.ipc import StreamWriter
 from numpy.typing import NDArray
+from sqlalchemy.orm import Session
+
+from parity.judging.live.gap_chart import step_edges
+from server.database import store
+from server.database.store import Columns as StoredColumns
+from training.rules import PROJECTIONS
+
+# Long series reduced for a screen: min, mean and max of equal ranges of steps, and the steps with non-finite values.
+#
+# Edges depend only on the first step, the last step and the number of buckets, so finished runs of one plan get the same edges. Buckets
+# are for drawing only; the judge reads every step.
 
 Number = float | Literal["nan", "inf", "-inf"]
 N = TypeVar("N", np.int64, np.float64)
@@ -165,3 +178,277 @@ def kind_of(value: float) -> Literal["nan", "inf", "-inf"]:
     if np.isnan(value):
         return "nan"
     return "inf" if value > 0 else "-inf"
+
+
+# Several runs in one chart, with the same bucket edges, so that lines differ only where the runs do.
+#
+# Edges depend on the first and the last step of any of the runs in the range. Up to 20,000 steps are returned without reduction, fewer if
+# there are more than three runs. This is for charts only; the judge reads every step.
+
+RAW_STEPS = 20_000
+RAW_VALUES = 60_000  # of all runs together: a response with thirty runs of 20,000 steps would be ten megabytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recorded:
+    """A run's column: steps (n,) ascending, values (n,), and, if requested, seconds of training up to each step (n,)."""
+
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+    seconds: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One run on the common edges: one entry per bucket, null if it has no finite value there.
+
+    `minimum` and `maximum` are null if every step is included; `seconds` is the mean training time in the bucket.
+    """
+
+    steps_in_range: int
+    mean: list[float | None]
+    minimum: list[float | None] | None
+    maximum: list[float | None] | None
+    seconds: list[float | None] | None
+    nonfinite: list[NonFinite]
+    nonfinite_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlay:
+    """Runs on common edges; `aggregation` is `none` if every step is included."""
+
+    aggregation: Literal["none", "minmaxmean"]
+    steps_in_range: int
+    first_step: list[int]
+    last_step: list[int]
+    lines: list[Line]
+
+
+def overlay(runs: Sequence[Recorded], points: int, *, log: bool = False) -> Overlay:
+    """Put runs on common edges: every step up to 20,000, or 60,000 of all runs together, else at most `points` buckets (1 or more).
+
+    Buckets are equally long, or have equal ratios (`log`).
+    """
+    grid = _union([run.steps for run in runs])
+    is_raw = len(grid) <= min(RAW_STEPS, RAW_VALUES // max(1, len(runs)))
+    first, last = (grid, grid) if is_raw else _edges(grid, points, log=log)
+    return Overlay(
+        aggregation="none" if is_raw else "minmaxmean",
+        steps_in_range=len(grid),
+        first_step=first.tolist(),
+        last_step=last.tolist(),
+        lines=[_line(run, first, is_raw=is_raw) for run in runs],
+    )
+
+
+def _union(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Every step of any run, ascending; runs of one plan have the same."""
+    if not columns:
+        return np.empty(0, np.int64)
+    if all(np.array_equal(columns[0], column) for column in columns[1:]):
+        return columns[0]
+    return np.unique(np.concatenate(columns))
+
+
+def _edges(grid: NDArray[np.int64], points: int, *, log: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and last step of the buckets that hold any of the steps."""
+    begin, end = int(grid[0]), int(grid[-1])
+    first = step_edges(begin, end, points, log=True) if log else np.arange(begin, end + 1, (end - begin) // points + 1)
+    last = np.append(first[1:], end + 1) - 1
+    at = np.searchsorted(grid, first)
+    held = np.append(at[1:], len(grid)) > at
+    return first[held], last[held]
+
+
+def _line(run: Recorded, first: NDArray[np.int64], *, is_raw: bool) -> Line:
+    buckets = cut(run.values, np.searchsorted(run.steps, first))
+    known = buckets.count > 0
+    nonfinite, nonfinite_count = buckets.nonfinite(run.steps, run.values)
+    low = high = None
+    if not is_raw:
+        low, high = rounded(buckets.minimum(run.values), known), rounded(buckets.maximum(run.values), known)
+    return Line(
+        steps_in_range=len(run.steps),
+        mean=rounded(buckets.mean(run.values), known),
+        minimum=low,
+        maximum=high,
+        seconds=None if run.seconds is None else rounded(buckets.mean(run.seconds), known),
+        nonfinite=nonfinite,
+        nonfinite_count=nonfinite_count,
+    )
+
+
+# A run's steps as CSV and Arrow streams, made piece by piece so that a long run need not fit into memory.
+#
+# CSV writes every float64 so that it reads back to the same bits (NaN as nan). An Arrow stream keeps all bits, also those of NaN. It is
+# written with nanoarrow (3 MB) instead of pyarrow (165 MB).
+
+CSV, ARROW = "text/csv", "application/vnd.apache.arrow.stream"
+
+
+def csv(parts: Iterable[StoredColumns], names: Sequence[str]) -> Iterator[bytes]:
+    """A header, then one line per step; a column that a part lacks is nan there."""
+    yield (",".join(("step", *names)) + "\n").encode()
+    for part in parts:
+        steps = part["step"].astype(np.int64).tolist()
+        columns = [map(repr, _column(part, name).tolist()) for name in names]
+        yield "".join(",".join((str(step), *row)) + "\n" for step, *row in zip(steps, *columns, strict=True)).encode()
+
+
+def arrow(parts: Iterable[StoredColumns], names: Sequence[str]) -> Iterator[bytes]:
+    """An Arrow IPC stream: `step` int64, then the columns as float64; one record batch per part."""
+    kinds = {"step": nanoarrow.int64()} | dict.fromkeys(names, nanoarrow.float64())
+    out = io.BytesIO()
+    with StreamWriter.from_writable(out) as writer:
+
+        def write(count: int, columns: Sequence[object]) -> None:
+            children = [
+                nanoarrow.c_array_from_buffers(kind, count, [None, each]) for kind, each in zip(kinds.values(), columns, strict=True)
+            ]
+            writer.write_array(nanoarrow.c_array_from_buffers(nanoarrow.struct(kinds), count, [None], children=children))
+
+        written = 0
+        for part in parts:
+            columns = (np.ascontiguousarray(_column(part, name)) for name in names)
+            write(len(part["step"]), [part["step"].astype(np.int64), *columns])
+            written += 1
+            yield _taken(out)
+        if not written:
+            write(0, [b""] * len(kinds))
+    yield _taken(out)
+
+
+def zstd(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in one zstd frame."""
+    compressor = zstandard.ZstdCompressor(level=3).compressobj()
+    for part in parts:
+        compressed = compressor.compress(part)
+        if compressed:
+            yield compressed
+    yield compressor.flush()
+
+
+def _column(part: StoredColumns, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    values = part.get(name)
+    return np.full(len(part["step"]), np.nan) if values is None else values
+
+
+def _taken(out: io.BytesIO) -> bytes:
+    content = out.getvalue()
+    out.seek(0)
+    out.truncate()
+    return content
+
+
+# The statistics by layer of one run as a table for a heat map: layers in model order, steps in buckets.
+#
+# The database has columns `layer/operand/statistic` in chunks of kind `layers` on watched steps, and columns `layer` of kind
+# `layer_grad_norm`. A bucket shows the mean of its finite values; NaN marks an operand that is not quantized.
+
+GRAD_NORM, SNR = "grad_norm", "snr_db"
+_KIND, _NORM_KIND = "layers", "layer_grad_norm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """What a run has recorded by layer: layers in model order, operands and statistics in alphabetical order.
+
+    `statistics` are those of any operand, `of_operand` those of each.
+    """
+
+    layers: list[str]
+    operands: list[str]
+    statistics: list[str]
+    of_operand: dict[str, list[str]]
+    has_norms: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTable:
+    """Values by (layer, bucket); the string nan, inf or -inf if a bucket has no finite value.
+
+    `low` and `high` are the finite extremes, `usual_low` and `usual_high` the ends of the middle 96 % of the finite values: a scale between
+    them shows differences that one extreme bucket would flatten.
+    """
+
+    layers: list[str]
+    first_step: list[int]
+    last_step: list[int]
+    values: list[list[Number]]
+    low: float | None
+    high: float | None
+    usual_low: float | None
+    usual_high: float | None
+    steps_in_range: int
+
+
+def recorded(session: Session, run_id: str) -> Columns:
+    """The layers, operands and statistics that a run has recorded."""
+    parts = [name.rsplit("/", 2) for name in store.names(session, run_id, _KIND)]
+    parts = [part for part in parts if len(part) == 3]
+    norms = store.names(session, run_id, _NORM_KIND)
+    operands = sorted({part[1] for part in parts})
+    return Columns(
+        layers=sorted({part[0] for part in parts} | set(norms), key=_model_order),
+        operands=operands,
+        statistics=sorted({part[2] for part in parts}),
+        of_operand={operand: sorted({part[2] for part in parts if part[1] == operand}) for operand in operands},
+        has_norms=bool(norms),
+    )
+
+
+def layer_table(session: Session, run_id: str, statistic: str, operand: str, first_step: int, last_step: float, buckets: int) -> LayerTable:
+    """One statistic of one operand of every layer, in at most `points` buckets; `grad_norm` has no operand."""
+    kind, ending = (_NORM_KIND, "") if statistic == GRAD_NORM else (_KIND, f"/{operand}/{statistic}")
+    names = [name for name in store.names(session, run_id, kind) if name.endswith(ending)]
+    layers = sorted((name.removesuffix(ending) for name in names), key=_model_order)
+    columns = [layer + ending for layer in layers]
+    steps, table = store.read_range(session, run_id, kind, first_step, last_step, columns)
+    steps, table = _with_numbers(steps, table)
+    edges = np.unique(np.linspace(0, len(steps), min(buckets, len(steps)) + 1).astype(np.int64))
+    starts, ends = edges[:-1], edges[1:]
+    grid = np.array([_values(table[name], starts) for name in columns]).reshape(len(columns), len(starts))
+    finite = grid[np.isfinite(grid)]
+    usual = np.quantile(finite, [0.02, 0.98]).tolist() if len(finite) else (None, None)
+    return LayerTable(
+        layers=layers,
+        first_step=steps[starts].tolist() if len(steps) else [],
+        last_step=steps[ends - 1].tolist() if len(steps) else [],
+        values=[[number(float(f"{value:.5g}")) for value in row] for row in grid.tolist()],
+        low=float(finite.min()) if len(finite) else None,
+        high=float(finite.max()) if len(finite) else None,
+        usual_low=usual[0],
+        usual_high=usual[1],
+        steps_in_range=len(steps),
+    )
+
+
+def _with_numbers(
+    steps: NDArray[np.int64], table: dict[str, NDArray[np.float64]]
+) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
+    """The steps at which a layer has a number, if there are any: gradients are compared on fewer steps than statistics are recorded."""
+    if not table:
+        return steps, table
+    kept = ~np.all([np.isnan(column) for column in table.values()], axis=0)
+    return (steps[kept], {name: column[kept] for name, column in table.items()}) if kept.any() else (steps, table)
+
+
+def _values(values: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Mean (b,) of the finite values from each start (b,) to the next; else infinity if the range has one, else NaN."""
+    buckets = cut(values, starts)
+    infinite = reduce_ranges(np.add, np.where(np.isinf(values), values, 0.0), starts, 0.0)
+    return np.where(buckets.count > 0, buckets.mean(values), np.where(infinite != 0.0, infinite, np.nan))
+
+
+def _model_order(layer: str) -> tuple[list[tuple[int, int, str]], str]:
+    """Blocks by number, projections in the order of the forward pass, everything else by name."""
+    return [_part_order(part) for part in re.split(r"[./]", layer)], layer
+
+
+def _part_order(part: str) -> tuple[int, int, str]:
+    if part.isdigit():
+        return 0, int(part), ""
+    if part in PROJECTIONS:
+        return 1, PROJECTIONS.index(part), ""
+    return 2, 0, part

@@ -1,24 +1,122 @@
-"""Loads the recorded curves of a job's runs, for the judge (with the context that must agree between arms) and for charts."""
+"""Loads the recorded curves of a job's runs, for the judge and for charts, with time, place and layers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from parity import Curve, curve_from_arrays
+from parity.judging.agreement import HOST
+from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.document_types import REUSED, STOPPED
-from parity.judging.inputs.context import HOST
-from parity.judging.secondary.conditions import UNIX_SECONDS
+from parity.judging.speed import UNIX_SECONDS
 from parity.judging.window import LEARNING_RATE
-from server.curves import wall_clock
 from server.database import store
 from server.database.states import EARLY_STOP
-from server.database.tables import Arm, Run
-from server.database.whole_curves import Recorded, read_each
+from server.database.store import Recorded, read_each, superseded_in_each
+from server.database.tables import Arm, Attempt, Run, Worker, table_of
+
+# Seconds of training up to each logged step of a run, for charts against time.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainingTime:
+    """Seconds of training up to some steps (n,) of a run, ascending, so that a range need not be summed from the first step."""
+
+    steps: NDArray[np.int64]
+    passed: NDArray[np.float64]
+
+    def before(self, step: int) -> tuple[int, float] | None:
+        """The last step before this one, with its seconds, or None."""
+        at = int(np.searchsorted(self.steps, step)) - 1
+        return None if at < 0 else (int(self.steps[at]), float(self.passed[at]))
+
+    def with_some_of(self, steps: NDArray[np.int64], passed: NDArray[np.float64], every: int) -> TrainingTime:
+        """The same with every n-th of these steps (`every` = n), which replace the earlier entries of their range."""
+        old = (self.steps < steps[0]) | (self.steps > steps[-1])
+        some = np.append(self.steps[old], steps[every - 1 :: every])
+        order = np.argsort(some)
+        return TrainingTime(steps=some[order], passed=np.append(self.passed[old], passed[every - 1 :: every])[order])
+
+
+def seconds_of(steps: NDArray[np.int64], step_seconds: NDArray[np.float64], after: tuple[int, float] | None = None) -> NDArray[np.float64]:
+    """Seconds of training up to each of (n,) logged steps.
+
+    Steps between two logged ones are taken to last as long as the later one; unknown times count as 0.
+    The sum begins at the first step, or continues from a step with known seconds (`after`).
+    """
+    durations = np.where(np.isfinite(step_seconds), step_seconds, 0.0)
+    last, passed = (steps[:1] - 1, 0.0) if after is None else (after[0], after[1])
+    return passed + np.cumsum(durations * np.diff(steps, prepend=last))
+
+
+# When and where a run trained, from its attempts: what the judge needs before it compares step times.
+
+_attempts, _workers = table_of(Attempt).c, table_of(Worker)
+_ATTEMPTS = (
+    select(_attempts.run_id, _attempts.epoch, _attempts.started_at, _workers.c.name)
+    .outerjoin(_workers, _workers.c.id == _attempts.worker_id)
+    .where(_attempts.run_id.in_(bindparam("runs", expanding=True)))
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trained:
+    """When each of (n,) steps of a run's curve ended, Unix seconds, NaN where unknown; and on which machines, by name, None if unknown."""
+
+    unix_seconds: NDArray[np.float64]
+    host: str | None
+
+
+Times = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""The steps (n,) of a run's curve, and how many seconds each took (n,)."""
+
+
+def trained_each(session: Session, runs: Sequence[Run], curves: Sequence[Times]) -> list[Trained]:
+    """When and where each run's curve was trained: a step ends at its attempt's start plus the training since.
+
+    Of a run that has another's curve it is the time at which that one trained. A run whose step times are not recorded has no times.
+    """
+    stored_as = [store.curve_of(session, run.id) for run in runs]
+    attempts: dict[str, dict[int, float]] = {}
+    machines: dict[str, set[str]] = {}
+    for run_id, epoch, started_at, name in session.connection().execute(_ATTEMPTS, {"runs": list({*stored_as})}):
+        attempts.setdefault(run_id, {})[epoch] = started_at
+        if name:  # a worker's name is its machine's and its process's number
+            machines.setdefault(run_id, set()).add(name.rpartition(":")[0] or name)
+    limits = superseded_in_each(session, stored_as, "train")
+    each = []
+    for own, (steps, step_seconds) in zip(stored_as, curves, strict=True):
+        at = np.full(len(steps), np.nan)
+        if own in attempts and not np.isnan(step_seconds).all():
+            _fill(at, attempts[own], limits[own], steps, step_seconds)
+        each.append(Trained(unix_seconds=at, host=", ".join(sorted(machines.get(own, ()))) or None))
+    return each
+
+
+def _fill(
+    at: NDArray[np.float64],
+    started: Mapping[int, float],
+    limits: Mapping[int, float],
+    steps: NDArray[np.int64],
+    step_seconds: NDArray[np.float64],
+) -> None:
+    """Write the times of each attempt's steps, up to the first step that a newer one replaces."""
+    begin = 0
+    for epoch, limit in sorted(limits.items()):
+        end = len(steps) if math.isinf(limit) else int(np.searchsorted(steps, limit))
+        if epoch in started and end > begin:
+            at[begin:end] = started[epoch] + seconds_of(steps[begin:end], step_seconds[begin:end])
+        begin = max(begin, end)
+
+
+# Loads the recorded curves of a job's runs, for the judge (with the context that must agree between arms) and for charts.
 
 # What the judge reads in addition to the judged loss: the store's name -> the judge's.
 _COLUMNS = {"loss": "total_loss"} | {name: name for name in ("grad_norm", "clipped_grad_norm", "learning_rate", "step_seconds", "tokens")}
@@ -34,11 +132,11 @@ def curves(session: Session, runs: Sequence[Run]) -> list[Curve]:
     ids = [run.id for run in runs]
     trained = [*read_each(session, ids, "train", ["lm_loss", *_COLUMNS])]
     validated = read_each(session, ids, "validation", ["loss"])
-    times = wall_clock.trained_each(session, runs, [(steps, columns["step_seconds"]) for steps, columns in trained])
+    times = trained_each(session, runs, [(steps, columns["step_seconds"]) for steps, columns in trained])
     return [_judged(*each) for each in zip(runs, trained, validated, times, strict=True)]
 
 
-def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: wall_clock.Trained) -> Curve:
+def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: Trained) -> Curve:
     steps, columns = recorded
     # An additional column, NaN between the evaluations.
     validation_loss = np.full(len(steps), np.nan)
@@ -119,3 +217,29 @@ def _loss_curve(session: Session, run: Run, first_step: int, last_step: float, n
         recipe=run.arm.stated_recipe,
         rounding=run.rounding,
     )
+
+
+# Quantization SNR by layer from the recorded statistics; the advice after a fail ranks layers by it.
+
+_SNR = "/snr_db"
+_LATE_SHARE = 0.2
+
+
+def snr_db(session: Session, arm: Arm) -> Mapping[tuple[str, str], float]:
+    """Signal-to-noise ratio of quantization by (layer, operand), dB: the median over the last fifth of the watched steps.
+
+    Taken from the arm's first finished run; empty if no step was watched. Operands that are not quantized are left out.
+    """
+    run = next((run for run in arm.runs if run.state == "finished"), None)
+    if run is None:
+        return {}
+    steps, columns = store.read(session, run.id, "layers")
+    late = slice(len(steps) - max(1, round(_LATE_SHARE * len(steps))), None)
+    snr = {}
+    for name, values in columns.items():
+        # Infinite if quantization lost nothing; NaN if the operand stays in bf16.
+        finite = values[late][np.isfinite(values[late])]
+        if name.endswith(_SNR) and len(finite):
+            layer, operand = name.removesuffix(_SNR).rsplit("/", 1)
+            snr[layer, operand] = float(np.median(finite))
+    return snr

@@ -1,31 +1,185 @@
-"""The metrics store: float64 columns in chunks, keyed (run, kind, epoch, first step).
-
-Where attempts overlap, the newest epoch wins from its first step on, so a curve never mixes two attempts on the same steps.
-A run that reuses another's curve (`Run.reused_from`) is read from there. NaN and Inf are kept bit for bit. Steps at equal
-distances are stored as the first, the last and the count only.
-
-A trainer writes chunks of a few steps, which hold all their columns in one value (packed): a row and a column's row cost a database
-the same. Sealing merges them, in two stages, into chunks with a row for each column, so that a reader of one column touches no other.
-"""
+"""The metrics store: float64 columns in chunks, keyed (run, kind, epoch, first step), encoded without loss."""
 
 from __future__ import annotations
 
 import json
 import math
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, zip_longest
 from typing import Any
 
 import numpy as np
+import zstandard
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, FromClause, Join, Select, Text, and_, bindparam, case, cast, delete, func, insert, select, tuple_
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    FromClause,
+    Join,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    select,
+    tuple_,
+)
 from sqlalchemy.orm import Session
 
-from server.database import codec
 from server.database.sessions import IN_BINARY
 from server.database.tables import Chunk, ChunkColumn, Run, table_of
+
+# Encodes a float64 column as bytes without loss: as float32 if that holds every value, with zstd if that saves space.
+#
+# A trainer's losses are float32, so half of their float64 bytes are redundant. Noise does not compress, and for a million steps unpacking
+# would take longer than reading.
+
+_LEVEL = 3
+# The share of bytes that zstd must save to be worth unpacking, and the bytes below which it is not tried: it takes longer than all else.
+_WORTH = 0.9
+_LEAST = 512
+_WIDTHS: dict[bytes, type[np.floating[Any]]] = {b"4": np.float32, b"8": np.float64}
+_of_thread = threading.local()
+
+
+def encode(values: NDArray[np.float64]) -> bytes:
+    """The bytes of a column (n,): its width, whether it is compressed, then the values."""
+    plain, width = values.tobytes(), b"8"
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = values.astype(np.float32)
+    if narrow.astype(np.float64).tobytes() == plain:
+        plain, width = narrow.tobytes(), b"4"
+    if len(plain) < _LEAST:
+        return width + b"r" + plain
+    packed = zstandard.compress(plain, _LEVEL)
+    return width + b"z" + packed if len(packed) < _WORTH * len(plain) else width + b"r" + plain
+
+
+def decode(content: bytes) -> NDArray[np.float64]:
+    """The column (n,) that was encoded."""
+    return stored(content).astype(np.float64, copy=False)
+
+
+def stored(content: bytes) -> NDArray[np.floating[Any]]:
+    """The column (n,) as it is stored, float32 or float64, for those who widen many at once. Do not write to it."""
+    body = memoryview(content)[2:]
+    plain = _decompressor().decompress(body) if content[1:2] == b"z" else body
+    return np.frombuffer(plain, _WIDTHS[content[:1]])
+
+
+def _decompressor() -> zstandard.ZstdDecompressor:
+    """One for each thread: making one takes half as long as its work for a chunk, and threads may not share one."""
+    own: zstandard.ZstdDecompressor | None = getattr(_of_thread, "decompressor", None)
+    if own is None:
+        own = _of_thread.decompressor = zstandard.ZstdDecompressor()
+    return own
+
+
+# Which steps of a run have arrived and which are missing, from the ranges of its chunks only.
+#
+# Trainers log every step or every n-th one, so a gap is a distance larger than the most common distance of logged steps (stride). Only
+# the first step, the last step and the count of each chunk are read; a hole inside a chunk is placed between that chunk's ends.
+
+GAPS_LISTED = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """A range of recorded steps: the first, the last and their number."""
+
+    first_step: int
+    last_step: int
+    count: int
+
+    def up_to(self, end: float, stride: int) -> Range | None:
+        """The part below `end`, assuming equal distances; None if it is empty."""
+        if self.last_step < end:
+            return self
+        if self.first_step >= end:
+            return None
+        steps = (int(end) - 1 - self.first_step) // stride
+        return Range(first_step=self.first_step, last_step=self.first_step + steps * stride, count=min(self.count, steps + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """`missing` steps did not arrive; all of them lie between `first_step` and `last_step`."""
+
+    first_step: int
+    last_step: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """The steps of a run that have arrived. `stride` is null below two steps; at most the first 100 gaps are listed."""
+
+    recorded: int
+    first_step: int | None
+    last_step: int | None
+    stride: int | None
+    missing: int
+    gaps: list[Gap]
+
+
+def coverage(ranges: Sequence[Range]) -> Coverage:
+    """The coverage of ascending ranges that do not overlap."""
+    if not ranges:
+        return Coverage(recorded=0, first_step=None, last_step=None, stride=None, missing=0, gaps=[])
+    stride = stride_of(ranges)
+    gaps = _gaps(ranges, stride) if stride else []
+    return Coverage(
+        recorded=sum(one.count for one in ranges),
+        first_step=ranges[0].first_step,
+        last_step=ranges[-1].last_step,
+        stride=stride,
+        missing=sum(gap.missing for gap in gaps),
+        gaps=gaps[:GAPS_LISTED],
+    )
+
+
+def stride_of(ranges: Sequence[Range]) -> int | None:
+    """The most common distance between neighbouring steps, the smaller of two; None below two steps."""
+    votes: Counter[int] = Counter()
+    for one in ranges:
+        span = one.last_step - one.first_step
+        if one.count > 1 and span % (one.count - 1) == 0:
+            votes[span // (one.count - 1)] += one.count - 1
+    for one, following in pairwise(ranges):
+        votes[following.first_step - one.last_step] += 1
+    if not votes and ranges[0].count > 1:
+        return 1  # a single range without a regular stride has no most common distance; then every step is expected
+    return min(votes, key=lambda distance: (-votes[distance], distance), default=None)
+
+
+def _gaps(ranges: Sequence[Range], stride: int) -> list[Gap]:
+    gaps = []
+    for one, following in zip_longest(ranges, ranges[1:]):
+        inside = (one.last_step - one.first_step) // stride + 1 - one.count
+        if inside > 0:
+            gaps.append(Gap(first_step=one.first_step, last_step=one.last_step, missing=inside))
+        missing = (following.first_step - one.last_step - 1) // stride if following else 0
+        if missing > 0:
+            gaps.append(Gap(first_step=one.last_step + stride, last_step=one.last_step + missing * stride, missing=missing))
+    return gaps
+
+
+# The metrics store: float64 columns in chunks, keyed (run, kind, epoch, first step).
+#
+# Where attempts overlap, the newest epoch wins from its first step on, so a curve never mixes two attempts on the same steps. A run that
+# reuses another's curve (`Run.reused_from`) is read from there. NaN and Inf are kept bit for bit. Steps at equal distances are stored as
+# the first, the last and the count only.
+#
+# A trainer writes chunks of a few steps, which hold all their columns in one value (packed): a row and a column's row cost a database the
+# same. Sealing merges them, in two stages, into chunks with a row for each column, so that a reader of one column touches no other.
 
 Columns = dict[str, NDArray[np.float64]]
 _Decode = Callable[[bytes], NDArray[Any]]
@@ -202,9 +356,9 @@ def _rows(chunk: NewChunk) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     is_even = count == 1 or np.array_equal(steps, even_steps(first, last, count))
     stored = {name: values for name, values in columns.items() if name != "step" or not is_even}
     if len(stored) * count <= _PACKED_VALUES:
-        row["payload"] = codec.encode(np.concatenate([*stored.values()], dtype=np.float64) if stored else np.empty(0))
+        row["payload"] = encode(np.concatenate([*stored.values()], dtype=np.float64) if stored else np.empty(0))
         return row, []
-    return row, [{**key, "name": name, "payload": codec.encode(np.asarray(values, np.float64))} for name, values in stored.items()]
+    return row, [{**key, "name": name, "payload": encode(np.asarray(values, np.float64))} for name, values in stored.items()]
 
 
 def even_steps(first: int, last: int, count: int) -> NDArray[np.float64]:
@@ -226,7 +380,7 @@ def read_range(
     Returns:
         steps (n,) int64 ascending, and name -> (n,) float64; a column that some chunk lacks is NaN there.
     """
-    parts = [*tables(session, run_id, kind, first_step, last_step, names, None, codec.stored)]
+    parts = [*tables(session, run_id, kind, first_step, last_step, names, None, stored)]
     steps = np.concatenate([np.empty(0), *(part["step"] for part in parts)], dtype=np.int64, casting="unsafe")
     return steps, {name: _column(parts, name) for name in _names_of(parts, names)}
 
@@ -298,7 +452,7 @@ def tables(
     last_step: float = math.inf,
     names: Sequence[str] | None = None,
     newest_epoch: int | None = None,
-    decode: _Decode = codec.decode,
+    decode: _Decode = decode,
 ) -> Iterator[Columns]:
     """The curve of a run in pieces, ascending: name -> (n,) float64, `step` among them; only steps from first to last.
 
@@ -334,7 +488,7 @@ def _piece(row: Any, epoch: int) -> Piece:
 
 def load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece]) -> list[Columns]:
     """The tables of these chunks of one attempt, all their columns, `step` first. Call it while holding the run's fence."""
-    return [*_stretch(session, (run_id, kind, chosen[0].epoch), chosen[0].first_step, chosen[-1].last_step + 1, None, codec.decode)]
+    return [*_stretch(session, (run_id, kind, chosen[0].epoch), chosen[0].first_step, chosen[-1].last_step + 1, None, decode)]
 
 
 def _stretch(
@@ -372,7 +526,7 @@ def table(rows: Iterable[Any], names: Sequence[str] | None, decode: _Decode) -> 
 
 def _unpacked(row: Any) -> Columns:
     """The table of a packed chunk, `step` first."""
-    return {"step": even_steps(row.first_step, row.last_step, row.steps), **packed_columns(row, codec.decode)}
+    return {"step": even_steps(row.first_step, row.last_step, row.steps), **packed_columns(row, decode)}
 
 
 def packed_columns(row: Any, decode: _Decode) -> Columns:
@@ -418,3 +572,69 @@ def _column(parts: Sequence[Columns], name: str) -> NDArray[np.float64]:
     if not parts:
         return np.empty(0)
     return np.concatenate([table[name] if name in table else np.full(len(table["step"]), np.nan) for table in parts], dtype=np.float64)
+
+
+# Reads the curves of many runs from the metrics store with a few statements: what the judge needs of a job of hundreds of runs.
+#
+# Each has the values that `store.read` returns of one run. All columns of a run are in memory at once, as the judge holds them anyway.
+
+Recorded = tuple[NDArray[np.int64], Columns]
+"""The steps (n,) of a run, and its columns: name -> (n,)."""
+_RUNS_AT_ONCE = 8  # so that few values are in memory twice, packed and unpacked
+
+_chunks_of_runs, _columns_of_runs = table_of(Chunk).c, table_of(ChunkColumn).c
+_OF_RUNS: BindParameter[Sequence[str]] = bindparam("runs", expanding=True)
+_CHUNKS = (
+    select(_chunks_of_runs.run_id, _chunks_of_runs.epoch, *CHUNK_ROWS)
+    .select_from(with_columns(_columns_of_runs.name.in_(bindparam("names", expanding=True))))
+    .where(_chunks_of_runs.run_id.in_(_OF_RUNS), _chunks_of_runs.kind == bindparam("kind"))
+    .order_by(_chunks_of_runs.run_id, _chunks_of_runs.epoch, _chunks_of_runs.first_step)
+    .execution_options(**{IN_BINARY: True})
+)
+_FIRST_STEPS = (
+    select(_chunks_of_runs.run_id, _chunks_of_runs.epoch, func.min(_chunks_of_runs.first_step))
+    .where(_chunks_of_runs.run_id.in_(_OF_RUNS), _chunks_of_runs.kind.in_(bindparam("kinds", expanding=True)))
+    .group_by(_chunks_of_runs.run_id, _chunks_of_runs.epoch)
+)
+
+
+def read_each(session: Session, run_ids: Sequence[str], kind: str, names: Sequence[str]) -> Iterator[Recorded]:
+    """Of each of these runs all steps (n,) ascending and the named columns (n,), as `store.read` returns them."""
+    stored_as = [curve_of(session, run_id) for run_id in run_ids]
+    limits = superseded_in_each(session, stored_as, kind)
+    for start in range(0, len(stored_as), _RUNS_AT_ONCE):
+        some = stored_as[start : start + _RUNS_AT_ONCE]
+        parts = _parts(session, some, kind, names, limits)
+        for run_id in some:
+            yield _joined(parts.get(run_id, []), names)
+
+
+def superseded_in_each(session: Session, run_ids: Sequence[str], kind: str) -> dict[str, dict[int, float]]:
+    """`store.superseded_from` of each run with recorded steps; the ids are those under which the curves are stored."""
+    chosen = {"runs": list({*run_ids}), "kinds": list({kind, "train"})}
+    firsts: dict[str, dict[int, int]] = {}
+    for run_id, epoch, first in session.connection().execute(_FIRST_STEPS, chosen):
+        firsts.setdefault(run_id, {})[epoch] = first
+    return {run_id: limits_of(own) for run_id, own in firsts.items()}
+
+
+def _parts(
+    session: Session, run_ids: Sequence[str], kind: str, names: Sequence[str], limits: Mapping[str, Mapping[int, float]]
+) -> dict[str, list[Columns]]:
+    """The tables of these runs' chunks, ascending, without the steps that a newer attempt replaced."""
+    rows = session.connection().execute(_CHUNKS, {"runs": list({*run_ids}), "kind": kind, "names": ["step", *names]}).all()
+    parts: dict[str, list[Columns]] = {}
+    for (run_id, epoch, first), columns in groupby(rows, key=lambda row: (row.run_id, row.epoch, row.first_step)):
+        limit = limits[run_id].get(epoch, -math.inf) if run_id in limits else -math.inf  # of an attempt that began since: nothing
+        if first < limit:
+            part = table(columns, names, stored)
+            if part["step"][-1] >= limit:
+                inside = part["step"] < limit
+                part = {name: values[inside] for name, values in part.items()}
+            parts.setdefault(run_id, []).append(part)
+    return parts
+
+
+def _joined(parts: Sequence[Columns], names: Sequence[str]) -> Recorded:
+    whole = join(parts, names)
+    return whole.pop("step").astype(np.int64), whole

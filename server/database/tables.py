@@ -16,8 +16,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from parity.judging.decision import State
 from server.settings import WebhookEvent
-from training.overrides import Override, arm_label, from_document
-from training.switches import Rounding, Switches
+from training.switches import Override, Rounding, Switches, arm_label, from_document
 
 JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
@@ -99,7 +98,7 @@ class Job(Base):
     # Of all that decides its verdict and is known before training (`server.jobs.submit.config_hash`): equal hashes, the same comparison.
     config_hash: Mapped[Sha256 | None] = mapped_column(index=True)
     revision: Mapped[str | None]
-    # Where its data lie (`server.jobs.data_reads.place_of`); None if they belong to the trainer.
+    # Where its data lie (`server.jobs.fingerprint.place_of`); None if they belong to the trainer.
     data_place: Mapped[Sha256 | None]
     # The branch of the code, as the sender states it; and a short name of the model, to find the job by.
     branch: Mapped[str | None]
@@ -124,7 +123,7 @@ class Job(Base):
     reruns: Mapped[LongText | None]
     reruns_family: Mapped[str | None]
     event_sequence: Mapped[int] = mapped_column(default=0)
-    # Who asked for it in a gate, and which groups, such as pull requests, wait for it (`server.jobs.requesters`).
+    # Who asked for it in a gate, and which groups, such as pull requests, wait for it (`server.jobs.lifecycle`).
     gate_groups: Mapped[list[str] | None]
     # The process that judges the job, until when (unix seconds); nobody else judges it meanwhile.
     judging_by: Mapped[str | None]
@@ -446,7 +445,7 @@ class DataRead(Base):
     """What a worker last read at a place: the digest of the data, and the run that it was read for.
 
     Workers alone write it: what a run states that nobody here trained, or whose curve was reused, says nothing about the data there now.
-    `place` is the SHA-256 of a source and a path (`server.jobs.data_reads`).
+    `place` is the SHA-256 of a source and a path (`server.jobs.fingerprint`).
     """
 
     __tablename__ = "data_reads"
@@ -477,7 +476,7 @@ class Duty(Base):
     """What one process at a time does for all: who does it, until when (unix seconds).
 
     Two rows are nobody's. Readiness checks write `readiness` to see whether the database can be written, and `expires_at` of `listening` is
-    until when an API process has listened to trainers (`server.jobs.listening`).
+    until when an API process has listened to trainers (`server.jobs.external`).
     """
 
     __tablename__ = "duties"

@@ -19,11 +19,10 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.inputs.independence import dependence
+from parity.judging.independence import dependence
 from server.curves import loading
 from server.database import tables
-from server.database.locks import hold_lock
-from server.database.lookup import find_job
+from server.database.sessions import find_job, hold_lock
 from server.database.tables import LOCAL_ID, Arm, Baseline, BaselineEvent, BaselineEventKind, BaselineRun, Job, Run, Token
 from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from server.jobs.fingerprint import in_words, manifest_differences, run_spec, spec_differences, unsound

@@ -1,9 +1,4 @@
-"""Concludes a job: judges its curves outside any write transaction, then writes its verdicts and its end in one.
-
-Whoever finds a job without an open run may conclude it: the worker that ended the last run, the housekeeper, and the API for runs that
-others train. Judging takes minutes for a large job, so the judge claims the job, and the others leave it alone while the claim is renewed.
-That spares work only: the end is a compare-and-set, so a judge that was silent for too long writes nothing.
-"""
+"""Concludes a job: judges its curves outside any write transaction, then writes its verdicts and its end in one."""
 
 from __future__ import annotations
 
@@ -11,32 +6,67 @@ import json
 import logging
 import math
 import os
+import queue
 import secrets
 import socket
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import Row, or_, select, update
 from sqlalchemy.orm import Session
 
-from parity import Criteria, criteria_from_mapping
+from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
-from parity.judging.floors.groups import Floors, read_floors
-from parity.judging.multiplicity import Multiplicity
-from server.curves import layer_snr, loading
-from server.database import clock
+from parity.judging.floors import Floors, read_floors
+from server.concurrency import Repeating
+from server.curves import loading
+from server.database import sessions
 from server.database.sessions import Database
 from server.database.states import EARLY_STOP, JOB_ENDED, JOB_OPEN, RUN_ENDED
 from server.database.tables import Arm, Job, Run, Verdict, new_id
-from server.jobs import ledger, lifecycle, live
-from server.jobs.floors import family_of, keep_reruns, lent_floors, reruns_of
-from server.jobs.imported_floors import family_that_lends
+from server.jobs import forecasts, ledger, lifecycle
+from server.jobs.floors import family_of, family_that_lends, keep_reruns, lent_floors, reruns_of
 from server.jobs.kinds import Outcome, needed_kind
-from server.repeating import Repeating
+from server.records import frozen, of
+
+# The verdicts of a job: the judge's documents, and a summary of each for a list.
+
+
+@frozen
+class VerdictSummary:
+    """A verdict in a list of jobs: what decided it, gap, interval and margin in nats, and the gap as a share of the loss."""
+
+    candidate: str
+    verdict: Literal["pass", "fail", "inconclusive"]
+    code: str | None
+    gap_nats: float | None
+    ci_low: float | None
+    ci_high: float | None
+    gap_rel: float | None
+    margin_nats: float | None
+
+
+def verdict_documents(job: Job) -> list[VerdictDocument]:
+    """The verdicts of a job as the judge wrote them, in the order of the arms."""
+    position = {arm.name: arm.position for arm in job.arms}
+    rows = sorted(job.verdicts, key=lambda row: position[row.candidate])
+    return [json.loads(row.document) for row in rows]
+
+
+def verdict_summary(row: Verdict | Row[*tuple[Any, ...]]) -> VerdictSummary:
+    """The summary of a verdict, from its row or columns of it; numbers that were not measured, or are not finite, are None."""
+    return of(VerdictSummary, row, verdict=row.outcome, gap_nats=row.gap, margin_nats=row.margin)
+
+
+# Concludes a job: judges its curves outside any write transaction, then writes its verdicts and its end in one.
+#
+# Whoever finds a job without an open run may conclude it: the worker that ended the last run, the housekeeper, and the API for runs that
+# others train. Judging takes minutes for a large job, so the judge claims the job, and the others leave it alone while the claim is
+# renewed. That spares work only: the end is a compare-and-set, so a judge that was silent for too long writes nothing.
 
 _log = logging.getLogger(__name__)
 _CLAIM_SECONDS = 30.0  # of silence, after which a judge is taken for dead
@@ -52,7 +82,7 @@ def conclude(database: Database, job_id: str) -> bool:
     with database.read() as session:
         if not ready_to_conclude(session, job_id):
             return True
-        if session.scalar(select(Job.id).where(Job.id == job_id, Job.judging_until >= clock.now(session))) is not None:
+        if session.scalar(select(Job.id).where(Job.id == job_id, Job.judging_until >= sessions.now(session))) is not None:
             return False
     with _one_at_a_time, _claimed(database, job_id) as is_ours:
         if is_ours:
@@ -62,7 +92,7 @@ def conclude(database: Database, job_id: str) -> bool:
 
 def claim(session: Session, job_id: str, judge: str) -> bool:
     """Claim an open job for a judge for a while, or renew its claim; False while another has it, or if the job has ended."""
-    now = clock.now(session)
+    now = sessions.now(session)
     free = or_(Job.judging_until.is_(None), Job.judging_until < now, Job.judging_by == judge)
     claimed = update(Job).where(Job.id == job_id, Job.status.in_(JOB_OPEN), free)
     return session.execute(claimed.values(judging_by=judge, judging_until=now + _CLAIM_SECONDS).returning(Job.id)).first() is not None
@@ -110,7 +140,7 @@ def _judge(database: Database, job_id: str) -> None:
 def _look_at_the_end(database: Database, job_id: str) -> None:
     """Complete the job's live forecast, which is only shown: a failure is logged."""
     try:
-        live.watch(database, job_id, at_the_end=True)
+        forecasts.watch(database, job_id, at_the_end=True)
     except Exception:  # noqa: BLE001 (a forecast that fails must not keep a job from its verdict)
         _log.exception("the last steps of job %s could not be forecast", job_id)
 
@@ -194,7 +224,7 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
         planned_steps=job.spec["schedule"]["steps"],
         layer_policy=job.spec["layer_policy"],
         baseline_name=baseline.name,
-        layer_snr_db={arm.name: layer_snr.snr_db(session, arm) for arm in candidates},
+        layer_snr_db={arm.name: loading.snr_db(session, arm) for arm in candidates},
         noise_runs={arm.name: reruns for arm in job.arms if (reruns := loading.finished(session, arm.noise_runs))},
         floors=floors,
         families={arm.name: family for arm in job.arms} if family else {},
@@ -204,7 +234,7 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
 
 def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
     """Write a job's verdicts and its end; False if another process ended it first."""
-    now = clock.now(session)
+    now = sessions.now(session)
     rows = [_verdict_row(job_id, document, text, now) for document, text in outcome.verdicts]
     outcomes = {row.candidate: row.outcome for row in rows}
     end: lifecycle.JobEnd = "concluded" if rows or outcome.complete else "failed"
@@ -243,3 +273,53 @@ def _verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: float
 def _finite(number: float | str | None) -> float | None:
     """A number as lists show it; None if it was not measured or is not finite."""
     return float(number) if number is not None and math.isfinite(float(number)) else None
+
+
+# The thread of an API process that judges a job once the last of its runs has ended by a request, so that no request waits for it.
+#
+# The housekeeping worker judges what this thread leaves behind when its process ends (`workers.runtime.EndedJobs`).
+
+_AGAIN_SECONDS = 10.0  # until it looks again at a job that could not be judged, or that another judge has
+_CLOSE_SECONDS = 2.0
+
+
+class Judge:
+    """Judges the jobs that it is woken for, one after another."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._woken: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._keep_judging, name="judge", daemon=True)
+
+    def start(self) -> None:
+        """Start to judge."""
+        self._thread.start()
+
+    def wake(self, job_id: str) -> None:
+        """Judge this job soon, if all its runs have ended; returns at once. Safe to call at any time."""
+        self._woken.put(job_id)
+
+    def close(self) -> None:
+        """Stop after the job that is judged now, for which it waits a moment."""
+        self._woken.put(None)
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _keep_judging(self) -> None:
+        again: set[str] = set()
+        while True:
+            due, again = again, set()
+            try:
+                woken = self._woken.get(timeout=_AGAIN_SECONDS if due else None)
+            except queue.Empty:
+                pass
+            else:
+                if woken is None:
+                    return
+                due.add(woken)
+            for job_id in due:
+                try:
+                    if not conclude(self._database, job_id):
+                        again.add(job_id)
+                except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
+                    _log.exception("job %s could not be concluded and will be tried again", job_id)
+                    again.add(job_id)

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from parity.extensions import lab
-from parity.judging.floors.groups import Floors
+from parity.judging.floors import Floors
 from server.database.tables import Job, Run
 
 

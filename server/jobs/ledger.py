@@ -24,9 +24,8 @@ from typing import Any
 from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
-from parity import criteria_from_mapping
-from parity.judging.multiplicity import FAIL_BY_GAP, Multiplicity
-from server.database.locks import hold_lock
+from parity.judging.criteria import FAIL_BY_GAP, Multiplicity, criteria_from_mapping
+from server.database.sessions import hold_lock
 from server.database.tables import Arm, Job, Verdict
 from server.errors import LookError
 from server.jobs.fingerprint import digest

@@ -1,24 +1,38 @@
-"""The only place that moves a run or a job from one state to another.
-
-Each function is one edge of `server.database.states`, or all edges to one state. In the caller's transaction it moves the row, begins or
-ends the attempt and emits the event, so no reader sees one without the others. It is a compare-and-set: if no edge starts at the state
-that `run` was read in, or another writer has moved the run since, it changes nothing and returns False (or None).
-
-Callers lock the run's row when they read it, and lock runs before their job.
-"""
+"""The only place that moves a run or a job from one state to another; who waits for a job, and its cancellation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from server.database import clock, events
-from server.database.states import JOB_ENDED, JOB_OPEN, RUN_MOVES, SILENT, begin_attempt, end_attempt, move_job, move_run, resume_attempt
-from server.database.tables import Attempt, AttemptState, Job, Run, RunState, Worker
+from server.database import sessions, states
+from server.database.sessions import find_job
+from server.database.states import (
+    JOB_ENDED,
+    JOB_OPEN,
+    RUN_ENDED,
+    RUN_MOVES,
+    SILENT,
+    begin_attempt,
+    end_attempt,
+    move_job,
+    move_run,
+    resume_attempt,
+)
+from server.database.tables import LOCAL_ID, Attempt, AttemptState, Job, Run, RunState, Worker
 from server.jobs.webhooks import announce
 from server.logs import without_secrets
+
+# The only place that moves a run or a job from one state to another.
+#
+# Each function is one edge of `server.database.states`, or all edges to one state. In the caller's transaction it moves the row, begins
+# or ends the attempt and emits the event, so no reader sees one without the others. It is a compare-and-set: if no edge starts at the
+# state that `run` was read in, or another writer has moved the run since, it changes nothing and returns False (or None).
+#
+# Callers lock the run's row when they read it, and lock runs before their job.
 
 JobEnd = Literal["concluded", "failed", "cancelled"]
 BrokenAttempt = Literal["crashed", "lost", "released"]
@@ -53,7 +67,7 @@ def go_on(session: Session, run: Run, lease_seconds: float) -> bool:
     attempt = session.get(Attempt, (run.id, run.epoch))
     if attempt is None or attempt.state != "lost" or not may_go_on(session, run):
         return False
-    lease = {"lease_expires_at": clock.now(session) + lease_seconds}
+    lease = {"lease_expires_at": sessions.now(session) + lease_seconds}
     if not _move(session, run, "running", {**lease, "code": None, "message": None, "finished_at": None}):
         return False
     resume_attempt(session, run.id, run.epoch)
@@ -119,11 +133,11 @@ def end_job(
 
     Emits the verdicts, then the status, and writes the deliveries of both to webhooks.
     """
-    if not move_job(session, job_id, JOB_OPEN, end, finished_at=clock.now(session), code=code, message=message):
+    if not move_job(session, job_id, JOB_OPEN, end, finished_at=sessions.now(session), code=code, message=message):
         return False
     if verdicts:
-        events.emit(session, job_id, "verdict", dict(verdicts))
-    events.emit(session, job_id, "status", {"status": end})
+        states.emit(session, job_id, "verdict", dict(verdicts))
+    states.emit(session, job_id, "status", {"status": end})
     announce(session, job_id, *(("verdict.given", "job.ended") if verdicts else ("job.ended",)))
     return True
 
@@ -139,7 +153,7 @@ def _begin(
     binding: Mapping[str, object],
 ) -> int | None:
     """Move a run to running and begin its next attempt; the first run starts the job and binds it to a device class."""
-    now, epoch = clock.now_in(session), run.epoch + 1
+    now, epoch = sessions.now_in(session), run.epoch + 1
     lease = {"epoch": epoch, "lease_expires_at": now + lease_seconds, "worker_id": worker_id}
     fresh = {"code": None, "message": None, "started_at": run.started_at or now}
     if not _move(session, run, "running", {**lease, **fresh, **columns}):
@@ -147,14 +161,14 @@ def _begin(
     # A job that runs is never queued again, so that a stale status can only cost a statement.
     is_first = run.job.status == "queued" and move_job(session, run.job_id, ("queued",), "running", started_at=now, **binding)
     status = [("status", {"status": "running"})] if is_first else []
-    events.emit_all(session, run.job_id, [*status, ("run", _run_payload(run, "running", None, None, attempt=epoch))])
+    states.emit_all(session, run.job_id, [*status, ("run", _run_payload(run, "running", None, None, attempt=epoch))])
     begin_attempt(session, run.id, epoch, worker_id, key)  # last, so that its token is inserted with it
     return epoch
 
 
 def _end(session: Session, run: Run, end: RunState, attempt: AttemptState, columns: Mapping[str, Any], note: str | None = None) -> bool:
     """Move a run to a final state."""
-    return _leave(session, run, end, attempt, {"finished_at": clock.now(session), "lease_expires_at": None, **columns}, note)
+    return _leave(session, run, end, attempt, {"finished_at": sessions.now(session), "lease_expires_at": None, **columns}, note)
 
 
 def _leave(session: Session, run: Run, end: RunState, attempt: AttemptState, columns: Mapping[str, Any], note: str | None = None) -> bool:
@@ -179,8 +193,79 @@ def _move(session: Session, run: Run, end: RunState, columns: Mapping[str, objec
 
 
 def _emit_run(session: Session, run: Run, state: RunState, code: str | None, message: str | None, **more: object) -> None:
-    events.emit(session, run.job_id, "run", _run_payload(run, state, code, message, **more))
+    states.emit(session, run.job_id, "run", _run_payload(run, state, code, message, **more))
 
 
 def _run_payload(run: Run, state: RunState, code: str | None, message: str | None, **more: object) -> dict[str, object]:
     return {"run": run.id, "arm": run.arm.name, "state": state, "code": code, "message": message} | more
+
+
+# Cancels a job and its open runs.
+
+
+def cancel_job(session: Session, job_id: str, message: str = "cancelled by request") -> bool:
+    """Cancel a job and its open runs; False, without a change, if it had already ended. NotFoundError for an unknown id.
+
+    At its next heartbeat the worker of a run notices the cancellation and kills the trainer's process group.
+    """
+    job = find_job(session, job_id)
+    # Every writer locks runs before their job; the other order could deadlock with a live trainer on PostgreSQL.
+    open_runs = select(Run).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED)).order_by(Run.id).with_for_update()
+    runs = session.scalars(open_runs).all()
+    session.refresh(job, with_for_update=True)
+    if job.status in JOB_ENDED:
+        return False
+    for run in runs:
+        cancel(session, run)
+    return end_job(session, job_id, "cancelled", message=message)
+
+
+# Who asked for a job in a gate, and which groups, such as pull requests, wait for it.
+#
+# A group belongs to its principal: `nightly` of two principals is two groups. `jobs.gate_groups` has a line for each:
+#
+#     PRINCIPAL<tab>GROUP    the group's newest gate waits for the job
+#     PRINCIPAL<tab>         the principal wants it for good: a gate without a group
+#     <tab>PRINCIPAL         the principal asked for it, and waits no more
+#     GROUP                  written by older versions: a group of who submitted the job
+#
+# None: it was submitted without a gate, and who submitted it wants it for good. Who asked is kept, because nobody signs off a job that
+# they asked for themselves. Call the functions that write under the lock `gates`.
+
+_TAB = "\t"  # no group has one
+
+
+def requesters_of(job: Job) -> set[str]:
+    """The principals that submitted a job, or asked for it in a gate."""
+    parts = (line.partition(_TAB) for line in _lines(job.gate_groups, job.submitted_by))
+    return {job.submitted_by or LOCAL_ID, *(first or second for first, _, second in parts)}
+
+
+def note(job: Job, principal: str, group: str, *, is_new: bool) -> None:
+    """Remember who asked for a job. Who gives no group wants it for good, so that no group's newer question cancels it."""
+    before = set() if is_new else _lines(job.gate_groups, job.submitted_by)
+    if job.status in JOB_OPEN:
+        job.gate_groups = sorted({*before, f"{principal}{_TAB}{group}"})
+    elif principal not in requesters_of(job):
+        job.gate_groups = sorted({*before, f"{_TAB}{principal}"})
+
+
+def cancel_superseded(session: Session, wanted: Job, principal: str, group: str) -> None:
+    """Cancel the open jobs that only this group waited for; its newest question is answered by another one."""
+    mine = f"{principal}{_TAB}{group}"
+    open_jobs = select(Job.id, Job.gate_groups, Job.submitted_by).where(Job.status.in_(JOB_OPEN), Job.id != wanted.id).order_by(Job.id)
+    for job_id, groups, submitter in session.execute(open_jobs).all():
+        lines = _lines(groups, submitter)
+        left = lines - {mine}
+        if left == lines:
+            continue
+        if all(line.startswith(_TAB) for line in left):
+            cancel_job(session, job_id, f"superseded by job {wanted.id}, the newer one of {group}")
+        else:
+            session.get_one(Job, job_id).gate_groups = sorted({*left, f"{_TAB}{principal}"})
+
+
+def _lines(groups: Sequence[str] | None, submitter: str | None) -> set[str]:
+    """The lines of a job as this version writes them."""
+    owner = submitter or LOCAL_ID
+    return {line if _TAB in line else f"{owner}{_TAB}{line}" for line in (("",) if groups is None else groups)}

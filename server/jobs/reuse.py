@@ -2,7 +2,7 @@
 
 All that decides a verdict is compared when it is asked for. What is known before training is in `config_hash`: specification, policy,
 judge, revision, the named baseline with its controls, the groups of the named family. The rest is looked up: every live worker that could
-train the job now must have the trainer of its runs (`training.provenance`, as registered, never as the caller states), one of them their
+train the job now must have the trainer of its runs (`training.device`, as registered, never as the caller states), one of them their
 machine, the data must be what a worker read last, and the record must lend the job the groups of reruns that it lent when it was judged.
 Only what these runs share with other verdicts, the number of looks and candidates, is left out.
 """
@@ -16,16 +16,14 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.floors.groups import read_floors
-from server.database.locks import hold_lock
-from server.database.lookup import find_job
+from parity.judging.floors import read_floors
+from server.database.sessions import find_job, hold_lock
 from server.database.tables import Job, Worker
 from server.errors import LookError
-from server.jobs import data_reads, requesters
+from server.jobs import fingerprint, lifecycle
 from server.jobs.baselines import NamedBaseline, controls_now, resolve
 from server.jobs.fingerprint import knows_data_by_name
-from server.jobs.floors import family_of, lent_floors
-from server.jobs.imported_floors import named_floors
+from server.jobs.floors import family_of, lent_floors, named_floors
 from server.jobs.submit import Submission, config_hash, family_floors, submit_job_once, submit_registered
 from server.jobs.workers import changed, other_machine, would_train
 from server.records import frozen
@@ -82,16 +80,16 @@ def answer(session: Session, question: Question, principal: str, key: str | None
     """The job for a gate's request: an earlier one if possible, else a new one, queued. `key` makes a repeated fresh call safe."""
     hold_lock(session, "gates")  # two callers with the same request at the same time get one job, and groups change one at a time
     reply = _answer(session, question, principal, key, lease_seconds)
-    requesters.note(reply.job, principal, question.group, is_new=reply.found == "new")
+    lifecycle.note(reply.job, principal, question.group, is_new=reply.found == "new")
     if question.group:
-        requesters.cancel_superseded(session, reply.job, principal, question.group)
+        lifecycle.cancel_superseded(session, reply.job, principal, question.group)
     return reply
 
 
 def note_lookup(session: Session, job_id: str, principal: str) -> None:
     """Remember who was given the verdict of a job by a lookup."""
     hold_lock(session, "gates")
-    requesters.note(find_job(session, job_id), principal, "", is_new=False)
+    lifecycle.note(find_job(session, job_id), principal, "", is_new=False)
 
 
 def _answer(session: Session, question: Question, principal: str, key: str | None, lease_seconds: float) -> Answer:
@@ -222,7 +220,7 @@ def _trainer_changed(job: Job, manifests: Sequence[Mapping[str, str]], workers: 
 
 
 def _data_changed(session: Session, job: Job, manifests: Sequence[Mapping[str, str]]) -> str | None:
-    return data_reads.changed_since(session, job, {manifest.get("data_digest") for manifest in manifests})
+    return fingerprint.changed_since(session, job, {manifest.get("data_digest") for manifest in manifests})
 
 
 def _judged_with_other_reruns(session: Session, job: Job) -> str | None:

@@ -1,4 +1,4 @@
-"""Submits a job: writes its arms and runs, once per idempotency key. The caller owns the transaction."""
+"""Submits a job: writes its arms and runs, once per idempotency key, within the limits of one job and one sender."""
 
 from __future__ import annotations
 
@@ -8,26 +8,53 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from parity import Criteria
-from parity.judging.criteria import SLOPE_EXAMPLE
-from parity.judging.floors.groups import Floors
+from parity.judging.criteria import SLOPE_EXAMPLE, Criteria
+from parity.judging.floors import Floors
 from parity.version import JUDGE_VERSION
-from server.database import events, tables
-from server.database.locks import hold_lock
-from server.database.lookup import find_job
+from server.database import states, tables
+from server.database.sessions import find_job, hold_lock
 from server.database.tables import Arm, IdempotencyKey, Job, JobTag, Run, RunState
-from server.errors import InvalidError
+from server.errors import InvalidError, TooManyError
 from server.jobs import ledger
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
-from server.jobs.data_reads import place_of
-from server.jobs.fingerprint import columns_of_reused, digest
-from server.jobs.imported_floors import named_floors
+from server.jobs.fingerprint import columns_of_reused, digest, place_of
+from server.jobs.floors import named_floors
+from server.jobs.remarks import checked_branch, checked_tags
 from server.records import frozen
-from server.remarks.tags import checked_branch, checked_tags
-from training.presets import PRESETS
+from server.settings import Settings
+from training.rules import PRESETS
 from training.spec import JobSpec, capability
+
+# How much one job and one sender may ask for, so that a mistake in a script does not fill the queue.
+
+
+def check_size(settings: Settings, spec: JobSpec) -> None:
+    """InvalidError for a job with more runs or steps than the settings allow."""
+    runs = sum(arm.replicates for arm in spec.arms) + len(spec.arms) * (spec.noise.runs if spec.noise else 0)
+    if runs > settings.max_runs_per_job:
+        raise InvalidError(
+            f"the job has {runs} runs; expected at most {settings.max_runs_per_job} (PARITY_MAX_RUNS_PER_JOB): "
+            "use fewer replicates or candidates, or several jobs"
+        )
+    if spec.schedule.steps > settings.max_steps:
+        raise InvalidError(f"schedule.steps is {spec.schedule.steps}; expected at most {settings.max_steps} (PARITY_MAX_STEPS)")
+
+
+def check_queue(session: Session, settings: Settings, sender: str) -> None:
+    """TooManyError if the sender has more runs in the queue than the settings allow, those of this transaction included."""
+    queued = select(func.count()).select_from(Run).join(Job, Job.id == Run.job_id)
+    waiting = session.scalar(queued.where(Run.state == "queued", Run.capability != "external", Job.submitted_by == sender)) or 0
+    if waiting > settings.max_queued_runs:
+        raise TooManyError(
+            f"{waiting} of your runs would wait in the queue; expected at most {settings.max_queued_runs} (PARITY_MAX_QUEUED_RUNS): "
+            "wait until some have started, or cancel jobs that you no longer need"
+        )
+
+
+# Submits a job: writes its arms and runs, once per idempotency key. The caller owns the transaction.
 
 
 @frozen
@@ -215,7 +242,7 @@ def announce_new(session: Session, job: Job) -> None:
     """Write a new job with its arms and runs, and its first event."""
     session.add(job)
     session.flush()
-    events.emit(session, job.id, "status", {"status": "queued"})
+    states.emit(session, job.id, "status", {"status": "queued"})
 
 
 def model_name(spec: JobSpec) -> str | None:

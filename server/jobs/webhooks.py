@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Select, delete, func, select
 from sqlalchemy.orm import Session
 
-from server.database import clock, tables
-from server.database.locks import hold_lock
+from server.database import sessions, tables
+from server.database.sessions import hold_lock
 from server.database.tables import Webhook, WebhookDelivery
 from server.settings import WebhookEvent
 
@@ -34,7 +34,7 @@ def announce(session: Session, job_id: str, *kinds: WebhookEvent) -> None:
     for hook in session.scalars(select(Webhook).order_by(Webhook.id)):
         for kind in kinds:
             if kind in hook.events:
-                now = clock.now(session)
+                now = sessions.now(session)
                 about = {"webhook_id": hook.id, "kind": kind, "job_id": job_id}
                 session.add(WebhookDelivery(id=tables.new_id("d"), created_at=now, next_attempt_at=now, **about))
 
@@ -47,7 +47,7 @@ def due(session: Session) -> Sequence[tuple[str, str]]:
     place = func.row_number().over(partition_by=WebhookDelivery.webhook_id, order_by=WebhookDelivery.next_attempt_at)
     waiting = (
         select(WebhookDelivery.id, WebhookDelivery.webhook_id, WebhookDelivery.next_attempt_at, place.label("place"))
-        .where(WebhookDelivery.state == "pending", WebhookDelivery.next_attempt_at <= clock.now(session))
+        .where(WebhookDelivery.state == "pending", WebhookDelivery.next_attempt_at <= sessions.now(session))
         .subquery()
     )
     chosen = select(waiting.c.id, waiting.c.webhook_id).where(waiting.c.place <= _DUE_EACH).order_by(waiting.c.next_attempt_at)
@@ -59,7 +59,7 @@ def begin_attempt(session: Session, delivery_id: str) -> int | None:
 
     The time of the next attempt is set at once, so that a sender that dies is retried like one that fails.
     """
-    now = clock.now(session)
+    now = sessions.now(session)
     row = session.scalars(_pending(delivery_id).where(WebhookDelivery.next_attempt_at <= now).with_for_update(skip_locked=True)).first()
     if row is None:
         return None

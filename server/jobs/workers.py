@@ -8,20 +8,20 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, object_session
 
-from server.database import clock
+from server.database import sessions
 from server.database.states import JOB_ENDED
 from server.database.tables import Job, Run, Token, Worker
-from training.overrides import recipes
 from training.rules import CAPABILITY_IN_WORDS
+from training.switches import recipes
 
-_TRAINER = ("code_sha256", "trainer_version", "version.", "env.")  # prefixes of the facts in `training.provenance`
+_TRAINER = ("code_sha256", "trainer_version", "version.", "env.")  # prefixes of the facts in `training.device`
 _WORKERS_LOOKED_AT = 500
 _ANY_NUMBER = 2**31 - 1
 
 
 def live_workers(session: Session, lease_seconds: float) -> Sequence[Worker]:
     """Workers with a heartbeat within the last lease period."""
-    return session.scalars(select(Worker).where(Worker.heartbeat_at > clock.now(session) - lease_seconds)).all()
+    return session.scalars(select(Worker).where(Worker.heartbeat_at > sessions.now(session) - lease_seconds)).all()
 
 
 def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
@@ -120,7 +120,7 @@ def would_train(session: Session, job: Job, lease_seconds: float) -> list[Worker
         for worker in session.scalars(newest_first)
         if devices_fit(worker, job) and _unable(worker, job) is None and (job.baseline_id is None or _is_bound_to(worker, job))
     ]
-    alive_since = clock.now(session) - lease_seconds
+    alive_since = sessions.now(session) - lease_seconds
     return [worker for worker in able if worker.heartbeat_at > alive_since] or able[:1]
 
 

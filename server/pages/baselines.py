@@ -1,23 +1,32 @@
-"""The pages of named baselines: the list of versions, and one version with its runs, noise, history and differences from another."""
+"""The pages of named baselines and of run floors."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.judging.curve import ROUNDINGS
 from parity.judging.document_types import VerdictDocument
-from server.database.clock import time_text
+from parity.judging.floors import ANY_DECODER, Floors, emulated_floors, public_floors
+from parity.judging.lending import any_decoder_rows, evidence_families, family_rows, find_lender, outliers_of
+from server.api.baselines import WHOLE, baseline_document, diff, parsed_version, summaries
+from server.api.lists import principal_names
+from server.database.sessions import time_text
 from server.database.tables import Baseline, Job, is_id
-from server.documents.baseline import WHOLE, baseline_document, diff, parsed_version, summaries
-from server.documents.verdicts import verdict_documents
 from server.errors import InvalidError, NotFoundError
 from server.jobs import baselines
+from server.jobs.conclude import verdict_documents
+from server.jobs.floors import floors_on_record, imported_floors, imported_groups
 from server.pages.rendering import templates, visitor
-from server.web.context import InContext
+from server.web.auth import InContext
+
+# The pages of named baselines: the list of versions, and one version with its runs, noise, history and differences from another.
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 VERSIONS_SHOWN = 200
@@ -71,3 +80,123 @@ def judged(session: Session, baseline: Baseline) -> list[Judged]:
     own = {one.run.job.id: one.run.job for one in baseline.runs if one.role == "member"}
     jobs: list[Job] = [*baselines.used_by(session, baseline, JOBS_JUDGED), *own.values()]
     return [Judged(job=job, finished_at=time_text(job.finished_at), verdict=verdict) for job in jobs for verdict in verdict_documents(job)]
+
+
+# The page of run floors: families of reruns, on record, imported, shipped and public, and one family's groups as a plot.
+
+Where = Literal["record", "imported", "shipped", "public"]
+PLOT_WIDTH = 400.0
+_PLACES: Mapping[Where, str] = {
+    "record": "on record here",
+    "imported": "imported; lends to jobs that name it",
+    "shipped": "ships with engine emulated; lends to jobs of small models",
+    "public": "public reruns",
+}
+_TICKS = tuple(digit * 10.0**power for power in range(-6, 0) for digit in (1.0, 2.0, 5.0))  # shares of the loss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    """A group (or, for `any-decoder`, a family) in the plot: its run noise as a share of the loss with its 95 % interval.
+
+    `origin` is where an imported one is from: its importer, source and licence.
+    """
+
+    name: str
+    runs: int
+    rounding: str
+    share: float
+    low: float
+    high: float
+    outlier: bool
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """A logarithmic axis of shares of the loss, PLOT_WIDTH units wide."""
+
+    low: float
+    high: float
+
+    def at(self, share: float) -> float:
+        """Where a share lies, from 0 to PLOT_WIDTH."""
+        place = (math.log(share) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
+        return PLOT_WIDTH * min(max(place, 0.0), 1.0)
+
+    @property
+    def ticks(self) -> list[float]:
+        """The round shares on it."""
+        return [tick for tick in _TICKS if self.low <= tick <= self.high]
+
+
+@router.get("/floors")
+def page(
+    request: Request,
+    context: InContext,
+    family: Annotated[str, Query(max_length=200)] = "",
+    where: Annotated[Where | None, Query()] = None,
+) -> Response:
+    """The list of families, or one of them with its groups: that on record, else the imported, the shipped or the public one."""
+    with context.database.read() as session:
+        record, imported = floors_on_record(session), imported_floors(session)
+        origins = _origins(session, family) if family in imported.families else {}
+    tables: Mapping[Where, Floors] = {"record": record, "imported": imported, "shipped": emulated_floors(), "public": public_floors()}
+    if not family:
+        listed = [(row, place) for place in ("record", "imported", "shipped") for row in family_rows(tables[place])]
+        listed += [(row, "public") for row in (*any_decoder_rows(public_floors()), *family_rows(public_floors()))]
+        return templates.TemplateResponse(request, "floors.html", {"rows": listed, "places": _PLACES})
+    having: list[Where] = [name for name in tables if family in tables[name].families]
+    place: Where = where or (having or ["public"])[0]
+    floors = tables[place]
+    rows = _rows_between(floors) if family == ANY_DECODER else _rows(floors, family, origins if place == "imported" else {})
+    recorded = {row.rounding for row in rows}
+    lent = [(rounding, find_lender(floors, family, rounding)) for rounding in ROUNDINGS]
+    pooled = [(rounding, lender.floor) for rounding, lender in lent if lender.floor and (family == ANY_DECODER or rounding in recorded)]
+    shares = [share for row in rows for share in (row.low, row.high)] + [floor.share for _, floor in pooled]
+    axis = Axis(low=min(shares, default=1e-4) / 1.3, high=max(shares, default=1e-2) * 1.3)
+    problems = floors.families[family].problems if family in floors.families else ()
+    values = {"family": family, "rows": rows, "pooled": pooled, "axis": axis, "width": PLOT_WIDTH, "problems": problems, "lent": lent}
+    return templates.TemplateResponse(request, "floors.html", {**values, "place": place})
+
+
+def _origins(session: Session, family: str) -> dict[str, str]:
+    """Who imported each group of a family, and the source and licence that its table states."""
+    groups = imported_groups(session, family)
+    names = principal_names(session, {group.imported_by for group in groups.values()})
+    return {
+        name: f"imported {time_text(group.imported_at)[:10]} by {names.get(group.imported_by, group.imported_by)}; "
+        f"source: {group.cells['source'] or 'not stated'}; licence: {group.cells['licence'] or 'not stated'}"
+        for name, group in groups.items()
+    }
+
+
+def _rows(floors: Floors, name: str, origins: Mapping[str, str]) -> list[GroupRow]:
+    if name not in floors.families:
+        raise NotFoundError(f"no family {name!r} on record, imported, shipped or public; the page without `family` lists them")
+    outliers = outliers_of(floors, name)
+    rows = []
+    for group in sorted(floors.families[name].groups, key=lambda group: (group.rounding or "", group.share)):
+        low, high = group.interval
+        rows.append(
+            GroupRow(
+                name=group.group,
+                runs=group.runs,
+                rounding=group.rounding or "not stated",
+                share=group.share,
+                low=low,
+                high=high,
+                outlier=group.group in outliers,
+                origin=origins.get(group.group, ""),
+            )
+        )
+    return rows
+
+
+def _rows_between(floors: Floors) -> list[GroupRow]:
+    rows = []
+    for family in sorted(evidence_families(floors), key=lambda family: family.share):
+        low, high = family.interval
+        runs = sum(group.runs for group in family.groups)
+        rows.append(GroupRow(name=family.name, runs=runs, rounding="nearest", share=family.share, low=low, high=high, outlier=False))
+    return rows

@@ -1,59 +1,293 @@
-"""The dashboard: pages rendered on the server and updated live by small ES modules; nothing is loaded from another host."""
+"""The dashboard: pages of jobs, runs, workers and the queue, rendered on the server and updated live by small ES modules."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, cast
-from urllib.parse import quote
+from typing import Annotated, Literal, cast
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
+from markupsafe import Markup
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session, joinedload
 
+from parity.judging.agreement import confounding_keys, values_by_key, values_of
+from parity.judging.document_types import VerdictDocument
+from parity.report.headline import decided_by, next_step
+from parity.report.svg import Axis, Estimate, axis_of, estimate_of, head_svg, row_svg
+from server.api.jobs import WHOLE, ArmDocument, JobDocument, job_document, last_end, seconds_left, share_done
+from server.api.lists import principal_names
+from server.api.service import worker_documents
 from server.database import store
-from server.database.clock import time_text
-from server.database.lookup import find_job
-from server.database.states import JOB_ENDED
-from server.documents.job import job_document
-from server.documents.workers import worker_documents
+from server.database.sessions import find_job, time_text
+from server.database.states import JOB_ENDED, RUN_ENDED
+from server.database.tables import Job, Run
 from server.jobs.kinds import kind_of
-from server.pages import (
-    baselines,
-    candidates,
-    differences,
-    floors,
-    job_lists,
-    modules,
-    queue,
-    refusals,
-    remarks,
-    site,
-    tokens,
-)
+from server.jobs.workers import can_take, live_workers, why_waiting
+from server.pages import baselines, forms, job_lists, rendering
 from server.pages.rendering import HERE, LoginNeededError, templates, visitor
 from server.settings import Settings
 from server.web import auth
-from server.web.additions import additions
-from server.web.context import InContext
+from server.web.auth import InContext, additions
 from server.web.limits import BODY_BYTES
+
+# The table of a job's candidates: one row each with verdict or forecast, gap on a shared axis, cost, what decided, and the next step.
+
+Order = Literal["", "gap", "verdict"]
+ORDERS: Mapping[Order, str] = {"": "as submitted", "gap": "gap, worst first", "verdict": "verdict, fails first"}
+STYLED = 8  # candidates that a chart shows in a colour and line style of their own at a time
+_LIT = 4  # of more, how many are highlighted at first
+_SEVERITY = {"fail": 0, "inconclusive": 1, "pass": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A candidate. `verdict` is the judge's document; without one, the forecast may be there, while the job trains."""
+
+    arm: ArmDocument
+    verdict: VerdictDocument | None
+    estimate: Estimate | None
+    axis: Axis | None
+    link: str
+    selected: bool
+
+    @property
+    def figure(self) -> Markup:
+        """The gap on the axis of all rows."""
+        return Markup(row_svg(self.estimate, self.axis)) if self.estimate and self.axis else Markup()  # noqa: S704 (numbers of our own)
+
+    @property
+    def decided(self) -> str:
+        """What decided, in words; empty without a verdict."""
+        return decided_by(self.verdict) if self.verdict else ""
+
+    @property
+    def next_step(self) -> str:
+        """The verdict's advice in a few words."""
+        return next_step(self.verdict) if self.verdict else ""
+
+    @property
+    def live(self) -> bool:
+        """Whether the row shows a forecast."""
+        return self.estimate is not None and self.estimate.state == "forecast"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The rows in their order, the head of the figures' column, what is selected, and what the charts highlight at first."""
+
+    rows: list[Row]
+    head: Markup | None
+    order: Order
+    orders: list[tuple[str, str, bool]]
+    selected: Row | None
+    lit: list[str]
+    counts: Mapping[str, list[str]]
+
+    @property
+    def has_tax(self) -> bool:
+        """Whether any verdict has a token tax."""
+        return any(row.verdict and row.verdict.get("token_tax") for row in self.rows)
+
+    @property
+    def confidence(self) -> float | None:
+        """The level of the intervals, if they all have one level."""
+        levels = {row.verdict["gap"]["confidence"] for row in self.rows if row.verdict and row.verdict["gap"]}
+        return levels.pop() if len(levels) == 1 else None
+
+
+def candidate_table(job: JobDocument, candidate: str = "", order: Order = "") -> Table:
+    """The table of a job; `candidate` is the one whose details are shown, by default the only one."""
+    arms = job.arms[1:]
+    chosen = arms[0].name if len(arms) == 1 else candidate
+    verdicts = {document["candidate"]["name"]: document for document in cast(Sequence[VerdictDocument], job.verdicts)}
+    estimates = {arm.name: _estimate(job, arm, verdicts.get(arm.name)) for arm in arms}
+    axis = axis_of([each for each in estimates.values() if each])
+    ordered = {"order": order} if order else {}
+    rows = [
+        Row(
+            arm=arm,
+            verdict=verdicts.get(arm.name),
+            estimate=estimates[arm.name],
+            axis=axis,
+            link="?" + urlencode({"candidate": arm.name} | ordered) + "#candidate",
+            selected=arm.name == chosen,
+        )
+        for arm in arms
+    ]
+    ranked = sorted(rows, key=_badness)
+    by_order = {"": rows, "gap": ranked, "verdict": sorted(ranked, key=lambda row: _SEVERITY[row.verdict["verdict"]] if row.verdict else 3)}
+    kept = {"candidate": candidate} if candidate else {}
+    return Table(
+        rows=by_order[order],
+        head=Markup(head_svg(axis)) if axis else None,  # noqa: S704 (numbers of our own)
+        order=order,
+        orders=[(words, "?" + urlencode(kept | ({"order": name} if name else {})), name == order) for name, words in ORDERS.items()],
+        selected=next((row for row in rows if row.selected), None),
+        lit=_lit(ranked, chosen),
+        counts={
+            outcome: names
+            for outcome in ("pass", "fail", "inconclusive")
+            if (names := [row.arm.name for row in rows if row.verdict and row.verdict["verdict"] == outcome])
+        },
+    )
+
+
+def _lit(ranked: Sequence[Row], chosen: str) -> list[str]:
+    """What the charts highlight at first: every candidate, or of many the selected one and those that end worst."""
+    if len(ranked) <= STYLED:
+        return [row.arm.name for row in ranked]
+    worst = [row.arm.name for row in ranked if row.estimate] or [row.arm.name for row in ranked]
+    first = [row.arm.name for row in ranked if row.arm.name == chosen]
+    return list(dict.fromkeys([*first, *worst[:_LIT]]))
+
+
+def _badness(row: Row) -> tuple[bool, float]:
+    """Worst first; a candidate without a number comes before all others if it failed, else after them."""
+    if row.estimate is None:
+        return not (row.verdict and row.verdict["verdict"] == "fail"), float("inf") if row.verdict is None else -1.0
+    return True, -row.estimate.mean
+
+
+def _estimate(job: JobDocument, arm: ArmDocument, verdict: VerdictDocument | None) -> Estimate | None:
+    """The verdict's gap; while the job trains, the forecast of it. A job that ended without a verdict has neither."""
+    if verdict is not None:
+        return estimate_of(verdict)
+    if arm.live is None or job.status in JOB_ENDED:
+        return None
+    live = arm.live
+    return Estimate(mean=live.gap, lo=live.low, hi=live.high, margin=live.margin, state="forecast")
+
+
+# The differences between a job's arms other than the recipe, from the manifests of their runs.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A fact on which runs disagree, with the values of each arm; `declared` if the policy's `may_differ` allows it."""
+
+    key: str
+    values: list[str]
+    declared: bool
+
+    def arms_by_value(self, arms: Sequence[ArmDocument]) -> dict[str, list[str]]:
+        """The names of the arms that have each value, for a table with few columns."""
+        grouped: dict[str, list[str]] = {}
+        for arm, value in zip(arms, self.values, strict=True):
+            grouped.setdefault(value, []).append(arm.name)
+        return grouped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Facts that differ, facts that all runs share, and how many of the runs have recorded a manifest."""
+
+    differences: list[Difference]
+    shared: dict[str, str]
+    recorded_runs: int
+    runs: int
+
+    @property
+    def confounded(self) -> bool:
+        """Whether a fact differs that the policy does not declare."""
+        return any(not difference.declared for difference in self.differences)
+
+
+def compare(arms: Sequence[ArmDocument], may_differ: Collection[str]) -> Comparison:
+    """Compare the manifests of all runs by the judge's rule (`parity.judging.agreement`)."""
+    runs = [run for arm in arms for run in arm.runs]
+    manifests = [run.manifest for run in runs if run.manifest]
+    values = values_by_key(manifests)
+    return Comparison(
+        differences=[
+            Difference(key=key, values=[_of_arm(arm, key) for arm in arms], declared=key in may_differ)
+            for key in confounding_keys(manifests)
+        ],
+        shared={key: min(values[key]) for key in values if len(values[key]) == 1},
+        recorded_runs=len(manifests),
+        runs=len(runs),
+    )
+
+
+def _of_arm(arm: ArmDocument, key: str) -> str:
+    return ", ".join(sorted(values_of([run.manifest or {} for run in arm.runs], key))) or "not recorded"
+
+
+# The queue: jobs that train or wait, in the order in which workers take their runs, with what each waits for and who trains it.
+
+JOBS_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow:
+    """An open job: how many of its runs train and wait, why they wait, and the seconds until the last run ends."""
+
+    job: Job
+    who: str
+    priority: int
+    training: int
+    waiting: int
+    reason: str | None
+    share_done: float
+    eta_seconds: float | None
+
+
+def queue(session: Session, lease_seconds: float) -> list[QueueRow]:
+    """The first 100 jobs of the queue: the highest priority of an open run first, then the oldest."""
+    priority = select(func.max(Run.priority)).where(Run.job_id == Job.id, Run.state.not_in(RUN_ENDED)).scalar_subquery()
+    statement = select(Job).options(*WHOLE).where(Job.status.not_in(JOB_ENDED)).order_by(priority.desc(), Job.created_at, Job.id)
+    jobs = session.scalars(statement.limit(JOBS_SHOWN)).all()
+    live, names = live_workers(session, lease_seconds), principal_names(session, {job.submitted_by for job in jobs})
+    rows = []
+    for job in jobs:
+        slots = sum(worker.slots for worker in live if can_take(worker, job))
+        rows.append(
+            QueueRow(
+                job=job,
+                who=names.get(job.submitted_by or "", ""),
+                priority=max((run.priority for run in job.runs if run.state not in RUN_ENDED), default=0),
+                training=sum(run.state == "running" for run in job.runs),
+                waiting=sum(run.state in ("queued", "awaiting_data") for run in job.runs),
+                reason=why_waiting(job, slots, live),
+                share_done=share_done(job.runs),
+                eta_seconds=last_end([*seconds_left(job.runs, slots).values()]),
+            )
+        )
+    return rows
+
+
+def training(session: Session) -> Mapping[str, Sequence[Run]]:
+    """The runs that each worker is training, by the worker's id."""
+    by_worker: dict[str, list[Run]] = {}
+    statement = select(Run).options(joinedload(Run.job), joinedload(Run.arm)).where(Run.state == "running").order_by(Run.started_at, Run.id)
+    for run in session.scalars(statement):
+        by_worker.setdefault(run.worker_id or "", []).append(run)
+    return by_worker
+
+
+# The dashboard: pages rendered on the server and updated live by small ES modules; nothing is loaded from another host.
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 doors = APIRouter(include_in_schema=False)
 WORKERS_SHOWN = 100
 CHARTS = ("parity.report", "static")  # charts and style, which `parity compare --open` writes into a page of its own
-JOB_MODULES = modules.imported_by("job.js", HERE / "static", Path(str(files(CHARTS[0]))) / CHARTS[1])
+JOB_MODULES = rendering.imported_by("job.js", HERE / "static", Path(str(files(CHARTS[0]))) / CHARTS[1])
 
 
 def install(app: FastAPI, settings: Settings) -> None:
     """Add the pages and their assets; the chart library is served from the folder into which npm installed it."""
     app.mount("/static/vendor/uplot", StaticFiles(directory=settings.assets_dir / "uplot" / "dist", check_dir=False))
-    site.install(app, settings)
+    rendering.install_site(app, settings)
     app.mount("/static", StaticFiles(directory=HERE / "static", packages=[CHARTS]))
-    own = (module.router for module in (job_lists, remarks, baselines, floors, tokens))
-    for pages in (router, doors, *own, *additions().pages):
+    own = (router, doors, job_lists.router, forms.router, baselines.router, forms.tokens_router)
+    for pages in (*own, *additions().pages):
         app.include_router(pages, max_body_size=min(BODY_BYTES, settings.max_body_bytes))
-    refusals.install(app)
+    rendering.install_refusals(app)
     app.add_exception_handler(LoginNeededError, _to_login)
 
 
@@ -70,11 +304,11 @@ def home() -> Response:
 
 
 @router.get("/jobs/{job_id}/compare")
-def compare(job_id: str, request: Request, context: InContext) -> Response:
+def compare_jobs(job_id: str, request: Request, context: InContext) -> Response:
     """All candidates of a job against its baseline, side by side."""
     with context.database.read() as session:
         document = job_document(session, find_job(session, job_id), context.settings.lease_seconds)
-    return templates.TemplateResponse(request, "compare.html", {"job": document, "table": candidates.candidate_table(document)})
+    return templates.TemplateResponse(request, "compare.html", {"job": document, "table": candidate_table(document)})
 
 
 @router.get("/jobs/{job_id}")
@@ -98,13 +332,13 @@ def show(
         "job": document,
         "lab": added,
         "modules": JOB_MODULES,
-        "table": candidates.candidate_table(document, candidate, cast(candidates.Order, order) if order in candidates.ORDERS else ""),
+        "table": candidate_table(document, candidate, cast(Order, order) if order in ORDERS else ""),
         "there": {kind: set(names) for kind, names in recorded.items()},
         "ended": document.status in JOB_ENDED,
         "runs": [(arm, run) for arm in document.arms for run in (*arm.runs, *arm.noise_runs)],
         "pairs": list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs)),
-        "ground": differences.compare(document.arms, document.criteria.get("may_differ", ())),
-        **remarks.values(request, context, document),
+        "ground": compare(document.arms, document.criteria.get("may_differ", ())),
+        **forms.values(request, context, document),
         "requested_arms": [document.spec["baseline"], *document.spec["candidates"]],
     }
     return templates.TemplateResponse(request, "job.html", values)
@@ -116,9 +350,9 @@ def workers(request: Request, context: InContext) -> Response:
     with context.database.read() as session:
         values = {
             "workers": worker_documents(session, context.settings.lease_seconds, limit=WORKERS_SHOWN),
-            "training": queue.training(session),
-            "queue": queue.queue(session, context.settings.lease_seconds),
-            "shown": queue.JOBS_SHOWN,
+            "training": training(session),
+            "queue": queue(session, context.settings.lease_seconds),
+            "shown": JOBS_SHOWN,
             "time_text": time_text,
         }
         return templates.TemplateResponse(request, "workers.html", values)

@@ -1,8 +1,9 @@
-"""Pages of several jobs: the list with its filters, jobs side by side, and the trend of a gate or a baseline."""
+"""Pages of several jobs: the list with its filters, jobs side by side, and the trend of a gate or a baseline with its chart."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 from urllib.parse import urlencode
@@ -11,18 +12,124 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from markupsafe import Markup
 
 from parity.judging.decision import WORST_FIRST
-from parity.report.forest import Estimate, own_row_svg
 from parity.report.headline import MARKS
-from server.documents.summaries import JobSummary
-from server.documents.verdicts import VerdictSummary
+from parity.report.svg import Estimate, own_row_svg
+from server.api.lists import OUTCOMES, SORTS, STATUSES, JobSummary, Sort, Wanted, job_list, known_tags
+from server.api.overviews import MOST_JOBS, MOST_POINTS, By, Columns, Trend, TrendPoint, matrix, short, trend
 from server.errors import NotFoundError
-from server.overviews.job_list import job_list, known_tags
-from server.overviews.matrix import MOST_JOBS, Columns, matrix
-from server.overviews.trend import MOST_POINTS, By, short, trend
-from server.overviews.wanted import OUTCOMES, SORTS, STATUSES, Sort, Wanted
-from server.pages.figures.trend import chart
+from server.jobs.conclude import VerdictSummary
 from server.pages.rendering import templates, visitor
-from server.web.context import InContext
+from server.web.auth import InContext
+
+# Axes of figures: round values along one, and where a value lies on it.
+
+_TICKS = 5
+
+
+def even_ticks(low: float, high: float) -> list[float]:
+    """About five even values from at most `low` to at least `high`."""
+    raw = (high - low) / _TICKS
+    unit = 10.0 ** math.floor(math.log10(raw))
+    step = next(unit * factor for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if unit * factor >= raw * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [step * number for number in range(first, last + 1)]
+
+
+def place(value: float, low: float, high: float, begin: float, end: float) -> float:
+    """Where a value lies on an axis from `low` at `begin` to `high` at `end`; what is beyond an end lies at it."""
+    share = (min(max(value, low), high) - low) / (high - low)
+    return round(begin + share * (end - begin), 1)
+
+
+# Where the marks of a trend chart stand: an SVG that the server draws, in units of its view box.
+
+WIDTH, HEIGHT = 1120, 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 16, 40
+_LABELS = 10
+_BEYOND = 6.0  # an interval that is this many times as long as the middle one is cut at the edge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A job in the chart: its place, the ends of its interval and its margin; `y` is None where it has no gap."""
+
+    point: TrendPoint
+    x: float
+    y: float | None
+    low: float | None
+    high: float | None
+    margin: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendChart:
+    """Marks, ticks (place, nats), labels (place, text) and the places of moves, oldest first; `half` is half a mark's width."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    bottom: int
+    half: float
+    marks: Sequence[Mark]
+    ticks: Sequence[tuple[float, float]]
+    labels: Sequence[tuple[float, str]]
+    moves: Sequence[tuple[float, str, str]]
+
+
+def chart(history: Trend) -> TrendChart:
+    """The chart of a trend; the scale holds zero, the margins and the intervals, but for very long ones."""
+    points = history.points
+    step = (WIDTH - _LEFT - _RIGHT) / max(1, len(points))
+    low, high = _reach(points)
+    ticks = even_ticks(low, high)
+    low, high = min(low, ticks[0]), max(high, ticks[-1])
+
+    def y(value: float | None) -> float | None:
+        return None if value is None else place(value, low, high, HEIGHT - _BOTTOM, _TOP)
+
+    marks = [
+        Mark(
+            point=point,
+            x=round(_LEFT + step * (number + 0.5), 1),
+            y=y(point.gap_nats),
+            low=y(point.ci_low),
+            high=y(point.ci_high),
+            margin=y(point.margin_nats),
+        )
+        for number, point in enumerate(points)
+    ]
+    first: Mapping[str, float] = {mark.point.group: mark.x for mark in reversed(marks)}
+    every = max(1, math.ceil(len(first) / _LABELS))
+    names = sorted(first, key=first.__getitem__)
+    return TrendChart(
+        width=WIDTH,
+        height=HEIGHT,
+        left=_LEFT,
+        right=WIDTH - _RIGHT,
+        bottom=HEIGHT - _BOTTOM,
+        half=round(step / 2, 1),
+        marks=marks,
+        ticks=[(y(tick) or 0.0, tick) for tick in ticks],
+        labels=[(first[name], short(name)) for name in names[::every]],
+        moves=[(first[move.after] - step / 2, move.what, short(move.after)) for move in history.moves if move.what in ("worse", "better")],
+    )
+
+
+def _reach(points: Sequence[TrendPoint]) -> tuple[float, float]:
+    """The smallest and the largest value to be shown."""
+    gaps = [point for point in points if point.gap_nats is not None]
+    widths = sorted(abs((point.ci_high or 0.0) - (point.ci_low or 0.0)) for point in gaps)
+    longest = _BEYOND * widths[len(widths) // 2] if widths else 0.0
+    values = [0.0, *(point.margin_nats for point in points if point.margin_nats is not None)]
+    for point in gaps:
+        gap, reach = point.gap_nats or 0.0, longest / 2
+        values += [gap, max(point.ci_low or gap, gap - reach), min(point.ci_high or gap, gap + reach)]
+    low, high = min(values), max(values)
+    return (low, high) if high > low else (low - 0.01, high + 0.01)
+
+
+# Pages of several jobs: the list with its filters, jobs side by side, and the trend of a gate or a baseline.
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 JOBS_A_PAGE = 50

@@ -1,23 +1,180 @@
-"""Shared by all pages: templates, and who may view them."""
+"""What all pages share: templates, who may view them, number formats, scripts, errors as pages, and the documentation under /docs."""
 
 from __future__ import annotations
 
+import json
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, cast
 
-from fastapi import Request
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.staticfiles import StaticFiles
 from fastapi.templating import Jinja2Templates
+from markupsafe import Markup
+from starlette.types import Scope
 
+from parity import wording
+from parity.judging.document_types import VerdictDocument
 from parity.report.facts import looks_words
 from parity.report.headline import headline
+from parity.report.svg import estimate_of, own_row_svg
 from server.errors import ForbiddenError, UnauthorizedError
-from server.pages import filters
+from server.settings import Settings
 from server.web import auth
-from server.web.auth import Principal
-from server.web.context import InContext
+from server.web.auth import InContext, Principal
+from server.web.problems import HANDLED
+
+# Number formats of the pages: signs, units and decimals.
+
+MINUS = "\u2212"
+_MISSING = "\u2013"
+_DAYS_FROM = 3 * 86_400
+P = ParamSpec("P")
+
+
+def _of_number(write: Callable[Concatenate[float, P], str]) -> Callable[Concatenate[float | str | None, P], str]:
+    """A format that also shows a missing number, and one that is not finite; JSON documents write these as nan, inf and -inf."""
+
+    @wraps(write)
+    def shown(value: float | str | None, /, *more: P.args, **named: P.kwargs) -> str:
+        if value is None:
+            return _MISSING
+        number = float(value)
+        if math.isnan(number):
+            return "NaN"
+        if math.isinf(number):
+            return "\u221e" if number > 0 else f"{MINUS}\u221e"
+        return write(number, *more, **named)
+
+    return shown
+
+
+@_of_number
+def nats(number: float, places: int = 4) -> str:
+    """A gap in nats with its sign: +0.0262; what is rounded to zero has none."""
+    return wording.signed(number, places).replace("-", MINUS)
+
+
+def minus(sentence: str) -> str:
+    """A sentence of the judge, which is plain ASCII, with true minus signs: gap -0.004 becomes gap \u22120.004."""
+    return re.sub(r"(?<![\w)])-(?=\d)", MINUS, sentence)
+
+
+@_of_number
+def loss(number: float) -> str:
+    """A loss in nats, unsigned: 1.3834."""
+    return f"{number:.4f}"
+
+
+@_of_number
+def percent(number: float, places: int = 1) -> str:
+    """A share as percent: 0.874 -> 87.4 %."""
+    return f"{100 * number:.{places}f}\u00a0%".replace("-", MINUS)
+
+
+@_of_number
+def signed_percent(number: float, places: int = 2) -> str:
+    """A share as percent with its sign: 0.0035 -> +0.35 %; what is rounded to zero has none."""
+    return f"{wording.signed(100 * number, places)}\u00a0%".replace("-", MINUS)
+
+
+def chance(probability: float) -> str:
+    """A probability in whole percent, never 0 or 100 %."""
+    if probability < 0.01:
+        return "<\u00a01\u00a0%"
+    return ">\u00a099\u00a0%" if probability > 0.99 else f"{100 * probability:.0f}\u00a0%"
+
+
+@_of_number
+def count(number: float) -> str:
+    """A whole number with thousands: 1,500."""
+    return f"{number:,.0f}"
+
+
+@_of_number
+def rate(number: float) -> str:
+    """Steps per second, or the time per step if that is longer than a second: 26.7/s, 31.2 s each."""
+    return f"{number:.1f}/s" if number >= 1 or number <= 0 else f"{1 / number:.3g}\u00a0s each"
+
+
+def ratio(measured: Mapping[str, float | str]) -> str:
+    """A speed ratio with its interval: 1.31 x (1.28 to 1.34)."""
+    value, low, high = (float(measured[name]) for name in ("value", "lo", "hi"))
+    return f"{value:.2f}\u00a0x ({low:.2f} to {high:.2f})"
+
+
+@_of_number
+def step_time(number: float) -> str:
+    """The time of one step: 37.4 ms, 1.52 s."""
+    return f"{number:.3g}\u00a0s" if number >= 1 else f"{1000 * number:.3g}\u00a0ms"
+
+
+def gap_in_margins(verdict: VerdictDocument) -> Markup:
+    """The small figure of a verdict's gap on an axis of its own margins; empty without a finite gap and a margin."""
+    return Markup(own_row_svg(estimate_of(verdict)))  # noqa: S704 (numbers of our own)
+
+
+@_of_number
+def duration(number: float) -> str:
+    """Seconds as readable text: 45 s, 3 min 20 s, 2 h 05 min, 9.5 days."""
+    whole = round(number)
+    if whole < 60:
+        return f"{whole}\u00a0s"
+    if whole < 3600:
+        return f"{whole // 60}\u00a0min {whole % 60:02d}\u00a0s"
+    if whole >= _DAYS_FROM:
+        return f"{whole / 86_400:.1f}\u00a0days"
+    return f"{whole // 3600}\u00a0h {whole % 3600 // 60:02d}\u00a0min"
+
+
+def between(start: str | None, end: str | None) -> str:
+    """The time between two instants; None as the second means now."""
+    if start is None:
+        return _MISSING
+    last = datetime.fromisoformat(end) if end else datetime.now(UTC)
+    return duration((last - datetime.fromisoformat(start)).total_seconds())
+
+
+def size(value: float | str | None) -> str:
+    """A number of parameters: 336 k, 8.0 B."""
+    number = float(value or 0.0)
+    for unit, scale in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        shown = number / scale
+        if shown >= 100:
+            return f"{shown:.0f}\u00a0{unit}"
+        if shown >= 1:
+            return f"{shown:{'.2g' if shown < 10 else '.3g'}}\u00a0{unit}"
+    return f"{number:.0f}"
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "between": between,
+    "chance": chance,
+    "count": count,
+    "duration": duration,
+    "gap_in_margins": gap_in_margins,
+    "loss": loss,
+    "minus": minus,
+    "nats": nats,
+    "percent": percent,
+    "share": wording.percent,
+    "signed_percent": signed_percent,
+    "rate": rate,
+    "ratio": ratio,
+    "size": size,
+    "step_time": step_time,
+}
+
+
+# Shared by all pages: templates, and who may view them.
 
 HERE = Path(__file__).parent
 templates = Jinja2Templates(HERE / "templates")
-templates.env.filters |= filters.FILTERS
+templates.env.filters |= FILTERS
 templates.env.globals["headline"] = headline
 templates.env.globals["looks_words"] = looks_words
 
@@ -43,3 +200,81 @@ def admin(request: Request) -> None:
     sender: Principal = request.state.visitor
     if not sender.may("admin"):
         raise ForbiddenError(f"token {sender.name!r} may not manage tokens, which requires scope admin; ask an admin")
+
+
+# Errors as pages: a browser shows the API's sentence instead of its JSON.
+
+Handler = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def install_refusals(app: FastAPI) -> None:
+    """Make errors outside the API pages for browsers; call it after the handlers of `problems` are installed."""
+    for kind in HANDLED:
+        app.add_exception_handler(kind, _as_page(cast(Handler, app.exception_handlers[kind])))
+
+
+def _as_page(handler: Handler) -> Handler:
+    async def answer(request: Request, error: Exception) -> Response:
+        problem = await handler(request, error)
+        if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("Accept", ""):
+            return problem
+        document = json.loads(bytes(problem.body))
+        kept = {name: value for name, value in problem.headers.items() if name in ("allow", "retry-after")}
+        return templates.TemplateResponse(request, "refused.html", {"problem": document}, problem.status_code, kept)
+
+    return answer
+
+
+# The ES modules of a page. A browser sees what a module imports only once it has it, so a page names all of them to save the wait.
+
+_IMPORT = re.compile(r"""^import .*from "\./([a-z_]+\.js)";$""", re.MULTILINE)
+
+
+def imported_by(name: str, *folders: Path) -> list[str]:
+    """The names of all modules that a module imports, directly or not, in the order of their imports; each is in one of these folders."""
+    names = [name]
+    for each in names:
+        file = next(folder / each for folder in folders if (folder / each).exists())
+        names += [other for other in dict.fromkeys(_IMPORT.findall(file.read_text(encoding="utf-8"))) if other not in names]
+    return names[1:]
+
+
+# /docs: the documentation that `make docs` built, and at /docs/api a page that tries the API. Both need no token: they show no data.
+
+# As everywhere (`server.web.middleware`), but the stylesheets of these pages contain their icons.
+_POLICY = "default-src 'self'; img-src 'self' data:; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+
+router = APIRouter(include_in_schema=False)
+
+
+class _Site(StaticFiles):
+    """The files of the site; until it is built, one page that says how to build it. It may be built while the server runs."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(directory=folder, html=True, check_dir=False)
+        self._start = folder / "index.html"
+
+    async def check_config(self) -> None:
+        """The folder need not exist yet."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """A file of the site, its page about missing ones, or the page about `make docs`."""
+        if not self._start.is_file():
+            return templates.TemplateResponse(Request(scope), "docs_missing.html", status_code=200 if path == "." else 404)
+        response = await super().get_response(path, scope)
+        response.headers["Content-Security-Policy"] = _POLICY
+        return response
+
+
+def install_site(app: FastAPI, settings: Settings) -> None:
+    """Add /docs; Swagger UI is served from the folder into which npm installed it."""
+    app.mount("/static/vendor/swagger-ui", StaticFiles(directory=settings.assets_dir / "swagger-ui-dist", check_dir=False))
+    app.include_router(router)
+    app.mount("/docs", _Site(settings.docs_dir))
+
+
+@router.get("/docs/api")
+@router.get("/docs/api/")
+def api_page(request: Request) -> Response:
+    """Every operation of the API, to try with the visitor's own session or token."""
+    return templates.TemplateResponse(request, "api.html", headers={"Content-Security-Policy": _POLICY})

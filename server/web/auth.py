@@ -1,35 +1,224 @@
-"""Authentication and authorization: bearer tokens for programs, cookie sessions for browsers, run tokens for trainers.
-
-A token has the form `parity_<id>_<secret>` and belongs to a principal, which keeps its jobs when the token is rotated. Without tokens
-the server accepts requests on loopback only, where everyone who can connect is trusted. `server.web.rules` says who may do what.
-"""
+"""Who calls, with which token or session, and who may call which operation; and what the lab adds to the web application."""
 
 from __future__ import annotations
 
 import ipaddress
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, cast, get_args
 
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import delete, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from server.database import hashed, run_tokens, tables
-from server.database.lookup import find_job, find_run
-from server.database.run_tokens import RunToken
-from server.database.tables import BrowserSession, Token
+from parity.extensions import lab
+from server.concurrency import Cache, Repeating
+from server.database import tables, tokens
+from server.database.sessions import Database, find_job, find_run
+from server.database.tables import BrowserSession, Job, Token
+from server.database.tokens import RunToken
 from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyError, UnauthorizedError
-from server.jobs.requesters import requesters_of
+from server.jobs.conclude import Judge
+from server.jobs.lifecycle import requesters_of
+from server.queue import Doorbell, Readiness
 from server.records import frozen
 from server.settings import Settings
-from server.web.additions import additions
-from server.web.context import Context, InContext
-from server.web.rules import RULES, SCOPES, Rule, Scope
+from server.web.limits import Limiter
+from server.web.live import Broadcast, OpenStreams
+
+# The parts of a running service that every route needs; `create_app` stores them in the application's state.
+
+
+@frozen
+class Context:
+    """The parts of a running service."""
+
+    settings: Settings
+    database: Database
+    judge: Judge
+    doorbell: Doorbell
+    broadcast: Broadcast
+    limiter: Limiter
+    readiness: Readiness
+    cache: Cache = field(default_factory=Cache)
+    streams: OpenStreams = field(default_factory=OpenStreams)
+
+
+async def _context(request: Request) -> Context:  # FastAPI would call a plain function in a thread
+    return cast(Context, request.app.state.context)
+
+
+InContext = Annotated[Context, Depends(_context)]
+
+
+# Who may call which operation of the API: one rule for each operation of the OpenAPI description, and no operation without one.
+#
+# `server.web.auth.authorize` enforces these rules, and docs/authorization.md shows them as a table. A new route needs a line here:
+# without one the application does not start.
+
+Scope = Literal["view", "submit", "worker", "approve", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+
+@frozen
+class Rule:
+    """What an operation requires. Scope `admin` is always enough; `submit` and `approve` include `view`.
+
+    `scopes`: the token must have one of them; empty: no token is needed. `of_owner`: the token must also belong to the principal that
+    submitted what is in the path (a job, a search), or the job of the run in the path; `by_another`: it must not, nor have asked
+    for the job in a gate, with scope admin neither. `trainer`: that run's own token is enough instead, if its attempt is live; `any`: also
+    if it has ended, for the caller to learn that from the response.
+    """
+
+    scopes: tuple[Scope, ...] = ()
+    of_owner: bool = False
+    by_another: bool = False
+    trainer: Literal["no", "live", "any"] = "no"
+
+    @property
+    def is_public(self) -> bool:
+        """Whether no token is needed."""
+        return not self.scopes
+
+    @property
+    def words(self) -> str:
+        """What is needed, for an error."""
+        return f"scope {' or '.join(self.scopes)}" + ("" if self.trainer == "no" else ", or the token of this run")
+
+
+_PUBLIC = Rule()
+_READ = Rule(scopes=("view",))
+_SUBMIT = Rule(scopes=("submit",))
+_OWN_JOB = Rule(scopes=("submit",), of_owner=True)
+_ATTACH = Rule(scopes=("submit", "worker"), of_owner=True, trainer="live")
+_WRITE_RUN = Rule(scopes=("submit",), of_owner=True, trainer="any")
+_NOTE = Rule(scopes=("submit", "approve"))
+_OWN_NAME = Rule(scopes=("submit", "approve"))  # `server.jobs.baselines` says whose a name is
+_APPROVE = Rule(scopes=("approve",))
+_APPROVE_ANOTHERS = Rule(scopes=("approve",), by_another=True)
+_ADMIN = Rule(scopes=("admin",))
+
+RULES: Mapping[str, Rule] = {
+    "GET /healthz": _PUBLIC,
+    "GET /readyz": _PUBLIC,
+    "GET /metrics": _READ,
+    "GET /api/v1/schemas/parity.json": _PUBLIC,
+    "GET /api/v1/workers": _READ,
+    "POST /api/v1/evaluations": _READ,
+    # Jobs.
+    "GET /api/v1/jobs": _READ,
+    "POST /api/v1/jobs": _SUBMIT,
+    "POST /api/v1/jobs:gate": _SUBMIT,
+    "POST /api/v1/jobs:plan": _READ,
+    "GET /api/v1/jobs:compare": _READ,
+    "GET /api/v1/trend": _READ,
+    "GET /api/v1/trend.csv": _READ,
+    "GET /api/v1/jobs/{job_id}": _READ,
+    "POST /api/v1/jobs/{job_id}:cancel": _OWN_JOB,
+    "POST /api/v1/jobs/{job_id}:rejudge": _READ,
+    "GET /api/v1/jobs/{job_id}/runs": _READ,
+    "GET /api/v1/jobs/{job_id}/events": _READ,
+    "GET /api/v1/jobs/{job_id}/verdict": _READ,
+    "GET /api/v1/jobs/{job_id}/verdict.svg": _READ,
+    "GET /api/v1/jobs/{job_id}/evidence.zip": _READ,
+    "GET /api/v1/jobs/{job_id}/gap": _READ,
+    "GET /api/v1/jobs/{job_id}/gaps": _READ,
+    "GET /api/v1/jobs/{job_id}/columns": _READ,
+    "GET /api/v1/jobs/{job_id}/live": _READ,
+    "GET /api/v1/jobs/{job_id}/overlay": _READ,
+    # What people add to a job.
+    "GET /api/v1/jobs/{job_id}/remarks": _READ,
+    "PUT /api/v1/jobs/{job_id}/tags": _OWN_JOB,
+    "POST /api/v1/jobs/{job_id}/notes": _NOTE,
+    "POST /api/v1/jobs/{job_id}/sign-offs": _APPROVE_ANOTHERS,
+    "POST /api/v1/jobs/{job_id}/sign-offs/{sign_off_id}:revoke": _APPROVE,
+    "GET /api/v1/badges/{named}.json": _READ,
+    # Runs.
+    "GET /api/v1/runs/{run_id}": Rule(scopes=("view", "worker"), trainer="live"),
+    "POST /api/v1/runs/{run_id}:attach": _ATTACH,
+    "POST /api/v1/runs/{run_id}/steps": _WRITE_RUN,
+    "POST /api/v1/runs/{run_id}:finish": _WRITE_RUN,
+    "GET /api/v1/runs/{run_id}/steps": _READ,
+    "GET /api/v1/runs/{run_id}/metrics": _READ,
+    "GET /api/v1/runs/{run_id}/layers": _READ,
+    "GET /api/v1/runs/{run_id}/log": _READ,
+    "GET /api/v1/runs/{run_id}/artifacts/{attempt}/{name}": _READ,
+    # What a team shares: baselines and tables of reruns. Each change keeps who made it and why.
+    "GET /api/v1/baselines": _READ,
+    "POST /api/v1/baselines": _OWN_NAME,
+    "GET /api/v1/baselines/{name}": _READ,
+    "GET /api/v1/baselines/{name}/versions/{version}": _READ,
+    "GET /api/v1/baselines/{name}/versions/{version}/diff": _READ,
+    "POST /api/v1/baselines/{name}/versions/{version}/controls": _OWN_NAME,
+    "POST /api/v1/baselines/{name}/versions/{version}:expire": _OWN_NAME,
+    "GET /api/v1/floors": _READ,
+    "POST /api/v1/floors": _SUBMIT,
+    # Tokens.
+    "GET /api/v1/tokens": _ADMIN,
+    "POST /api/v1/tokens": _ADMIN,
+    "POST /api/v1/tokens/{token_id}:rotate": _ADMIN,
+    "POST /api/v1/tokens/{token_id}:revoke": _ADMIN,
+    **{operation: {"read": _READ, "submit": _SUBMIT, "own": _OWN_JOB}[name] for operation, name in lab().rules.items()},
+}
+
+
+def operations(openapi: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The operations of an OpenAPI document, by `METHOD PATH`."""
+    return {f"{method.upper()} {path}": operation for path, methods in openapi["paths"].items() for method, operation in methods.items()}
+
+
+def check(openapi: Mapping[str, Any]) -> None:
+    """RuntimeError unless each operation has a rule and each rule an operation."""
+    known = operations(openapi).keys()
+    if known != RULES.keys():
+        without, unused = sorted(known - RULES.keys()), sorted(RULES.keys() - known)
+        raise RuntimeError(f"server/web/auth.py must have one rule for each operation: {without} have none, {unused} do not exist")
+
+
+def mark(openapi: dict[str, Any]) -> dict[str, Any]:
+    """The OpenAPI document with `security` for the operations that need a token, and only for those."""
+    for name, operation in operations(openapi).items():
+        if RULES[name].is_public and isinstance(operation, dict):
+            operation.pop("security", None)
+    return openapi
+
+
+# What the lab adds to the web application: routes, pages, threads, the owners of what it keeps, and what a job's page says of it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Additions:
+    """What is added; nothing where the lab is taken away.
+
+    `routes` are the routers of the API, `pages` those of pages. `owners`: what an id in a path names and the
+    principal that submitted it, by the parameter's name. `about_job`: what the template of a job's page says of a job; None for nothing.
+    """
+
+    routes: Sequence[APIRouter] = ()
+    pages: Sequence[APIRouter] = ()
+    owners: Mapping[str, Callable[[Session, str], tuple[str, str | None]]] = field(default_factory=dict)
+    threads: Sequence[Callable[[Context], Repeating]] = ()
+    about_job: Callable[[Session, Job], Mapping[str, object] | None] = lambda _session, _job: None
+
+
+def additions() -> Additions:
+    """The additions of this installation."""
+    web = lab().part("web")
+    if web is None:
+        return Additions()
+    own: Additions = web.ADDITIONS
+    return own
+
+
+# Authentication and authorization: bearer tokens for programs, cookie sessions for browsers, run tokens for trainers.
+#
+# A token has the form `parity_<id>_<secret>` and belongs to a principal, which keeps its jobs when the token is rotated. Without tokens
+# the server accepts requests on loopback only, where everyone who can connect is trusted. `server.web.auth` says who may do what.
 
 COOKIE = "parity_session"
 SESSION_SECONDS = 12 * 3600.0
@@ -104,12 +293,12 @@ def create_token(
         raise InvalidError(f"principal is {principal_id!r:.80}, expected the `principal` of a token; GET /api/v1/tokens lists them")
     if principal_id is not None and max_running is not None:
         raise InvalidError(f"max_running is {max_running}, but it counts for all tokens of principal {principal_id}; leave it out here")
-    now, secret, token_id = time.time(), hashed.new_secret(), tables.new_id("t")
+    now, secret, token_id = time.time(), tokens.new_secret(), tables.new_id("t")
     token = Token(
         id=token_id,
         principal=principal_id or token_id,
         name=name,
-        digest=hashed.digest(secret),
+        digest=tokens.digest(secret),
         scopes=wanted,
         max_running=max_running,
         created_at=now,
@@ -157,21 +346,21 @@ def authenticate(session: Session, text: str) -> Token | None:
     kind, _, rest = text.partition("_")
     token_id, _, secret = rest.partition("_")
     token = session.get(Token, token_id) if kind == "parity" and tables.is_id("t", token_id) else None
-    right = hashed.matches(secret, token.digest if token else None)
+    right = tokens.matches(secret, token.digest if token else None)
     return token if token is not None and right and is_live(token) else None
 
 
 def open_session(session: Session, token: Token) -> str:
     """Log a browser in; returns the value of its cookie."""
-    now, cookie = time.time(), hashed.new_secret()
+    now, cookie = time.time(), tokens.new_secret()
     session.execute(delete(BrowserSession).where(BrowserSession.expires_at < now))
-    session.add(BrowserSession(digest=hashed.digest(cookie), token_id=token.id, expires_at=now + SESSION_SECONDS))
+    session.add(BrowserSession(digest=tokens.digest(cookie), token_id=token.id, expires_at=now + SESSION_SECONDS))
     return cookie
 
 
 def close_session(session: Session, cookie: str) -> None:
     """Log a browser out."""
-    session.execute(delete(BrowserSession).where(BrowserSession.digest == hashed.digest(cookie)))
+    session.execute(delete(BrowserSession).where(BrowserSession.digest == tokens.digest(cookie)))
 
 
 def principal(request: Request, context: InContext) -> Principal:
@@ -282,7 +471,7 @@ def _sent_token(request: Request, context: Context) -> Token | RunToken | None:
     cookie = request.cookies.get(COOKIE)
     with context.database.read() as session:
         if scheme.lower() == "bearer":
-            return authenticate(session, text.strip()) or run_tokens.authenticate(session, text.strip())
+            return authenticate(session, text.strip()) or tokens.authenticate(session, text.strip())
         return _of_cookie(session, cookie) if cookie else None
 
 
@@ -297,7 +486,7 @@ def _of_cookie(session: Session, cookie: str) -> Token | None:
     token = session.scalars(
         select(Token)
         .join(BrowserSession, BrowserSession.token_id == Token.id)
-        .where(BrowserSession.digest == hashed.digest(cookie), BrowserSession.expires_at > time.time())
+        .where(BrowserSession.digest == tokens.digest(cookie), BrowserSession.expires_at > time.time())
     ).first()
     return token if token is not None and is_live(token) else None
 

@@ -1,20 +1,23 @@
-"""What one request may cost: the sizes of bodies, lists, numbers, answers and log lines; and requests per minute for each token.
-
-`server.web.strict_body` checks each body against these sizes, and the description of the API states them.
-"""
+"""What one request may cost: sizes, requests per minute, and connections that never send a whole request."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import redis
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from server.errors import InvalidError
-from server.readiness import redis_client
+from server.queue import redis_client
 from server.records import frozen
+
+# What one request may cost: the sizes of bodies, lists, numbers, answers and log lines; and requests per minute for each token.
+#
+# `server.web.requests` checks each body against these sizes, and the description of the API states them.
 
 BODY_BYTES = 2**20
 """The largest body of a request without curves or tables; those have the setting `max_body_bytes`."""
@@ -184,3 +187,38 @@ def describe_limits(openapi: dict[str, Any]) -> dict[str, Any]:
             rest.append(schema["additionalProperties"])
         rest += [*schema.get("properties", {}).values(), *schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
     return openapi
+
+
+# uvicorn's connection, closed where a client opens it and sends no whole request, or an ambiguous one.
+#
+# uvicorn waits indefinitely for the head of a request, so that a few hundred idle sockets would use up its files.
+
+HEAD_SECONDS = 20.0
+"""How long a client may take to send the head of a request; bodies have their own limit (`server.web.middleware`)."""
+
+
+class Connection(H11Protocol):
+    """One client's connection; name it with `uvicorn --http server.web.limits:Connection`."""
+
+    _idle_since = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """As uvicorn's, and begin to watch."""
+        super().connection_made(transport)
+        self._idle_since = self.loop.time()
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """As uvicorn's; the client may now send another request."""
+        self._idle_since = self.loop.time()
+        super().on_response_complete()
+
+    def _watch(self) -> None:
+        if self.transport.is_closing():
+            return
+        answering = self.cycle is not None and not self.cycle.response_complete
+        waited = self.loop.time() - self._idle_since
+        if not answering and waited >= HEAD_SECONDS:
+            self.transport.close()
+            return
+        self.loop.call_later(HEAD_SECONDS / 4 if answering else HEAD_SECONDS - waited, self._watch)

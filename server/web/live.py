@@ -1,25 +1,87 @@
-"""Sends events of jobs, and the progress of their runs, to open pages: one poller thread per process reads the database.
-
-Polling a cursor cannot lose an event, while LISTEN/NOTIFY and Redis pub/sub can. Two queries per period serve all subscribers.
-A subscriber that stops reading is dropped and reconnects with its Last-Event-ID. Each gets the newest progress when it connects.
-"""
+"""Events and progress for open pages: one poller thread per process, and streams that end when a client does not read."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fastapi import Request
 from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
 
-from server.database import events
-from server.database.events import Progress
+from server.concurrency import Repeating
+from server.database import states
 from server.database.sessions import Database
+from server.database.states import Progress
 from server.database.tables import Event, Job
-from server.repeating import Repeating
+from server.errors import TooManyError
+
+# Responses that are made while the client reads them: limited in number for each sender, and cut when the client stops reading.
+
+AT_ONCE = 16
+"""Streams that one sender may read at once from one process."""
+IDLE_SECONDS = 30.0
+"""A client that has not made room for the next part for so long is disconnected."""
+
+
+class OpenStreams:
+    """How many streams every sender reads at the moment."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: Counter[str] = Counter()
+
+    def enter(self, sender: str) -> None:
+        """Count one more; TooManyError if the sender has its share already."""
+        with self._lock:
+            if self._open[sender] >= AT_ONCE:
+                raise TooManyError(
+                    f"{self._open[sender]} exports are open; expected at most {AT_ONCE} at once: read or close one, then retry"
+                )
+            self._open[sender] += 1
+
+    def leave(self, sender: str) -> None:
+        """Count one less."""
+        with self._lock:
+            self._open[sender] -= 1
+            if not self._open[sender]:
+                del self._open[sender]
+
+
+class Stream(StreamingResponse):
+    """Parts of an export. The connection is cut, without the end of the body, if the client stops reading."""
+
+    def __init__(self, request: Request, streams: OpenStreams, parts: Iterable[bytes], media_type: str, headers: Mapping[str, str]) -> None:
+        super().__init__(parts, media_type=media_type, headers=dict(headers))
+        self._streams, self._sender = streams, str(request.state.sender)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the parts; TooManyError, before anything is sent, if the sender has too many streams open."""
+
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(IDLE_SECONDS):
+                await send(message)
+
+        self._streams.enter(self._sender)
+        try:
+            await super().__call__(scope, receive, send_in_time)
+        except (ClientDisconnect, TimeoutError):
+            return
+        finally:
+            self._streams.leave(self._sender)
+
+
+# Sends events of jobs, and the progress of their runs, to open pages: one poller thread per process reads the database.
+#
+# Polling a cursor cannot lose an event, while LISTEN/NOTIFY and Redis pub/sub can. Two queries per period serve all subscribers. A
+# subscriber that stops reading is dropped and reconnects with its Last-Event-ID. Each gets the newest progress when it connects.
 
 _QUEUE_LIMIT = 1000
 
@@ -110,11 +172,11 @@ class Broadcast(Repeating):
             for event in rows:
                 yield event
                 sequence = event.sequence
-            more = len(rows) == events.AT_ONCE
+            more = len(rows) == states.AT_ONCE
 
     def _after(self, job_id: str, sequence: int) -> Sequence[Event]:
         with self._database.read() as session:
-            return events.after(session, job_id, sequence)
+            return states.after(session, job_id, sequence)
 
     def _publish(self) -> None:
         with self._lock:
@@ -126,13 +188,13 @@ class Broadcast(Repeating):
             return
         with self._database.read() as session:
             # Read before the events: what a page gets last of a run is its end.
-            progress = events.progress(session, watched)
+            progress = states.progress(session, watched)
             numbers = session.execute(select(Job.id, Job.event_sequence).where(Job.id.in_(watched))).all()
             rows: dict[str, Sequence[Event]] = {}
             for job_id, newest in numbers:
                 seen = self._seen.setdefault(job_id, max(0, newest - 1))
                 if newest > seen:
-                    rows[job_id] = events.after(session, job_id, seen)
+                    rows[job_id] = states.after(session, job_id, seen)
         for job_id in watched:
             self._send(job_id, [*self._changed(job_id, progress), *rows.get(job_id, ())])
 

@@ -21,7 +21,7 @@ from server.settings import Settings
 from server.web import problems
 from server.web.auth import is_loopback, tokens_required
 from server.web.limits import cut
-from server.web.texts import clean_address
+from server.web.requests import clean_address
 
 BODY_SECONDS = 30.0
 """How long a client may pause while it sends a body."""

@@ -27,9 +27,8 @@ from server.errors import (
     UnavailableError,
 )
 from server.records import frozen
-from server.web.etags import NotModifiedError
 from server.web.limits import MOST_FINDINGS, cut, describe_limits
-from server.web.texts import escaped
+from server.web.requests import NotModifiedError, escaped
 from training.rules import SpecError
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from scipy import stats
 
 from experiments.run_floor import CELLS, PARTS, RECIPES, Record, ratio, records, table, tau, use_schedule
 from training.spec import Schedule
-from training.trainer import optimizer
+from training.trainer import step as optimizer
 
 
 def record(cell, recipe, replicate, late_mean):

@@ -7,12 +7,11 @@ import pytest
 
 from experiments import policies, search, search_world
 from experiments.search_methods import greedy, ranking
-from parity.search.evaluations import Evaluation, Result
-from parity.search.policies import Space, all_policies
-from training.overrides import GEMMS, from_document
+from parity_lab.belief import Evaluation, Result
+from parity_lab.policies import Space, all_policies
+from training.rules import PROJECTIONS
 from training.segments import Plan, resolve
-from training.statistics import PROJECTIONS
-from training.switches import NO_SWITCHES
+from training.switches import GEMMS, NO_SWITCHES, from_document
 
 NOISE = search_world.RunNoise(fork=0.001, baseline=0.003, candidate=0.005)
 FIT = search_world.Fit(

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from experiments import why_cases, why_faults, why_table
+from parity_lab.training import menu
 from training.arithmetic.recipes import linear_recipe
-from training.why import menu
 
 PLAIN, MARKED = (linear_recipe("nvfp4", *switches, fast_bf16=True) for switches in ((), (why_faults.MARK,)))
 # An operand by its name: its place in a recipe, the axis that is contracted, and its column in the scales.

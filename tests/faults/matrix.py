@@ -36,18 +36,18 @@ from pydantic import TypeAdapter
 from sqlalchemy import create_engine, func, make_url, select
 from sqlalchemy.exc import OperationalError
 
-from parity import criteria_from_mapping
 from parity.client.rest import Client, ClientError, UnreachableError
+from parity.judging.criteria import criteria_from_mapping
 from server.database import store
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Attempt, Job, Run, Verdict
 from server.jobs.submit import Order, submit_job
-from server.readiness import alembic_config, redis_client
+from server.queue import alembic_config, redis_client
 from server.settings import CHECKOUT, Settings
 from training.spec import JobSpec
-from workers.standalone import broker
-from workers.standalone.processes import Part, start
+from workers import standalone
+from workers.standalone import Part, start
 
 LEASE_SECONDS = 1.5
 QUIET_SECONDS = 120.0
@@ -119,7 +119,7 @@ class Stack:
         self._environment = {f"PARITY_{name.upper()}": str(value) for name, value in values.items()}
         self._environment |= {"XDG_RUNTIME_DIR": str(folder), "PYTHONPATH": f"{Path(__file__).parent / 'clock'}:{CHECKOUT}"}
         python = sys.executable
-        redis = [broker.executable(), "--port", "0", "--unixsocket", str(folder / "redis.sock"), "--save", ""]
+        redis = [standalone.executable(), "--port", "0", "--unixsocket", str(folder / "redis.sock"), "--save", ""]
         self._commands = {
             "redis": [*redis, "--dir", str(folder)],
             "api": [python, "-m", "uvicorn", "--factory", "server.app:from_environment", "--port", str(port)],

@@ -10,8 +10,8 @@ from alembic.migration import MigrationContext
 from alembic.util import CommandError
 from sqlalchemy import inspect, text
 
+from parity_lab.server.tables import Analysis, AnalysisResult, Search, SearchStep
 from server.database import store
-from server.database.lab_tables import Analysis, AnalysisResult, Search, SearchStep
 from server.database.tables import (
     Attempt,
     Base,
@@ -27,7 +27,7 @@ from server.database.tables import (
 )
 from server.jobs import baselines, webhooks
 from server.jobs.conclude import conclude
-from server.readiness import alembic_config
+from server.queue import alembic_config
 from server.web import auth
 
 pytestmark = pytest.mark.both_databases

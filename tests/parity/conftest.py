@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from parity import Criteria, Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
+from parity.judging.criteria import Criteria, criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.verdict import Verdict, judge
 from parity.readers import read_runs
 
 DATA = Path(__file__).parents[1] / "data"

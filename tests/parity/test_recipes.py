@@ -5,7 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from parity import Criteria, Curve, compare, criteria_from_mapping, curve_from_arrays, judge
+from parity.comparing.compare import compare
+from parity.judging.criteria import Criteria, criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.verdict import judge
 from parity.recipes import ALWAYS_STOCHASTIC, NEAREST, RECIPES, RecipeError, check_recipe, check_rounding
 from training import rules, switches
 

@@ -7,21 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Rounding
 from parity.recipes import ALWAYS_STOCHASTIC
-from parity.why.search import next_measurement
-from parity.why.setup import setup_from
+from parity_lab.analysis import next_measurement, setup_from
+from parity_lab.server.tables import Analysis, AnalysisResult
 from server.database import store
-from server.database.lab_tables import Analysis, AnalysisResult
 from server.database.sessions import Database
 from server.database.tables import Job, Run
 from server.jobs.conclude import decide, write_outcome
 from server.jobs.submit import submit_job
 from tests.conftest import small_job
-from tests.parity.why.simulated import measure
-from training.overrides import Override
+from tests.parity_lab.simulated import measure
 from training.spec import Arm
+from training.switches import Override
 
 STEPS, KEPT = 1000, 600
 FAULT = Override(recipe="mxfp4", projections=("down",))

@@ -22,8 +22,8 @@ from server.jobs.conclude import conclude
 from server.jobs.floors import family_of, keep_reruns, reruns_of
 from server.settings import Settings
 from server.web import auth
-from server.web.connection import Connection
-from server.web.rules import Scope
+from server.web.auth import Scope
+from server.web.limits import Connection
 
 TRAINER = {"code_sha256": "a" * 64, "trainer_version": "0.1.0", "version.jax": "0.10.2", "env.JAX_PLATFORMS": "cpu"}
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.search.evaluations import evaluations_from
-from parity.search.setup import key_of
+from parity_lab.belief import evaluations_from
+from parity_lab.search import key_of
+from parity_lab.server.record import advance
+from parity_lab.server.tables import AnalysisResult, Search
 from server.database import store
-from server.database.lab_tables import AnalysisResult, Search
 from server.database.sessions import Database
 from server.jobs.conclude import conclude
-from server.searches.record import advance
 from tests.server.analyses import STEPS, make_explained, stated_rounding
 
 GAPS = (0.0037, 0.0037, 0.0174)  # two switches may stay; forks alone leave that in doubt, so pilots are run

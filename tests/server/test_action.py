@@ -16,8 +16,8 @@ import pytest
 import yaml
 from sqlalchemy import select
 
-from parity.cli.gating import report as gate_report
-from parity.cli.gating.policy import GatePolicy
+from parity.cli import gate_report
+from parity.cli.gate_report import GatePolicy
 from parity.client.rest import Client
 from server.database.tables import Job
 from server.settings import CHECKOUT

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from parity.cli import main as cli
+from parity.cli import application as cli
 from parity.client.rest import Client
+from server.api.service import job_file_schema
 from server.database import store
 from server.database.tables import Job
-from server.documents.parity_yaml import job_file_schema
 from server.jobs.conclude import conclude
 from server.settings import CHECKOUT
 from training.spec import JobSpec

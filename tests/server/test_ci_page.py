@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 import yaml
 
-from parity.cli.gating.policy import gate_policy_from_mapping
-from parity.cli.terminal.exits import EXIT_CODES
-from server.documents.parity_yaml import job_file_schema
+from parity.cli.gate_report import gate_policy_from_mapping
+from parity.cli.terminal import EXIT_CODES
+from server.api.service import job_file_schema
 from server.settings import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "ci.md").read_text()

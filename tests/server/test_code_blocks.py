@@ -23,10 +23,10 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from parity.cli import main as cli
-from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli import application as cli
+from parity.cli.terminal import EXIT_CODES
 from server import tokens
-from server.documents.parity_yaml import job_file_schema
+from server.api.service import job_file_schema
 from server.settings import CHECKOUT
 from training.spec import JobSpec
 

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from sqlalchemy import select
 
-from parity.cli import main as cli
-from parity.cli.gating import command as gate
+from parity.cli import application as cli
+from parity.cli import gate
 from parity.client.rest import Client
 from server.database.tables import Job, Run, SignOff
 from server.settings import CHECKOUT

@@ -6,10 +6,10 @@ import httpx2
 import numpy as np
 import pytest
 
-from parity import criteria_from_mapping
-from parity.cli import main as cli
+from parity.cli import application as cli
+from parity.judging.criteria import criteria_from_mapping
+from parity.readers import trackers
 from parity.readers.table import read_table
-from parity.readers.trackers import sources
 from parity.readers.trackers.run import TrackerRun
 from server.database import store
 from server.database.tables import Run
@@ -156,7 +156,7 @@ def test_a_trackers_run_brings_its_config_and_nothing_is_half_imported(served, d
         rows = "step,loss\n" + "\n".join(f"{step},{3 - step / 100}" for step in range(80)) + "\n"
         return TrackerRun(columns=read_table(rows, source, wanted, None), config=configs[path])
 
-    monkeypatch.setattr(sources, "SOURCES", {"mlflow:": read})
+    monkeypatch.setattr(trackers, "SOURCES", {"mlflow:": read})
     ids = ("--as-run", runs[0], "--as-run", runs[1])
     code, output = _import(served, capsys, "mlflow:fp8", "mlflow:other", *ids)
     assert (code, "its recipe is mxfp8, but run" in output) == (2, True)

@@ -8,10 +8,10 @@ import jsonschema
 import pytest
 import yaml
 
-from parity.cli import main as cli
+from parity.cli import application as cli
 from server import tokens
+from server.api.service import job_file_schema
 from server.database.tables import Baseline, Job
-from server.documents.parity_yaml import job_file_schema
 from server.settings import CHECKOUT
 
 DOCS = CHECKOUT / "docs"

@@ -21,10 +21,10 @@ from sqlalchemy import event, make_url, text
 from sqlalchemy.exc import OperationalError
 
 from server.app import create_app
-from server.database import patience
+from server.database import sessions
 from server.database.sessions import Database
 from server.web.auth import create_token
-from workers.standalone import broker
+from workers import standalone
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def stopped_redis() -> Iterator[str]:
     """The URL of a Redis that accepts connections and never answers."""
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         path = Path(folder) / "redis.sock"
-        command = [broker.executable(), "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", folder]
+        command = [standalone.executable(), "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", folder]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         while not path.exists():
             time.sleep(0.01)
@@ -81,7 +81,7 @@ def hanging(process: psutil.Process) -> Iterator[None]:
 
 def test_a_postgresql_that_hangs_is_an_error_and_then_works_again(own_postgresql, monkeypatch):
     url, folder = own_postgresql
-    monkeypatch.setattr(patience, "_GRACE_SECONDS", -19.0)
+    monkeypatch.setattr(sessions, "_GRACE_SECONDS", -19.0)
     database = Database(url, statement_seconds=20)
     with database.read() as session:
         session.execute(text("select 1"))
@@ -95,7 +95,7 @@ def test_a_postgresql_that_hangs_is_an_error_and_then_works_again(own_postgresql
 
 @pytest.mark.both_databases
 def test_a_busy_database_is_503(settings, database, monkeypatch):
-    monkeypatch.setattr(patience, "POOL_SECONDS", 0.1)
+    monkeypatch.setattr(sessions, "POOL_SECONDS", 0.1)
     app = create_app(settings.model_copy(update={"database_connections": 2}))
     engine = app.state.context.database.engine
     with client_of(app) as client:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from server.repeating import Repeating
+from server.concurrency import Repeating
 
 
 @pytest.mark.parametrize("at_once", [False, True])

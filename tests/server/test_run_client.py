@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import parity
-from parity.cli import main as cli
+from parity.cli import application as cli
 from parity.client.rest import Client
 from parity.client.run import RunError
 from server.database import store
@@ -86,7 +86,7 @@ def test_a_script_logs_and_everything_arrives(served, database, run, tmp_path):
 
 def test_an_outage_loses_nothing(served, database, run, tmp_path, monkeypatch):
     """The server is away at first and breaks off twice in the middle; even an answer that was lost is no loss."""
-    from parity.client import recorder
+    from parity.client import run as recorder
     from parity.client.rest import ClientError, UnreachableError
 
     monkeypatch.setattr(recorder, "PAUSES", dataclasses.replace(recorder.PAUSES, first_seconds=0.02))
@@ -257,7 +257,7 @@ class _Broken:
 
 
 def test_a_value_that_cannot_be_read_never_reaches_the_training(served, database, run, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("parity.client.recorder.describe_environment", lambda: 1 / 0)
+    monkeypatch.setattr("parity.client.run.describe_environment", lambda: 1 / 0)
     (tmp_path / run / "0-1.jsonl").mkdir(parents=True)  # what can't be opened is left alone
     with parity.Run(run, server=served, folder=tmp_path, **FAST) as logger:
         for step, loss in enumerate((1.0, _Broken(), 10**400, {}, 2.0)):
@@ -281,7 +281,7 @@ def test_a_run_that_can_not_begin_lets_the_training_begin(run, monkeypatch, capl
 
 
 def test_a_full_disk_only_delays(served, database, run, tmp_path, monkeypatch):
-    from parity.client import recorder
+    from parity.client import run as recorder
 
     monkeypatch.setattr(recorder, "_DISK_SECONDS", 0.02)
     write, full = os.write, []

@@ -10,17 +10,17 @@ import httpx2
 import pytest
 
 import parity
-from parity.cli import main as cli
-from parity.client import recorder, spool
-from parity.client.delivery import Delivery
+from parity.cli import application as cli
+from parity.client import run as recorder
+from parity.client import spool
 from parity.client.rest import Client, ClientError
+from parity.client.spool import Delivery
 from server.database import store
 from server.database.tables import LISTENING, Duty
 from server.database.tables import Run as RunRow
 from server.jobs import lifecycle
 from server.jobs.conclude import conclude
-from server.jobs.listening import listens, renew
-from server.jobs.stale import mark_or_fail_stale
+from server.jobs.external import listens, mark_or_fail_stale, renew
 from server.jobs.submit import submit_job
 from training.spec import Arm
 

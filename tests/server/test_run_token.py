@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import parity
-from parity.cli import main as cli
-from parity.client.delivery import Delivery
+from parity.cli import application as cli
 from parity.client.rest import Client
-from parity.client.spool import Spool
-from server.database import run_tokens, store
+from parity.client.spool import Delivery, Spool
+from server.database import store, tokens
 from server.database.tables import Run
 from server.jobs.submit import submit_job
 from server.web import auth
@@ -99,7 +98,7 @@ def test_what_is_left_is_sent_with_the_runs_own_token(served, database, spooled)
 def test_a_token_that_was_replaced_is_asked_for_again_and_fences_nobody(served, database, spooled):
     run, trainer, path = spooled
     with database.write() as session:
-        run_tokens.issue(session, run, 1)  # an attach that was repeated late, whose response nobody got
+        tokens.issue(session, run, 1)  # an attach that was repeated late, whose response nobody got
     assert _resend(path, None, served) == 4
     assert _resend(path, trainer, served) == 0
     assert _steps(database, run) == list(range(20))
@@ -112,7 +111,7 @@ def test_a_newer_trainer_is_not_fenced_by_what_an_older_one_left(served, databas
     with Client(served, trainer) as client:
         token = client.attach(run, {})["token"]
         with database.write() as session:
-            run_tokens.issue(session, run, 1)
+            tokens.issue(session, run, 1)
         assert _resend(path, trainer, served) == 4
         assert "taken over" in capsys.readouterr().err
         client.append(run, 2, "train", ["step", "loss"], np.array([[0.0], [1.0]]), token)

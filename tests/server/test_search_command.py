@@ -7,10 +7,10 @@ import time
 import pytest
 import yaml
 
-from parity.cli import main as cli
-from parity.cli.jobs import watching
+from parity.cli import application as cli
+from parity.cli import watching
 from parity.client.rest import UnreachableError
-from server.database.lab_tables import Search
+from parity_lab.server.tables import Search
 from tests.server.played import GAPS, make_base, play_step
 
 

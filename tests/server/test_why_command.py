@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from parity.cli import main as cli
+from parity.cli import application as cli
+from parity_lab.server.analyses import analysis_of
 from server.database.tables import Job
 from server.errors import NotFoundError
-from server.jobs.analyses import analysis_of
-from server.jobs.cancel import cancel_job
 from server.jobs.conclude import conclude
+from server.jobs.lifecycle import cancel_job
 from server.settings import CHECKOUT
 from tests.server.analyses import make_explained, measured
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 from sqlalchemy import select
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
 from server.database import store
 from server.database.tables import Attempt, Run, Worker
 from server.jobs.submit import Order, submit_job
@@ -172,7 +172,7 @@ def test_a_worker_claims_only_what_its_allocation_holds(database, submit, batch,
 @pytest.mark.parametrize(("wanted", "gpus"), [(1, 1), (2, 2), (2, 1)])
 def test_a_worker_has_a_slot_for_each_allotted_gpu_and_no_more(cluster, wanted, gpus):
     source = (
-        "from server.settings import Settings; from workers.slots import slots; "
+        "from server.settings import Settings; from workers.training_process import slots; "
         f"print([slot.gpu for slot in slots(Settings(capability='sm100', slots={wanted}))])"
     )
     command = ["srun", "--ntasks=1", f"--gpus={gpus}", f"--chdir={CHECKOUT}", sys.executable, "-c", source]

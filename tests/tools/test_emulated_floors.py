@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from parity.judging.floors.emulated import SMALL, TABLE
-from parity.judging.floors.groups import read_floors
+from parity.judging.floors import SMALL, TABLE, read_floors
 from tools.emulated_floors import EXPERIMENTS, emulated_csv, late_means, spreads
 
 

@@ -1,7 +1,6 @@
 import pytest
 
-from parity.judging.floors.groups import read_floors
-from parity.judging.floors.public import PUBLIC, public_floors
+from parity.judging.floors import PUBLIC, public_floors, read_floors
 from tools.public_floors import public_csv
 
 HEAD = "group,runs,steps,mean_loss_nats,sd_nats,corr_with_final_at_25,corr_50,corr_75,corr_90\n"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from parity.report.evaluation_facts import answer
+from parity.report.facts import answer
 from tools.public_verdict import BUNDLE, EXAMPLE, PAGE, PARTS, PICTURE, ROOT, judged, other_than, run, systems, table_rows, written
 
 

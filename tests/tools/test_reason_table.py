@@ -1,7 +1,7 @@
 import pytest
 
 from parity.judging.criteria import GATES
-from parity.judging.gate_codes import GATE_CODES
+from parity.judging.decision import GATE_CODES
 from parity.judging.reasons import BY_CODE, table
 from tools.reason_table import BEGIN, END, PAGES, REMEDIES, reason_table, remedy_table, rewritten
 

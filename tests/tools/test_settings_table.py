@@ -21,10 +21,10 @@ def test_each_setting_has_one_row_with_a_meaning():
 
 def test_each_variable_that_the_service_reads_is_on_the_page():
     names = {f"PARITY_{name.upper()}" for name in Settings.model_fields}
-    for folder in ("server", "workers", "training"):
+    for folder in ("server", "workers", "training", "parity_lab"):
         for file in (CHECKOUT / folder).rglob("*.py"):
             names |= set(re.findall(r'"(PARITY_[A-Z_]+[A-Z])"', file.read_text(encoding="utf-8")))
     section = PAGE.read_text(encoding="utf-8").partition("## Settings")[2].partition("\n## ")[0]
-    # workers/slots.py also has prefixes of variables, such as PARITY_PROCESS.
+    # workers/training_process.py also has prefixes of variables, such as PARITY_PROCESS.
     missing = {name for name in names - CLIENT if f"`{name}" not in section}
     assert not missing

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from parity.cli.main import main
-from parity.readers import ReadError, read_run
-from parity.readers.source import UnreachableSourceError
+from parity.cli.application import main
+from parity.readers import read_run
+from parity.readers.columns import ReadError, UnreachableSourceError
 from tests.trackers.conftest import STEPS, check_curve, free_port, loss, process
 
 mlflow = pytest.importorskip("mlflow")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from parity.cli.main import main
-from parity.readers import ReadError, read_run
-from parity.readers.source import UnreachableSourceError
+from parity.cli.application import main
+from parity.readers import read_run
+from parity.readers.columns import ReadError, UnreachableSourceError
 from tests.trackers.conftest import check_curve, free_port, process
 
 pytest.importorskip("trackio")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from parity.readers import ReadError, SeveralRunsError, read_run
-from parity.readers.source import UnreachableSourceError
+from parity.readers import read_run
+from parity.readers.columns import ReadError, UnreachableSourceError
+from parity.readers.table import SeveralRunsError
 from tests.trackers.conftest import CONFIG, NAN_STEP, STEPS, check_curve, loss
 from tests.trackers.wandb_stand_in import KEY, StandIn
 
@@ -89,11 +90,11 @@ def test_a_package_reads_the_same_records(offline):
     """W&B's own sync reads the file that we read; its rows are counted by the package's message classes."""
     from wandb.proto import wandb_internal_pb2
 
-    from parity.readers.trackers import wandb_file
+    from parity.readers.trackers import stores
 
     (file,) = offline.glob("offline-run-*/run-whole.wandb")
     rows = []
-    for record in wandb_file._records(file.read_bytes(), file, []):
+    for record in stores._records(file.read_bytes(), file, []):
         message = wandb_internal_pb2.Record.FromString(record)
         if message.WhichOneof("record_type") == "history":
             rows.append(message.history.step.num)

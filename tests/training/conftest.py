@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.environment import transformer_engine_installed
+from training.environment import transformer_engine
 
 VECTORS = Path(__file__).parent.parent / "data" / "te_vectors.npz"
 VARIANTS = VECTORS.with_name("te_variants.npz")
@@ -123,8 +123,8 @@ def stubbed_te(monkeypatch):
         monkeypatch.setattr(jax.lax, "reduce_precision", keeps_e4m3)
         monkeypatch.setattr(jnp, "tile", _repeat)
         monkeypatch.setattr(jax.nn, "scaled_matmul", _scaled_matmul)
-        monkeypatch.setattr(transformer_engine_installed, "_import", functools.cache(transformer_engine_installed._import.__wrapped__))
-        return transformer_engine_installed
+        monkeypatch.setattr(transformer_engine, "_import", functools.cache(transformer_engine._import.__wrapped__))
+        return transformer_engine
 
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield with_gpu

@@ -5,12 +5,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from training.overrides import GEMMS, Override, document, from_document, phrase, short
-from training.rules import SpecError
+from training.rules import PROJECTIONS, SpecError
 from training.segments import Arithmetic, gemm_key
 from training.spec import Arm, JobSpec, Model, Projections, RunSpec, Schedule, capability
-from training.statistics import PROJECTIONS
-from training.switches import Switches, label
+from training.switches import GEMMS, Override, Switches, document, from_document, label, phrase, short
 
 JOB = JobSpec(
     name="job",

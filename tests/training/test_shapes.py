@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from training.environment.maxtext_options import MaxTextOptions
-from training.overrides import GEMMS, Override
-from training.presets import PRESETS
-from training.rules import SpecError
+from training.environment.maxtext import MaxTextOptions
+from training.rules import PRESETS, SpecError
 from training.segments import Arithmetic
 from training.shapes import linear_sizes, needs
 from training.spec import Arm, Data, JobSpec, Model, Projections
-from training.switches import Switches
+from training.switches import GEMMS, Override, Switches
 
 JOB = JobSpec(
     name="job",

@@ -6,8 +6,7 @@ import pytest
 
 from parity import recipes
 from training import rules
-from training.presets import PRESETS
-from training.rules import SpecError
+from training.rules import PRESETS, SpecError
 from training.spec import Arm, Data, JobSpec, Model, Noise, Projections, RunSpec, Schedule, capability
 from training.switches import Switches
 

@@ -37,7 +37,7 @@ def make_worker(database):
 @pytest.fixture
 def submit(owner_database, make_job):
     """A function that queues a small job, which trains its baseline whatever was trained before, and returns its id."""
-    from parity import criteria_from_mapping
+    from parity.judging.criteria import criteria_from_mapping
     from server.jobs.submit import Order, submit_job
 
     def submit_small(**changes) -> str:

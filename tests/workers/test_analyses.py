@@ -5,14 +5,14 @@ import time
 
 import pytest
 
-from server.database.lab_tables import Analysis, AnalysisResult
+from parity_lab.server.analyses import Question, results_of, submit_analysis
+from parity_lab.server.tables import Analysis, AnalysisResult
 from server.database.tables import Job, Run
-from server.jobs.analyses import Question, results_of, submit_analysis
 from server.jobs.conclude import conclude
-from training.overrides import Override
 from training.spec import Arm
+from training.switches import Override
 from workers import lease, supervisor
-from workers.slots import Slot
+from workers.training_process import Slot
 
 STEPS, STEP = 40, 24
 PLANTED = Override(recipe="mxfp4", blocks=(0,), projections=("down",))

@@ -3,9 +3,9 @@
 import pytest
 
 from server.settings import CHECKOUT
-from training.environment.maxtext_options import MaxTextOptions
+from training.environment.maxtext import MaxTextOptions
 from training.spec import Arm, Data
-from workers import data_roots
+from workers import supervisor
 
 
 @pytest.fixture
@@ -35,14 +35,14 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("path", ["data", "data/deep/corpus", "data/../data/deep", "data/inside/corpus", "data/not-there-yet"])
 def test_a_path_inside_a_root_may_be_read(folder, spec, path):
-    assert data_roots.refusal([str(folder / "data")], spec(str(folder / path))) is None
-    assert data_roots.refusal(["/elsewhere", str(folder / "data")], spec(str(folder / path))) is None
+    assert supervisor.refusal([str(folder / "data")], spec(str(folder / path))) is None
+    assert supervisor.refusal(["/elsewhere", str(folder / "data")], spec(str(folder / path))) is None
 
 
 @pytest.mark.parametrize("path", ["secret", "data/../secret", "data/out/secret", "data-too", "", "data/deep/../../secret"])
 def test_a_path_that_leads_out_is_refused_by_name(folder, spec, path):
     given = str(folder / path)
-    refused = data_roots.refusal([str(folder / "data")], spec(given))
+    refused = supervisor.refusal([str(folder / "data")], spec(given))
     assert f"data.path is {given!r}" in refused
     assert f"inside {folder / 'data'}" in refused
 
@@ -66,13 +66,13 @@ def test_a_path_that_leads_out_is_refused_by_name(folder, spec, path):
     ],
 )
 def test_everything_that_maxtext_reads_is_looked_at(spec, path, source, options, field):
-    refused = data_roots.refusal(["/data", "gs://corpus"], spec(path, source, **options))
+    refused = supervisor.refusal(["/data", "gs://corpus"], spec(path, source, **options))
     assert (refused or "").partition(" is ")[0] == (field or "")
 
 
 def test_what_comes_with_the_worker_needs_no_root(make_job):
     run = next(iter(make_job().runs()))[1]
-    assert data_roots.refusal(["/data"], run) is None
+    assert supervisor.refusal(["/data"], run) is None
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_what_comes_with_the_worker_needs_no_root(make_job):
 )
 def test_without_declared_roots_a_job_reads_the_state_folder_and_the_examples(settings, spec, path, allowed):
     places = {"state/corpus": str(settings.state_dir / "corpus"), "curves": str(CHECKOUT / "examples" / "curves")}
-    refused = data_roots.refusal(data_roots.in_force(settings), spec(places.get(path, path)))
+    refused = supervisor.refusal(supervisor.in_force(settings), spec(places.get(path, path)))
     assert (refused is None) == allowed
 
 
 def test_declared_roots_replace_those(settings, spec):
     every = settings.model_copy(update={"data_roots": ("/",)})
-    assert data_roots.refusal(data_roots.in_force(every), spec("/etc/shadow")) is None
+    assert supervisor.refusal(supervisor.in_force(every), spec("/etc/shadow")) is None

@@ -13,12 +13,11 @@ import pytest
 
 from server.database import store
 from server.database.tables import Attempt, Run
-from server.jobs.cancel import cancel_job
+from server.jobs.lifecycle import cancel_job
 from server.settings import CHECKOUT
 from training.spec import Arm, Data, Model, Schedule
 from workers import lease, runtime, supervisor, training_process
-from workers.slots import Slot, environment, slots
-from workers.training_process import command
+from workers.training_process import Slot, command, environment, slots
 
 SRUN = (sys.executable, str(Path(__file__).with_name("play_srun.py")), "2")
 SMALL = {

@@ -8,17 +8,17 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
-from parity import criteria_from_mapping
-from server.database import events
-from server.database.lab_tables import Analysis
+from parity.judging.criteria import criteria_from_mapping
+from parity_lab.server.analyses import Question, submit_analysis
+from parity_lab.server.tables import Analysis
+from server.database import states
 from server.database.tables import Attempt, Job, Run, Token
-from server.jobs.analyses import Question, submit_analysis
-from server.jobs.cancel import cancel_job
+from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import Order, submit_job
 from server.jobs.workers import can_take
 from tests.server.analyses import make_explained
-from training.overrides import Override
 from training.spec import Arm
+from training.switches import Override
 from workers import lease
 from workers.lease import LeaseLostError
 
@@ -320,7 +320,7 @@ def test_cancel_against_live_writers_never_deadlocks(database, submit, make_work
                 with database.write() as session:
                     lease.renew(session, held, 5.0)
                     time.sleep(0.002)
-                    events.emit(session, held.job_id, "metric", {})
+                    states.emit(session, held.job_id, "metric", {})
         except LeaseLostError:
             pass
         except Exception as error:  # noqa: BLE001 (whatever it is, the test shall show it)
@@ -358,7 +358,7 @@ def test_no_secret_of_a_log_is_kept_of_a_run_that_broke(database, submit, make_w
     with database.read() as session:
         kept = [run.message for run in session.scalars(select(Run).where(Run.job_id == job_id))]
         kept += [attempt.message for attempt in session.scalars(select(Attempt))]
-        kept += [event.payload.get("message") for event in events.after(session, job_id, 0) if event.payload.get("message")]
+        kept += [event.payload.get("message") for event in states.after(session, job_id, 0) if event.payload.get("message")]
     assert len(kept) == 6
     for message in kept:
         assert "https://me:***@corpus/ with HF_TOKEN=***" in message

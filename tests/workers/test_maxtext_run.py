@@ -12,15 +12,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from server.curves import layer_table
+from server.curves import buckets
 from server.database import store
 from server.database.tables import Job, Run
-from server.jobs.cancel import cancel_job
-from training.environment.maxtext_options import MaxTextOptions
+from server.jobs.lifecycle import cancel_job
+from training.environment.maxtext import MaxTextOptions
 from training.spec import Arm, Data, Model, Noise, Schedule
 from workers import lease, supervisor, training_process
 from workers.protocol import TrainRequest
-from workers.slots import Slot, environment
+from workers.training_process import Slot, environment
 
 PLAYER = Path(__file__).parents[1] / "training" / "engines" / "play_maxtext.py"
 
@@ -192,7 +192,7 @@ def test_what_maxtext_tells_of_its_layers_is_recorded_by_layer(playing, train, d
     run = train()
     assert (run.state, run.steps_done) == ("finished", 85)
     with database.read() as session:
-        there = layer_table.recorded(session, run.id)
+        there = buckets.recorded(session, run.id)
         steps, columns = store.read(session, run.id, "layers")
     assert (there.layers, there.operands, there.has_norms) == (["0", "1"], ["output"], False)
     assert there.statistics == ["fraction_zero", "mean", "stdev"]

@@ -5,9 +5,8 @@ from typing import get_args
 
 import pytest
 
-from training.overrides import Override
 from training.spec import Arm, JobSpec
-from training.switches import Switches
+from training.switches import Override, Switches
 from workers import child, protocol
 
 OVERRIDES = (

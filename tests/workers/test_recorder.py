@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 
-from server.database import events, store
+from server.database import states, store
 from server.database.tables import Chunk, Run
-from training.statistics import StepStats
+from training.rules import StepStats
 from workers import lease
 from workers.lease import LeaseLostError
 from workers.recorder import Recorder
@@ -48,8 +48,8 @@ def test_every_step_arrives_with_progress_and_no_event(database, held):
         steps, columns = store.read(session, held.run_id, "train")
         validated, validation = store.read(session, held.run_id, "validation")
         run = session.get_one(Run, held.run_id)
-        kinds = {event.kind for event in events.after(session, held.job_id, 0)}
-        progress = events.progress(session, [held.job_id])
+        kinds = {event.kind for event in states.after(session, held.job_id, 0)}
+        progress = states.progress(session, [held.job_id])
     assert steps.tolist() == list(range(6))
     assert columns["lm_loss"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     assert (validated.tolist(), validation["loss"].tolist()) == ([4], [9.0])
@@ -76,7 +76,7 @@ def test_after_the_fence_nothing_is_written(database, held):
         recorder.flush()
     with database.read() as session:
         assert store.read(session, held.run_id, "train")[0].size == 0
-        assert events.progress(session, [held.job_id]) == []
+        assert states.progress(session, [held.job_id]) == []
 
 
 def test_a_write_whose_commit_was_not_confirmed_is_recorded_once(database, held):

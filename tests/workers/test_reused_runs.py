@@ -6,19 +6,18 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import delete, select
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
 from server.database import store
 from server.database.tables import Attempt, Chunk, DataRead, Event, Job, Run
 from server.jobs import baselines
 from server.jobs.baselines import BaselineChoice
-from server.jobs.cancel import cancel_job
 from server.jobs.conclude import conclude
-from server.jobs.data_reads import place_of
-from server.jobs.fingerprint import equal_run
+from server.jobs.fingerprint import equal_run, place_of
+from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import Order, submit_job
 from training.spec import Data
 from workers import lease, supervisor
-from workers.slots import Slot
+from workers.training_process import Slot
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def test_a_job_that_reads_outside_the_declared_folders_fails_with_the_reason(wor
 
 
 def test_a_trainer_that_changes_under_a_worker_is_registered(database, runtime, monkeypatch):
-    monkeypatch.setattr("training.provenance.source_digest", lambda: "changed")
+    monkeypatch.setattr("training.device.source_digest", lambda: "changed")
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with database.read() as session:

@@ -4,18 +4,18 @@ import threading
 
 import pytest
 
-from parity import criteria_from_mapping
-from server.database.lab_tables import Search
+from parity.judging.criteria import criteria_from_mapping
+from parity_lab.server import searches
+from parity_lab.server.analyses import results_of
+from parity_lab.server.record import submit_search
+from parity_lab.server.searches import Wish
+from parity_lab.server.tables import Search
 from server.database.tables import Job
-from server.jobs.analyses import results_of
 from server.jobs.conclude import conclude
 from server.jobs.submit import submit_job
-from server.searches import plan
-from server.searches.plan import Wish
-from server.searches.record import submit_search
 from training.spec import Arm
 from workers import lease, supervisor
-from workers.slots import Slot
+from workers.training_process import Slot
 
 STEPS, STEP = 40, 24
 
@@ -41,7 +41,7 @@ def test_the_forks_of_a_search_are_trained_from_the_baselines_checkpoints(settin
         train()
     conclude(database, base)
     # So few steps have no gap to rely on, without which there is no search.
-    monkeypatch.setattr(plan, "late_loss", lambda _session, run, _job: 3.0 + run.arm.position)
+    monkeypatch.setattr(searches, "late_loss", lambda _session, run, _job: 3.0 + run.arm.position)
     with database.write() as session:
         search = submit_search(session, base, Wish(fork_steps=4, pairs=4))
         own = search.id

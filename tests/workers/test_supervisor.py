@@ -14,14 +14,14 @@ import psutil
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from server.database import clock, store
+from server.database import sessions, store
 from server.database.tables import Attempt, Job, Run
-from server.jobs.cancel import cancel_job
 from server.jobs.conclude import decide
+from server.jobs.lifecycle import cancel_job
 from training.spec import Arm, Data, Model, Noise, Schedule
-from workers import child, lease, reconcile, supervisor
+from workers import child, lease, runtime, supervisor
 from workers.recorder import Recorder
-from workers.slots import Slot
+from workers.training_process import Slot
 
 
 @pytest.fixture
@@ -334,8 +334,8 @@ def test_a_machine_that_slept_and_a_database_that_was_away_are_no_crash_of_the_r
         if what == "fell":
             raise OSError("the disk is full")
         with database.write() as session:
-            session.get_one(Run, self._held.run_id).lease_expires_at = clock.now(session) - 1.0
-        assert reconcile.give_back_expired(settings, database) == [self._held.run_id]
+            session.get_one(Run, self._held.run_id).lease_expires_at = sessions.now(session) - 1.0
+        assert runtime.give_back_expired(settings, database) == [self._held.run_id]
         raise lease.LeaseLostError("it woke up")
 
     monkeypatch.setattr(supervisor.Supervisor, "train", stopped)

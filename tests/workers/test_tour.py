@@ -14,7 +14,7 @@ import yaml
 from server.settings import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "tour.md").read_text()
-FOLDERS = ("ci", "examples", "migrations", "parity", "server", "training", "workers")
+FOLDERS = ("ci", "examples", "migrations", "parity", "parity_lab", "server", "training", "workers")
 FILES = (".npmrc", "Makefile", "alembic.ini", "package-lock.json", "pyproject.toml", "locks/standalone.lock")
 TINY = {
     "  model:": "  model: {d_model: 32, n_layers: 1, n_heads: 1, n_kv_heads: 1, d_ff: 32}",

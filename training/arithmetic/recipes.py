@@ -20,7 +20,7 @@ What it answers: what does "nvfp4" do to x, w and the output gradient g in each 
 its blocks of 32) and rounding. Transformer Engine has no MXFP4, and refuses 1D weights together with the rotation (`rules.NOT_TE_PARITY`).
 
 Switches change parts of this table (`training.switches`). Four over six and row scaling concern forward tensors (both copies of x, and
-four over six also w), never gradients. `fp8_delayed` scales by the amaxes of earlier steps (`training.arithmetic.delayed_scaling`),
+four over six also w), never gradients. `fp8_delayed` scales by the amaxes of earlier steps (`training.arithmetic.quantize`),
 `fp8_current` by the tensor's own. (SR: stochastic rounding; RHT: random Hadamard transform.) Every copy is made from the bfloat16 tensor,
 never from another quantized copy. `bf16` leaves every operand unquantized; `f32` runs everything in float32.
 
@@ -36,10 +36,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from training.arithmetic import delayed_scaling, four_over_six
-from training.arithmetic.delayed_scaling import DelayedScaling
+from training.arithmetic import quantize
 from training.arithmetic.formats import E2M1, E4M3, E5M2
-from training.arithmetic.quantize import Quantizer
+from training.arithmetic.quantize import DelayedScaling, Quantizer
 from training.rules import RECIPES, Recipe
 from training.segments import Layer
 from training.switches import ALL_OPERANDS, NO_SWITCHES, Features, Switches, features
@@ -64,7 +63,7 @@ class LinearRecipe:
     dgrad_w: Quantizer | None = None
     wgrad_x: Quantizer | None = None
     wgrad_g: Quantizer | None = None
-    delayed_scaling: DelayedScaling = delayed_scaling.DEFAULT
+    delayed_scaling: DelayedScaling = quantize.DEFAULT
     watched: bool = False
     compared: bool = False
 
@@ -130,7 +129,7 @@ def layer_recipe(layer: Layer, *, fast_bf16: bool) -> LinearRecipe:
         dgrad_w=dgrad.dgrad_w,
         wgrad_x=wgrad.wgrad_x,
         wgrad_g=wgrad.wgrad_g,
-        delayed_scaling=next((each.delayed_scaling for each in (fprop, dgrad, wgrad) if each.delayed), delayed_scaling.DEFAULT),
+        delayed_scaling=next((each.delayed_scaling for each in (fprop, dgrad, wgrad) if each.delayed), quantize.DEFAULT),
     )
 
 
@@ -172,4 +171,4 @@ def _four_over_six(data: Quantizer, parts: Features, operands: Literal["weights"
     if parts.nvfp4_4over6 not in (operands, ALL_OPERANDS):
         return data
     narrow = parts.nvfp4_4over6_e4m3_use_256 in (operands, ALL_OPERANDS)
-    return replace(data, four_over_six=parts.nvfp4_4over6_err_mode, scale_bound=four_over_six.BOUND if narrow else E4M3.largest)
+    return replace(data, four_over_six=parts.nvfp4_4over6_err_mode, scale_bound=quantize.BOUND if narrow else E4M3.largest)

@@ -1,17 +1,10 @@
-"""Engine maxtext: starts a MaxText training process, follows it, and reports each step like our own engine.
-
-What it answers: what did each step of this MaxText run do, and is any step missing?
-
-    parameters at step 0 (one process, learning rate 0)  ->  training (one process), followed through its metrics_file and log
-
-The training process does not evaluate: each evaluation would empty metrics_file, and the records of the last milliseconds would be
-lost. Values that MaxText does not record are NaN: the norm of the update, the wait for data, non-finite inputs of quantizers.
-"""
+"""Engine maxtext: starts a MaxText process, follows it, reports each step like our own engine, and evaluates its checkpoints."""
 
 from __future__ import annotations
 
 import glob
 import hashlib
+import json
 import math
 import os
 import resource
@@ -23,26 +16,110 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from training import device, provenance
-from training.engines import maxtext_command
-from training.engines.maxtext_command import Launch
-from training.engines.maxtext_evaluation import evaluations, put_back
-from training.engines.maxtext_follow import Follower, Log, Plan
-from training.engines.maxtext_process import LOOK_SECONDS, Patience, Silence, failure, meeting_place, run_to_its_end, running
-from training.environment.distributed import ALONE, LauncherError, Processes
-from training.environment.maxtext_errors import (
+from training import device
+from training.engines import maxtext_process
+from training.engines.maxtext_process import (
+    LOOK_SECONDS,
+    Follower,
+    Launch,
+    Log,
+    Patience,
+    Plan,
+    Silence,
+    evaluation_command,
+    failure,
+    meeting_place,
+    run_to_its_end,
+    running,
+)
+from training.environment.maxtext import (
     CrashedError,
     DataMissingError,
     DivergedError,
     EndedEarlyError,
+    EvaluationFailedError,
     MetricsGapError,
     MetricsStoppedError,
+    installed,
     steps_in_words,
 )
-from training.environment.maxtext_installed import installed
-from training.rules import NAMED_DATA
+from training.environment.processes import ALONE, LauncherError, Processes
+from training.rules import NAMED_DATA, StepStats
 from training.spec import RunSpec
-from training.statistics import StepStats
+
+# Held-out loss of a MaxText run: after the training has ended, a separate process evaluates each checkpoint.
+#
+# What it answers: what is the loss on the evaluation data after the steps n, 2 n, ... (`schedule.validation_every`)?
+#
+# MaxText 0.2.5 empties metrics_file at each evaluation inside the training process, and records that were not read in time are lost. It
+# does not empty event files, but without Google Cloud they go into the installation's own folder, under a name that runs share. So the
+# training process saves its state every n steps, and afterwards a second process resumes from each checkpoint: one step at learning rate
+# 0, which does not change the parameters, then an evaluation into its own metrics_file. Resuming also restores the state of delayed
+# scaling, which loading the parameters alone would lose. A checkpoint is deleted once it has been evaluated.
+#
+# The assumption that can fail: the disk has room for every checkpoint of a run.
+#
+# Source: MaxText 0.2.5, trainers/pre_train/train.py (the evaluation follows the step), common/metric_logger.py (the summary is the record
+# with eval/total_loss).
+
+
+def evaluations(launch: Launch, patience: Patience) -> Iterator[tuple[int, float]]:
+    """Yields (step, mean loss in nats per token) for every checkpoint of a run that has ended; raises a MaxTextError if a process fails."""
+    for folder in sorted(launch.checkpoints.glob("*"), key=lambda each: each.name.zfill(20)):
+        if folder.name.isdecimal() and int(folder.name):
+            step = int(folder.name)
+            yield step, _evaluated(launch, step, patience)
+            done = launch.folder / "evaluated"  # renamed first, so that `put_back` never restores a half-deleted checkpoint
+            shutil.rmtree(done, ignore_errors=True)
+            shutil.rmtree(launch.evaluation.rename(done))
+
+
+def put_back(launch: Launch) -> None:
+    """Move the checkpoint of an interrupted evaluation back to the checkpoints that wait for theirs."""
+    for folder in launch.evaluation.glob("checkpoints/*"):
+        if folder.name.isdecimal() and not (launch.checkpoints / folder.name).exists():
+            launch.checkpoints.mkdir(parents=True, exist_ok=True)
+            folder.rename(launch.checkpoints / folder.name)
+    shutil.rmtree(launch.evaluation, ignore_errors=True)
+
+
+def summary(metrics: Path) -> float:
+    """Returns the loss (nats per token, may be NaN) of the only evaluation in a metrics_file; raises EvaluationFailedError without one."""
+    losses = []
+    for line in metrics.read_bytes().splitlines() if metrics.exists() else []:
+        try:
+            record = json.loads(line)
+            if "eval/total_loss" in record:  # the summary; the records of each batch have none
+                losses.append(float(record["eval/avg_loss"]))
+        except (ValueError, TypeError, KeyError) as error:
+            message = f"{metrics} has the line {line[:80]!r}, expected a JSON object of an evaluation: {error!r}"
+            raise EvaluationFailedError(message) from None
+    if not losses:
+        raise EvaluationFailedError(
+            f"MaxText wrote no summary of an evaluation into {metrics}; does maxtext.eval_path have at least one whole batch?"
+        )
+    return losses[-1]
+
+
+def _evaluated(launch: Launch, step: int, patience: Patience) -> float:
+    inside = launch.evaluation / "checkpoints"
+    shutil.rmtree(launch.evaluation, ignore_errors=True)
+    inside.mkdir(parents=True)
+    (launch.checkpoints / str(step)).rename(inside / str(step))
+    command, log = evaluation_command(launch, step), launch.folder / f"evaluation-{step}.log"
+    run_to_its_end(command, log, launch.environment, patience, f"evaluated step {step}", transient=False)
+    loss = summary(launch.evaluated_metrics)
+    return loss if math.isfinite(loss) else math.nan
+
+
+# Engine maxtext: starts a MaxText training process, follows it, and reports each step like our own engine.
+#
+# What it answers: what did each step of this MaxText run do, and is any step missing?
+#
+#     parameters at step 0 (one process, learning rate 0)  ->  training (one process), followed through its metrics_file and log
+#
+# The training process does not evaluate: each evaluation would empty metrics_file, and the records of the last milliseconds would be
+# lost. Values that MaxText does not record are NaN: the norm of the update, the wait for data, non-finite inputs of quantizers.
 
 _HASHED_BYTES = 1 << 30
 
@@ -70,8 +147,8 @@ def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict
     Raises NotInstalledError, WrongVersionError and DataMissingError.
     """
     maxtext = installed(environment)
-    common = maxtext_command.shared(spec)
-    facts = provenance.trainer_facts(environment) | {f"maxtext.version.{name}": version for name, version in maxtext.versions.items()}
+    common = maxtext_process.shared(spec)
+    facts = device.trainer_facts(environment) | {f"maxtext.version.{name}": version for name, version in maxtext.versions.items()}
     facts |= {
         "data_digest": data_digest(spec),
         "device_class": _device_class(spec),
@@ -79,7 +156,7 @@ def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict
         "layer_policy": spec.layer_policy,
         "maxtext.command_sha256": hashlib.sha256(common.encode()).hexdigest(),
         "maxtext.command": common,
-        f"maxtext.arm.{spec.recipe}": maxtext_command.own(spec),
+        f"maxtext.arm.{spec.recipe}": maxtext_process.own(spec),
         "threads": str(device.usable_threads()),
     }
     return dict(sorted(facts.items()))
@@ -118,10 +195,10 @@ def train(
             f"the launcher started {place.processes.count} processes"
         )
     launch.folder.mkdir(parents=True, exist_ok=True)
-    lacks_parameters = maxtext_command.loads_parameters(spec) and not launch.first_parameters.exists()
-    command = maxtext_command.train_command(launch, steps)
+    lacks_parameters = maxtext_process.loads_parameters(spec) and not launch.first_parameters.exists()
+    command = maxtext_process.train_command(launch, steps)
     if not place.processes.is_first:
-        _take_part(launch, [maxtext_command.first_parameters_command(launch)] * lacks_parameters + [command])
+        _take_part(launch, [maxtext_process.first_parameters_command(launch)] * lacks_parameters + [command])
         return
     patience = Patience(seconds=place.silence_seconds, alive=alive)
     put_back(launch)
@@ -226,7 +303,7 @@ def _after(follower: Follower, plan: Plan) -> str:
 def _write_first_parameters(launch: Launch, patience: Patience) -> None:
     """Let MaxText write the checkpoint that every run of this seed starts from."""
     shutil.rmtree(launch.folder / "step0", ignore_errors=True)
-    command, log_path = maxtext_command.first_parameters_command(launch), launch.folder / "step0.log"
+    command, log_path = maxtext_process.first_parameters_command(launch), launch.folder / "step0.log"
     log = run_to_its_end(command, log_path, launch.environment, patience, "made the parameters of step 0", transient=True)
     if not launch.first_parameters.exists():
         raise CrashedError(f"MaxText wrote no checkpoint of step 0; the last lines of its log:\n{log.end()}")
@@ -234,7 +311,7 @@ def _write_first_parameters(launch: Launch, patience: Patience) -> None:
 
 def _forget_newer_checkpoints(launch: Launch, recorded: int) -> int:
     """Remove checkpoints beyond the recorded steps; returns the step after the newest remaining one, where MaxText will resume."""
-    if not maxtext_command.resumes(launch.spec):
+    if not maxtext_process.resumes(launch.spec):
         shutil.rmtree(launch.checkpoints, ignore_errors=True)
     first = 0
     for folder in launch.checkpoints.glob("*"):

@@ -8,7 +8,7 @@ What it answers: what is the loss of these parameters on these tokens if each li
     loss = mean(lse - logit[target]) + z_loss * mean(lse^2),   logits = RMSNorm(x) E^T,  E = embed where tied, else unembed
 
 Recipes never change embedding, logits, norms, rotary positions, softmax and the two products inside attention: their products are
-bfloat16 with float32 sums (all float32 under recipe f32). `training.overrides` says which recipe each linear layer has. Master weights
+bfloat16 with float32 sums (all float32 under recipe f32). `training.switches` says which recipe each linear layer has. Master weights
 and the residual stream are float32; inputs and outputs of a linear layer are bfloat16. With `remat` the backward pass recomputes a block
 from its input instead of storing its activations. XLA's compiler for CPUs orders those operations so that no memory is saved
 (jaxlib 0.10.2: 30 % more operations, 2 % fewer bytes); it has not been measured on a GPU.
@@ -31,14 +31,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from training.arithmetic import delayed_scaling, formats, random_bits
-from training.arithmetic.delayed_scaling import DelayedScaling
+from training.arithmetic import formats, quantize
 from training.arithmetic.linear import Channel, linear
+from training.arithmetic.quantize import DelayedScaling
 from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recipe
+from training.rules import PROJECTIONS
 from training.segments import Segment
 from training.shapes import linear_sizes
 from training.spec import Model
-from training.statistics import PROJECTIONS
 
 Parameters = dict[str, Any]
 Layer = Callable[[LinearRecipe, jax.Array, jax.Array, jax.Array, Channel], jax.Array]
@@ -79,7 +79,7 @@ class Decoder:
     @property
     def delayed_scaling(self) -> DelayedScaling:
         """How the scales of the next step follow from the amaxes, the same for all layers that need them; unused if none does."""
-        return next((recipe.delayed_scaling for recipe in self.recipes if recipe.delayed), delayed_scaling.DEFAULT)
+        return next((recipe.delayed_scaling for recipe in self.recipes if recipe.delayed), quantize.DEFAULT)
 
     def watching(self, *, compared: bool) -> Decoder:
         """The same model, whose quantized layers also return the statistics of their quantization; compared: and of their gradients."""
@@ -181,7 +181,7 @@ def _logits(model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: 
     for index, weights in enumerate(parameters["blocks"]):
         block = partial(_block, model, index, angles, batch)
         run = jax.checkpoint(block) if model.remat else block
-        x_MD = run(weights, x_MD, random_bits.fold(seed, index), channels)
+        x_MD = run(weights, x_MD, formats.fold(seed, index), channels)
     n_MD = _rms_norm(x_MD, parameters["final_norm"], model.dtype)
     embedding = parameters["embed" if model.shape.tied_embeddings else "unembed"]
     return matmul(model.products, n_MD, _narrow(embedding, model.dtype).T)
@@ -212,7 +212,7 @@ def _projection(model: Decoder, index: int, block: Parameters, seed: jax.Array, 
     w = _narrow(block[name], model.dtype)
     recipe = model.recipe_of(index, name)
     layer = model.layer if recipe.quantized else linear
-    return layer(recipe, x, w, random_bits.fold(seed, number), channel)
+    return layer(recipe, x, w, formats.fold(seed, number), channel)
 
 
 def _narrow(x: jax.Array, dtype: Any) -> jax.Array:

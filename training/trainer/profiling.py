@@ -31,7 +31,7 @@ from typing import Any
 
 import jax
 
-from training.statistics import StepStats
+from training.rules import StepStats
 
 Intervals = list[tuple[float, float]]
 COLUMNS = (

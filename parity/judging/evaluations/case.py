@@ -1,23 +1,327 @@
-"""A comparison of evaluations: the held-out losses of one run an arm or more. What it was given, and its documents."""
+"""A comparison of evaluations: the held-out losses of one run an arm or more, as they were given, and the document with every figure."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
-from parity.canonical_json import picked
-from parity.judging.criteria import LOSS, NOISE_FLOOR, Criteria
+from parity.judging.agreement import HOST, values_of
+from parity.judging.bundle import Arms, multiplicity_of
+from parity.judging.criteria import LOSS, NOISE_FLOOR, Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.curve import Curve
-from parity.judging.evaluations.document import evaluation_document
-from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.measured import measure
-from parity.judging.evaluations.rules import Ground, Question, decide
-from parity.judging.evaluations.times import RunTimes
-from parity.judging.inputs.context import HOST, values_of
-from parity.judging.margin import determine_margin
-from parity.judging.multiplicity import Multiplicity
+from parity.judging.decision import AS_OF, NUMBERS_ALONE, Decision, State
+from parity.judging.document_types import MarginDocument, ReasonDocument, ScheduleDocument
+from parity.judging.evaluations.gap import Reached, RunTimes, arm_time, samples_to, speeds, spread, token_tax
+from parity.judging.evaluations.measured import MIN_RUNS, Bands, Measured, measure
+from parity.judging.evaluations.rules import Ground, Question, clustered, decide, judged, side
+from parity.judging.interval import Interval, determine_margin
+from parity.judging.reasons import BY_CODE
 from parity.judging.run_floor import run_floor
 from parity.recipes import check_recipe
+from parity.structure import ManifestError, json_value, optional, picked, record, typed
+from parity.version import JUDGE_VERSION
+
+# The JSON form of a comparison of evaluations.
+
+
+class SpreadDocument(TypedDict):
+    """Standard deviation between an arm's runs at the points compared, nats, its interval, and its share of the loss.
+
+    `assumed_rel` is the share that the judge would assume for a single run.
+    """
+
+    sd: float
+    lo: float
+    hi: float
+    rel: float
+    assumed_rel: float
+
+
+class RunTimesDocument(TypedDict):
+    """One run's times: the hardware, seconds a step and seconds to the target; None where not on record."""
+
+    hardware: str | None
+    step_seconds: float | None
+    seconds_to_target: float | None
+
+
+class EvaluatedRunDocument(TypedDict):
+    """One run: its cluster, its last point, its loss at the points compared, its samples to the target, and its times if they are known.
+
+    None for a loss without a common point.
+    `beyond` says whether the samples are a bound: the truth lies `above` or `below` them. `sha256` is that of the whole series.
+    """
+
+    label: str
+    cluster: str | None
+    last_step: int
+    loss: float | None
+    samples_to_target: float | None
+    beyond: str | None
+    times: RunTimesDocument | None
+    sha256: str
+
+
+class EvaluatedArmDocument(TypedDict):
+    """An arm: its name, its recipe, its mean loss at the points compared, the spread of two or more runs, and the runs that count."""
+
+    name: str
+    recipe: str | None
+    mean: float | None
+    spread: SpreadDocument | None
+    runs: list[EvaluatedRunDocument]
+
+
+class IntervalDocument(TypedDict):
+    """A gap in nats with its interval, standard error and degrees of freedom; `rel` is its share of the baseline's loss, unless that is 0.
+
+    `against_margin` is the reason code of where the interval lies; None without a margin.
+    """
+
+    mean: float
+    rel: float | None
+    lo: float
+    hi: float
+    se: float
+    df: float
+    against_margin: str | None
+
+
+class ClustersDocument(IntervalDocument):
+    """The gap over clusters: their key, how many each arm has, and whether each has both arms."""
+
+    key: str
+    baseline: int
+    candidate: int
+    crossed: bool
+
+
+class EvaluatedGapDocument(TypedDict):
+    """The gap over runs and over clusters, and which of them is `judged`.
+
+    `pairs` is the number of pairs of one seed, None where the arms are unpaired.
+    """
+
+    confidence: float
+    over_runs: IntervalDocument | None
+    over_clusters: ClustersDocument | None
+    judged: IntervalDocument | None
+    pairs: int | None
+
+
+class CurveDocument(TypedDict):
+    """The gap at every common point with limits that hold at all points at once, and the arms' mean losses; nats."""
+
+    steps: list[int]
+    gap: list[float]
+    lo: list[float]
+    hi: list[float]
+    baseline: list[float]
+    candidate: list[float]
+
+
+class TargetDocument(TypedDict):
+    """Samples to the target loss: geometric means of both arms, runs that reached it, and the token tax (0.09 = 9 % more)."""
+
+    nats: float
+    baseline_samples: float | None
+    candidate_samples: float | None
+    reached: list[int]
+    tax: dict[str, float] | None
+
+
+class NoteDocument(TypedDict):
+    """What a reader noted, such as the columns it took, and of how many runs."""
+
+    note: str
+    runs: int
+
+
+class AsOfDocument(TypedDict):
+    """The points compared, in words, and the tokens at the last of them where their number is known."""
+
+    points: list[int]
+    words: str
+    tokens: float | None
+
+
+class EvaluationDocument(TypedDict):
+    """One comparison of evaluations; `chance_of_parity` is there where only the evidence is missing for a pass or a fail."""
+
+    schema: str
+    engine_version: str
+    verdict: State
+    codes: list[str]
+    reasons: list[ReasonDocument]
+    advice: dict[str, list[str]]
+    profile: str
+    criteria: dict[str, Any]
+    margin: MarginDocument | None
+    baseline: EvaluatedArmDocument
+    candidate: EvaluatedArmDocument
+    as_of: AsOfDocument | None
+    schedule: ScheduleDocument
+    gap: EvaluatedGapDocument
+    chance_of_parity: NotRequired[float]
+    curve: CurveDocument | None
+    grounds: list[dict[str, Any]]
+    target: TargetDocument | None
+    speed: list[dict[str, Any]]
+    planned_steps: int | None
+    notes: list[NoteDocument]
+
+
+# A comparison of evaluations as a JSON-able document: everything that is needed to argue with it and to compute it again.
+
+CHANCE_SHOWN = ("CI_STRADDLES_MARGIN", "AS_OF", "NUMBERS_ALONE", "RUN_NOISE_ASSUMED")
+EVALUATION_SCHEMA = "parity.evaluations/1"
+
+
+def evaluation_document(
+    m: Measured,
+    question: Question,
+    decision: Decision,
+    *,
+    arm_names: tuple[str, str],
+    grounds: Sequence[Ground],
+    target: float | None,
+    times: tuple[Sequence[RunTimes], Sequence[RunTimes]],
+) -> EvaluationDocument:
+    """The document of one comparison, keys sorted, safe for JSON."""
+    reached = [[samples_to(run, target) for run in arm] for arm in m.runs] if target is not None and m.points else None
+    arms = [
+        _arm(arm_names[number], m, number, reached[number] if reached else None, times[number], question) for number in range(len(m.runs))
+    ]
+    document: EvaluationDocument = json_value(
+        {
+            "schema": EVALUATION_SCHEMA,
+            "engine_version": JUDGE_VERSION,
+            "verdict": decision.state,
+            "codes": decision.codes,
+            "reasons": [decision.deciding, *decision.others],
+            "advice": {"sentences": _advice(decision)},
+            "profile": question.criteria.profile_name,
+            "criteria": question.criteria.document(),
+            "margin": question.margin,
+            "baseline": arms[0],
+            "candidate": arms[1],
+            "as_of": _as_of(m, question),
+            "schedule": picked(m.schedule, "step", "finished", "stated", "slope"),
+            "gap": _gap(m, question),
+            **_chance(m, question, decision),
+            "curve": {"steps": m.steps, **picked(m.bands, *Bands.__slots__)} if m.bands else None,
+            "grounds": [picked(ground, *Ground.__slots__, "confounded") for ground in grounds],
+            "target": _target(reached, target, question),
+            "speed": speeds(*times, question.criteria.confidence),
+            "planned_steps": question.planned_steps,
+            "notes": _notes([run for arm in m.runs for run in arm]),
+        }
+    )
+    return document
+
+
+def _notes(runs: Sequence[Curve]) -> list[dict[str, object]]:
+    """What a reader noted of the runs, each note once with the number of its runs."""
+    counted = Counter(note for run in runs for note in run.notes)
+    return [{"note": note, "runs": number} for note, number in counted.items()]
+
+
+def _advice(decision: Decision) -> list[str]:
+    """What to do about each reason that has a remedy, the deciding one first."""
+    alone = NUMBERS_ALONE.code in decision.codes  # numbers have no plan to state
+    steps = (BY_CODE[code].next_step for code in decision.codes if not (alone and code == AS_OF.code))
+    return list(dict.fromkeys(step for step in steps if step))
+
+
+def _arm(
+    name: str, m: Measured, number: int, reached: Sequence[Reached] | None, times: Sequence[RunTimes], question: Question
+) -> dict[str, object]:
+    """The baseline (number 0) or the candidate (1)."""
+    runs, values = m.runs[number], (m.baseline, m.candidate)[number]
+    mean = float(values.mean()) if len(values) and np.isfinite(values).all() else None
+    between = spread(values, question.criteria.confidence) if len(values) >= MIN_RUNS and mean else None
+    by_label = {own.run: own for own in times}
+    described = []
+    for place, run in enumerate(runs):
+        to_target = reached[place] if reached else None
+        described.append(
+            {
+                "label": run.label,
+                "cluster": run.context.get(question.cluster) if question.cluster else None,
+                "last_step": run.steps[-1] if len(run.steps) else 0,
+                "loss": values[place] if mean is not None else None,
+                "samples_to_target": to_target.samples if to_target else None,
+                "beyond": to_target.beyond if to_target else None,
+                "times": picked(by_label[run.label], "hardware", "step_seconds", "seconds_to_target") if run.label in by_label else None,
+                "sha256": run.digest(),
+            }
+        )
+    share = {"rel": between.sd / mean, "assumed_rel": m.priors[number].tau / float(m.baseline.mean())} if between and mean else {}
+    return {
+        "name": name,
+        "recipe": runs[0].recipe,
+        "mean": mean,
+        "spread": {**picked(between, "sd", "lo", "hi"), **share} if between else None,
+        "runs": described,
+    }
+
+
+def _as_of(m: Measured, question: Question) -> dict[str, object] | None:
+    if not m.points:
+        return None
+    last = m.points[-1]
+    return {
+        "points": m.points,
+        "words": question.point(last),
+        "tokens": last * question.tokens_per_step if question.tokens_per_step else None,
+    }
+
+
+def _gap(m: Measured, question: Question) -> dict[str, object]:
+    over = m.over_clusters
+    clusters = None
+    if over is not None and question.cluster:
+        counted = {"key": question.cluster, "baseline": over.clusters[0], "candidate": over.clusters[1], "crossed": over.crossed}
+        clusters = {**_interval(clustered(m, over), m, question), **counted}
+    return {
+        "confidence": question.confidence,
+        "over_runs": _interval(m.over_runs, m, question) if m.over_runs else None,
+        "over_clusters": clusters,
+        "judged": _interval(gap, m, question) if (gap := judged(m, question)) else None,
+        "pairs": m.pairs,
+    }
+
+
+def _chance(m: Measured, question: Question, decision: Decision) -> dict[str, float]:
+    gap, margin = judged(m, question), question.margin
+    return {"chance_of_parity": gap.chance_below(margin.nats)} if gap and margin and decision.deciding.code in CHANCE_SHOWN else {}
+
+
+def _interval(gap: Interval, m: Measured, question: Question) -> dict[str, object]:
+    lo, hi = gap.bounds(question.confidence)
+    code = side(gap, question.margin.nats, question)[1] if question.margin else None
+    level = float(m.baseline.mean())
+    share = gap.mean / level if level else None
+    return {**picked(gap, "mean", "se", "df"), "rel": share, "lo": lo, "hi": hi, "against_margin": code}
+
+
+def _target(reached: Sequence[Sequence[Reached]] | None, target: float | None, question: Question) -> dict[str, object] | None:
+    if reached is None:
+        return None
+    times = [arm_time(arm) for arm in reached]
+    tax = token_tax(times[0], times[1], question.criteria.confidence) if times[0] and times[1] else None
+    return {
+        "nats": target,
+        "baseline_samples": tax.geometric[0] if tax else None,
+        "candidate_samples": tax.geometric[1] if tax else None,
+        "reached": [sum(run.beyond is None for run in arm) for arm in reached],
+        "tax": picked(tax, "estimate", "lo", "hi") if tax else None,
+    }
+
+
+# A comparison of evaluations: the held-out losses of one run an arm or more. What it was given, and its documents.
 
 WIDEST_NOISE_FLOOR = 0.01  # of the loss, as the default margin: a baseline that diverges now and then is no yardstick
 
@@ -128,3 +432,44 @@ def _grounds(arms: tuple[Sequence[Curve], Sequence[Curve]], may_differ: Sequence
         if all(values) and len(values_of([*contexts[0], *contexts[1]], key)) > 1:
             grounds.append(Ground(key=key, baseline=values[0], candidate=values[1]))
     return tuple(grounds)
+
+
+# A comparison of evaluations in a bundle's manifest: what it asks besides its arms, written and read with every value's type checked.
+
+KIND = "evaluations"
+MAX_LISTED = 10_000  # points and times: more than any comparison of evaluations has
+
+
+def manifest_of(case: EvaluationCase) -> dict[str, Any]:
+    """The manifest's keys that only a comparison of evaluations has."""
+    return {
+        "kind": KIND,
+        **picked(case, "paired", "cluster", "at", "target", "tokens_per_step", "times"),
+        **({"multiplicity": case.multiplicity} if case.multiplicity else {}),
+    }
+
+
+def evaluation_case(manifest: Mapping[str, Any], arms: Arms) -> EvaluationCase:
+    """The case that a manifest describes. Raises KeyError, ManifestError and ValueError for one that describes none."""
+    at, times = (_listed(manifest[key], key) for key in ("at", "times"))
+    return EvaluationCase(
+        baseline=arms.baseline,
+        candidates=arms.candidates,
+        criteria=criteria_from_mapping(manifest["criteria"]),
+        baseline_name=arms.baseline_name or "",
+        paired=typed(manifest["paired"], bool, "paired"),
+        cluster=optional(manifest["cluster"], str, "cluster"),
+        at=tuple(typed(point, int, f"at[{index}]") for index, point in enumerate(at)),
+        target=optional(manifest["target"], float, "target"),
+        tokens_per_step=optional(manifest["tokens_per_step"], float, "tokens_per_step"),
+        planned_steps=optional(manifest["planned_steps"], int, "planned_steps"),
+        times=[record(RunTimes, run, f"times[{index}]") for index, run in enumerate(times)],
+        multiplicity=multiplicity_of(manifest.get("multiplicity")),
+    )
+
+
+def _listed(value: object, where: str) -> list[Any]:
+    items = typed(value, list, where)
+    if len(items) > MAX_LISTED:
+        raise ManifestError(f"{where} has {len(items):,} entries; expected at most {MAX_LISTED:,}")
+    return items

@@ -13,19 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.judging.agreement import quantum
 from parity.judging.criteria import Criteria
 from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, usable
-from parity.judging.evaluations.clusters import ClusteredGap, clustered_gap
-from parity.judging.evaluations.gap import PRINTED_STEP, gap_interval, printed_step
-from parity.judging.evaluations.welch import of_clusters
-from parity.judging.inputs.alignment import common_losses
-from parity.judging.inputs.independence import same_series
-from parity.judging.inputs.resolution import quantum
+from parity.judging.evaluations.gap import PRINTED_STEP, ClusteredGap, clustered_gap, gap_interval, of_clusters, printed_step
+from parity.judging.independence import same_series
 from parity.judging.interval import Interval
-from parity.judging.noise import median
+from parity.judging.pairing import common_losses
 from parity.judging.run_floor import Prior, priors_for
-from parity.judging.schedule.state import UNKNOWN_SLOPE, ScheduleState, log_slope, schedule_state
-from parity.judging.window import plan_window
+from parity.judging.schedule import UNKNOWN_SLOPE, ScheduleState, log_slope, schedule_state
+from parity.judging.window import median, plan_window
 
 MIN_RUNS = 2  # of an arm whose spread is measured
 MIN_POINTS_ALIKE = 5

@@ -10,19 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.canonical_json import picked
-from parity.judging.arms import rounding_of
+from parity.judging.arms import independent_runs, rounding_of
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, between, usable
-from parity.judging.inputs.counted_runs import independent_runs
-from parity.judging.interval import t_quantile
-from parity.judging.live.level import level_at_end
-from parity.judging.margin import determine_margin
-from parity.judging.noise import dot, lag1, mad_sd
+from parity.judging.interval import determine_margin, t_quantile
+from parity.judging.live.prediction import level_at_end
 from parity.judging.run_floor import Prior, RunFloor, prior_for, run_floor
-from parity.judging.spikes import SCALE_SAMPLE
-from parity.judging.spikes import THRESHOLD_SDS as SPIKE_SDS
-from parity.judging.window import Window, plan_window
+from parity.judging.window import SPIKE_SCALE_SAMPLE, Window, dot, lag1, mad_sd, plan_window
+from parity.judging.window import THRESHOLD_SDS as SPIKE_SDS
+from parity.structure import picked
 
 Priors = tuple[Prior, Prior]
 
@@ -131,7 +127,7 @@ def binned_gap(
     started does not shorten the chart; empty bins are left out. Ranges are equally long, or (`log`) equally long in the step's logarithm.
     With a `basis` from the whole curves, the runs given are those that count, and need only have the steps of the range. `priors` are the
     run floors that the verdict started from; by default those that are assumed of a finished run. `confidence` is the interval's level
-    where looks or candidates share the policy's (`parity.judging.multiplicity`). `edges` are first steps of ranges
+    where looks or candidates share the policy's (`parity.judging.criteria`). `edges` are first steps of ranges
     (bins,), ascending, which take the place of `bins` and `log`, so that several candidates can have the same.
     """
     if bins < 1:
@@ -258,7 +254,7 @@ def _bins(
     mean = np.add.reduceat(gap, starts) / n
     residual = gap - np.repeat(mean, n)
     rho = min(max(lag1(residual), 0.0), 0.97)
-    limit = SPIKE_SDS * mad_sd(residual[:: 1 + len(residual) // SCALE_SAMPLE]) or math.inf
+    limit = SPIKE_SDS * mad_sd(residual[:: 1 + len(residual) // SPIKE_SCALE_SAMPLE]) or math.inf
     residual = np.clip(residual, -limit, limit)  # a spike is shown in its bin, and widens no other
     pooled = dot(residual, residual) / max(len(gap) - len(n), 1)  # one bin alone may hold too few steps for a variance
     v_within = pooled / n * (1.0 + rho) / (1.0 - rho)

@@ -1,38 +1,330 @@
-"""What will the gap be at the end? The predictive distribution of the registered window's mean gap, from pairs that still train.
+"""What will the gap be at the end? A predictive distribution of the registered window's mean gap, from a pair of runs that still trains."""
 
-now      G = sum c_j g_j over the pairs (`offsets`); g_j: mean gap of the last 20 % of the blocks that a pair has, at least 5
-stays    final gap ~ N(G, s V E + noise + (0.25 (1 - f) G)^2); V: run-noise variance of one pair, s = nu/chi2(nu), because tau is estimated
-drifts   with prior probability 0.05 the change c since half of the way is a drift of the recipe's gap, c ~ N(0, margin^2), not run noise
-         alone, sd_c^2 = C V + noise. It goes on as a share U of its straight line to the end; mean of U 3/4, sd 1/2
-noise    step noise of what is not trained yet: 1.5 sd^2 (1/blocks + 1/final blocks) (1 - overlap), sd of the block means
-
-The weight of `drifts` follows from c by Bayes' rule. The mixture over s takes 40 Gauss and Laguerre nodes; the verdict's half-width is the
-judge's own. The allowance of 25 % of the gap is for the decay of the learning rate: one report has a gap of 1 % before it and
-1.5 % after it (arXiv 2509.25149), 8 B runs held +0.0254 to +0.0301 nats over 13 evaluations, and early gaps of +0.019 nats have vanished.
-A constant added to both arms changes nothing where margin and floors are in nats; in percent they follow the baseline's loss as it is
-expected at the end (`level`).
-
-Can fail: a gap that comes or goes late. A recipe that loses more than these 25 % in the decay phase, or switches precision near the end, is
-not expected here; nor is run noise that the family, the policy or the assumption understates.
-"""
-
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from parity.judging import special
-from parity.judging.borrowing import NO_LENDERS, Lending
 from parity.judging.criteria import Criteria
-from parity.judging.curve import FloatArray
-from parity.judging.interval import Interval, interval
-from parity.judging.live.level import level_at_end
-from parity.judging.live.offsets import change_variance, combine
-from parity.judging.live.progress import BLOCKS, Progress
-from parity.judging.live.run_noise import LiveArm, run_noise
-from parity.judging.noise import StandardError, median
+from parity.judging.curve import FloatArray, IntArray, Rounding, usable
+from parity.judging.interval import Interval, Margin, determine_margin, interval
+from parity.judging.lending import Lenders
+from parity.judging.measurements import lender_for
+from parity.judging.run_floor import (
+    NO_LENDERS,
+    Lending,
+    OwnRuns,
+    RunFloor,
+    RunTerm,
+    assume_stochastic,
+    borrow,
+    own_spread,
+    priors_for,
+    run_floor,
+    run_term,
+)
+from parity.judging.window import StandardError, dot, median
+
+# Run noise of a comparison in training, by the judge's own rules: assumed, declared or borrowed, and measured on runs that have ended.
+#
+# Runs in training count for the plan (K) but measure nothing yet; nor do controls and early-stopped reruns. The verdict's floor may
+# differ. There are two degrees of freedom: those of tau today, and those that the judge's interval will have at the end.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveArm:
+    """An arm: recipe, rounding (None: not on record), planned runs, and the window's mean loss (nats) and seed of ended runs."""
+
+    recipe: str | None = None
+    rounding: Rounding | None = None
+    runs: int = 1
+    means: tuple[float, ...] = ()
+    seeds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNoise:
+    """Between-run noise of the final gap: variance of one pair (nats^2), its df today, the judge's term at the end, and the margin."""
+
+    pair_variance: float
+    df: float
+    end: RunTerm
+    margin: Margin | None
+
+
+def planned_lending(names: tuple[str, str], arms: tuple[LiveArm, LiveArm], criteria: Criteria, lenders: Lenders) -> Lending:
+    """What two arms (baseline, candidate) of these names may borrow before their runs say how they round."""
+    baseline, candidate = (
+        lender_for(name, "stochastic" if assume_stochastic(arm.recipe, arm.rounding) else "nearest", declared, lenders)
+        for name, arm, declared in zip(names, arms, criteria.run_floors, strict=True)
+    )
+    return baseline, candidate
+
+
+def run_noise(arms: tuple[LiveArm, LiveArm], criteria: Criteria, level: float, lending: Lending = NO_LENDERS, seeds: int = 1) -> RunNoise:
+    """The noise of a pair of arms (baseline, candidate) whose baseline has a loss of `level` nats; `seeds` are those that both have."""
+    priors = priors_for(arms, criteria, level)
+    if lending != NO_LENDERS:
+        spreads = [own_spread(np.array(arm.means), arm.seeds) for arm in arms]
+        own = OwnRuns(
+            squares=(spreads[0][0], spreads[1][0]),
+            df=(spreads[0][1], spreads[1][1]),
+            gap_runs=(max(arms[0].runs / seeds, 1.0), max(arms[1].runs / seeds, 1.0)),
+        )
+        priors = borrow(priors, lending, own, level)
+    today = [run_floor(prior, np.array(arm.means), arm.seeds) for prior, arm in zip(priors, arms, strict=True)]
+    planned = [_at_end(floor, arm, seeds) for floor, arm in zip(today, arms, strict=True)]
+    end = run_term(planned[0], planned[1])
+    if seeds > 1:
+        df = min(prior.df for prior in priors) + seeds - 1
+        end = RunTerm(variance=end.variance, df=df, seeds=seeds)
+    known = run_term(*(dataclasses.replace(floor, runs=arm.runs) for floor, arm in zip(today, arms, strict=True)))
+    return RunNoise(
+        pair_variance=max(today[0].tau ** 2 + today[1].tau ** 2, arms[1].runs * end.variance),
+        df=known.df,
+        end=end,
+        margin=determine_margin(criteria, level, today[0]),
+    )
+
+
+def _at_end(floor: RunFloor, arm: LiveArm, seeds: int) -> RunFloor:
+    """The floor once all planned runs have ended, where they spread as it expects."""
+    added = max(0, arm.runs - seeds - floor.measured_df)
+    return dataclasses.replace(floor, runs=arm.runs, df=floor.df + added, measured_df=floor.measured_df + added)
+
+
+# What is remembered of a pair of runs while it trains: sums of the gap and of the baseline's loss in 80 equal parts of the plan.
+#
+# block of step s = floor(80 (s - origin)/planned steps), origin 0 or 1 as the steps are numbered; its mean gap is sum/count
+#
+# Feed each common step once, in order, in pieces of any size. Sums are added one step after the other, so a state that was written to
+# JSON and read again continues bit for bit as if it had never stopped. It holds at most 80 x 3 numbers (under 6 kB), however long the run
+# is. Steps with a non-finite loss in either arm are left out. Can fail: a block with few logged steps is one noisy number.
+
+BLOCKS = 80
+_KEYS = ("planned_steps", "origin", "last_step", "counts", "gaps", "baselines")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A pair of runs as far as it was fed: the last step, and by block the steps, the sum of gaps and the sum of baseline losses (nats).
+
+    The lists end with the last block that has a step; `origin` and `last_step` are None before the first step.
+    """
+
+    planned_steps: int
+    origin: int | None = None
+    last_step: int | None = None
+    counts: tuple[int, ...] = ()
+    gaps: tuple[float, ...] = ()
+    baselines: tuple[float, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """Share of the plan that the pair has reached, 0 to 1."""
+        if self.origin is None or self.last_step is None:
+            return 0.0
+        return min(1.0, (self.last_step - self.origin + 1) / self.planned_steps)
+
+    def blocks_done(self, *, ended: bool = False) -> int:
+        """Blocks that are complete; of a pair that has ended all that have a step."""
+        return len(self.counts) if ended else min(math.floor(self.share * BLOCKS + 1e-9), len(self.counts))
+
+    def means(self, blocks: slice) -> tuple[FloatArray, FloatArray]:
+        """Mean gap and mean baseline loss (n,) of the blocks of a range that have a step, nats."""
+        counts = np.array(self.counts[blocks], dtype=np.float64)
+        kept = counts > 0
+        gaps, baselines = (np.array(sums[blocks], dtype=np.float64)[kept] / counts[kept] for sums in (self.gaps, self.baselines))
+        return gaps, baselines
+
+    def until(self, blocks: int) -> "Progress":
+        """The pair as it was after its first `blocks` blocks."""
+        if blocks >= len(self.counts):
+            return self
+        last = self.last_step_of(blocks)
+        while blocks and not self.counts[blocks - 1]:
+            blocks -= 1
+        return dataclasses.replace(
+            self, last_step=last, counts=self.counts[:blocks], gaps=self.gaps[:blocks], baselines=self.baselines[:blocks]
+        )
+
+    def last_step_of(self, blocks: int) -> int:
+        """The last step of the first `blocks` blocks."""
+        return (1 if self.origin is None else self.origin) - 1 + -(-self.planned_steps * blocks // BLOCKS)
+
+    def document(self) -> dict[str, Any]:
+        """The state as JSON-able values for `progress_from_mapping`."""
+        return {key: list(value) if isinstance(value := getattr(self, key), tuple) else value for key in _KEYS}
+
+
+def begin(planned_steps: int) -> Progress:
+    """The state of a pair of which nothing is known; `planned_steps` is the registered length of a run, at least 1."""
+    if planned_steps < 1:
+        raise ValueError(f"planned_steps is {planned_steps}; expected at least 1")
+    return Progress(planned_steps=planned_steps)
+
+
+def progress_from_mapping(mapping: Mapping[str, Any]) -> Progress:
+    """The state that `Progress.document` wrote; ValueError where it is another document."""
+    if set(mapping) != set(_KEYS):
+        raise ValueError(f"the state of a pair has the keys {', '.join(sorted(map(str, mapping)))}; expected {', '.join(_KEYS)}")
+    sums = {key: tuple(mapping[key]) for key in ("counts", "gaps", "baselines")}
+    return Progress(**{**mapping, **sums})
+
+
+def observe(state: Progress, steps: IntArray, baseline: FloatArray, candidate: FloatArray) -> Progress:
+    """The state after further common steps (n,), ascending and after those that it has, with the losses of both runs (n,) in nats.
+
+    Steps before or after the plan are left out. ValueError where the steps do not follow those that were fed.
+    """
+    if len(steps) == 0:
+        return state
+    if np.any(np.diff(steps) <= 0) or (state.last_step is not None and steps[0] <= state.last_step):
+        raise ValueError(f"steps from {steps[0]} on were fed after step {state.last_step}; expected ascending steps, each once")
+    origin = min(1, int(steps[0])) if state.origin is None else state.origin
+    inside = (steps >= origin) & (steps < origin + state.planned_steps)
+    finite = inside & usable(baseline) & usable(candidate)
+    if not inside.any():
+        return state
+    block = ((steps[finite].astype(np.int64) - origin) * BLOCKS) // state.planned_steps
+    filled = max(len(state.counts), int(block[-1]) + 1 if len(block) else 0)
+    counts = _added(state.counts, filled, block, np.ones(len(block)))
+    gaps = _added(state.gaps, filled, block, candidate[finite] - baseline[finite])
+    baselines = _added(state.baselines, filled, block, baseline[finite])
+    return dataclasses.replace(
+        state,
+        origin=origin,
+        last_step=int(steps[inside][-1]),
+        counts=tuple(int(count) for count in counts),
+        gaps=tuple(gaps.tolist()),
+        baselines=tuple(baselines.tolist()),
+    )
+
+
+def _added(sums: Sequence[float], filled: int, block: IntArray, values: FloatArray) -> FloatArray:
+    """The sums of the first `filled` blocks with further values added, one after the other."""
+    total = np.zeros(filled)
+    total[: len(sums)] = sums
+    np.add.at(total, block, values)
+    return total
+
+
+# How a run's offset moves: how far the gap of a pair in training is from its final gap, by run noise alone.
+#
+# o(f) offset of a pair at the share f of the plan: sd q(f), final sd 1, correlation r(f) with the final offset D(f) = Var(o(1) - o(f)) =
+# 1 + q^2 - 2 r q what run noise still adds, as a share of one pair's final variance C(f) = Var(o(f) - o(f/2)) how much the gap changes by
+# run noise alone between two trailing windows
+#
+# P pairs are planned, some have come to f_j, and m have not begun. The recipes' gap has a flat prior. With a_j = 1/q_j^2, b_j = r_j/q_j:
+# final gap = sum_j c_j g_j, c_j = a_j/sum a (1 - sum b/P) + b_j/P best linear prediction; one pair: its own gap, not shrunk E = sum_j
+# (c_j^2 q_j^2 - 2 c_j r_j q_j/P + 1/P^2) + m/P^2 one pair: D(f)
+#
+# r: 123 groups of reruns of a 124 M GPT (1,416 runs) show 0.40, 0.66, 0.94, 0.99 at 25, 50, 75, 90 % of the steps; 96 emulated runs of
+#   0.3
+#    to 1 M (FP8 and NVFP4, with step noise) 0.3, 0.7, 0.8, 0.94; seven other reruns 0.6, 0.95, 0.96, 0.99. Declared is what lies between.
+# q: the spread of reruns in a window that ends there, over that of the last 20 %, is 1.2 to 1.7 before half and 1.1 to 1.2 after it.
+# C: 2 in the emulated runs, with step noise; 0.2 to 1 in the seven.
+# Can fail: an offset that is decided late (a switch of precision near the end) moves more than this, and forecasts are too narrow.
+
+Curve = tuple[tuple[float, float], ...]  # (share of the plan, value)
+CORRELATION: Curve = ((0.0, 0.0), (0.25, 0.40), (0.50, 0.70), (0.75, 0.90), (0.90, 0.97), (1.0, 1.0))
+SPREAD: Curve = ((0.0, 1.3), (0.30, 1.3), (0.50, 1.25), (0.75, 1.12), (0.90, 1.03), (1.0, 1.0))
+CHANGE: Curve = ((0.0, 1.5), (0.70, 1.5), (1.0, 0.5))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """The prediction from pairs: `weights` c_j of their gaps, and `error` E, the variance that run noise adds, as a share of one pair's."""
+
+    weights: tuple[float, ...]
+    error: float
+
+
+def correlation(share: float) -> float:
+    """r: how a run's offset at this share of the plan correlates with its final one."""
+    return _at(share, CORRELATION)
+
+
+def spread(share: float) -> float:
+    """q: the spread of offsets at this share of the plan over that at the end."""
+    return _at(share, SPREAD)
+
+
+def change_variance(share: float) -> float:
+    """C: variance of the change of a pair's offset between its trailing windows at half of this share of the plan and at it."""
+    return _at(share, CHANGE)
+
+
+def combine(shares: Sequence[float], planned: int) -> Weights:
+    """The prediction from pairs at these shares (at least one) of the plan, where `planned` pairs (at least as many) will end it."""
+    rs, qs = [correlation(share) for share in shares], [spread(share) for share in shares]
+    own = [1.0 / q**2 for q in qs]
+    slopes = [r / q for r, q in zip(rs, qs, strict=True)]
+    rest = 1.0 - sum(slopes) / planned
+    weights = tuple(a / sum(own) * rest + b / planned for a, b in zip(own, slopes, strict=True))
+    error = (planned - len(shares)) / planned**2
+    for c, r, q in zip(weights, rs, qs, strict=True):
+        error += (c * q) ** 2 - 2.0 * c * r * q / planned + 1.0 / planned**2
+    return Weights(weights=weights, error=max(error, 0.0))
+
+
+def _at(share: float, curve: Curve) -> float:
+    """A declared curve at a share of the plan, linear between its points."""
+    return float(np.interp(share, [at for at, _ in curve], [value for _, value in curve]))
+
+
+# What will the baseline's loss be at the planned end? Margins and run floors in percent follow it, and today's loss still falls.
+#
+# so far   mean loss of the trailing window
+# at end   so far + s (ln(1 - w/2) - mean of ln(share) over the trailing window), s the least-squares slope of the loss on ln(share of the
+#          plan) over the last half of what is trained, w the policy's window; never above "so far", and at most 25 % below it
+#
+# Measured from 25 % of the plan on: 3 emulated runs with a cosine 1 to 3 % off (so far: 1 to 35 % too high), 7 runs of 124 M with a late
+# decay -2 to +4 % (2 to 16), 3 of 15 B -5 to 0 % (0 to 13), at 25 % of the plan -9 %. Can fail: a schedule whose decay comes late falls
+# more.
+
+MOST_FALL = 0.25  # of the loss so far: at 10 % of the plan the line through the last half is up to 40 % too steep
+
+
+def level_at_end(so_far: float, shares: FloatArray, losses: FloatArray, trailing: int, fraction: float) -> float:
+    """The mean loss (nats) of the last `fraction` of the plan, from (n,) losses at ascending shares of it (0 to 1).
+
+    `so_far` is the mean of the last `trailing` of them.
+    """
+    late = shares >= 0.5 * shares[-1]
+    x = np.log(shares[late])
+    ahead = math.log(1.0 - 0.5 * fraction) - float(np.log(shares[-trailing:]).mean())
+    x -= x.mean()
+    power = dot(x, x)
+    if ahead <= 0.0 or power == 0.0:
+        return so_far
+    slope = dot(x, losses[late] - losses[late].mean()) / power
+    return so_far - min(max(-slope * ahead, 0.0), MOST_FALL * abs(so_far))
+
+
+# What will the gap be at the end? The predictive distribution of the registered window's mean gap, from pairs that still train.
+#
+# now      G = sum c_j g_j over the pairs (`offsets`); g_j: mean gap of the last 20 % of the blocks that a pair has, at least 5
+# stays    final gap ~ N(G, s V E + noise + (0.25 (1 - f) G)^2); V: run-noise variance of one pair, s = nu/chi2(nu), because tau is
+#   estimated
+# drifts   with prior probability 0.05 the change c since half of the way is a drift of the recipe's gap, c ~ N(0, margin^2), not run
+#   noise
+#          alone, sd_c^2 = C V + noise. It goes on as a share U of its straight line to the end; mean of U 3/4, sd 1/2
+# noise    step noise of what is not trained yet: 1.5 sd^2 (1/blocks + 1/final blocks) (1 - overlap), sd of the block means
+#
+# The weight of `drifts` follows from c by Bayes' rule. The mixture over s takes 40 Gauss and Laguerre nodes; the verdict's half-width is
+# the judge's own. The allowance of 25 % of the gap is for the decay of the learning rate: one report has a gap of 1 % before it and 1.5 %
+# after it (arXiv 2509.25149), 8 B runs held +0.0254 to +0.0301 nats over 13 evaluations, and early gaps of +0.019 nats have vanished. A
+# constant added to both arms changes nothing where margin and floors are in nats; in percent they follow the baseline's loss as it is
+# expected at the end (`level`).
+#
+# Can fail: a gap that comes or goes late. A recipe that loses more than these 25 % in the decay phase, or switches precision near the
+# end, is not expected here; nor is run noise that the family, the policy or the assumption understates.
 
 MIN_BLOCKS, MIN_FILLED = 5, 3
 BLOCK_NOISE = 1.5  # what correlation between blocks adds to a variance

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from parity import Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.verdict import Verdict, judge
 
 Runs = Sequence[Curve]
 """Reruns of one configuration, at least seven: the first is the baseline, the second the candidate, the others are at hand."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parity import Curve, curve_from_arrays
+from parity.judging.curve import Curve, curve_from_arrays
 from tests.parity.attacks.case import Attack, Build, Case, Runs, kept, margin_of, raised, with_loss
 from tests.parity.attacks.copies import ema, forked
 from tests.parity.attacks.end_of_run import half_a_margin

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity import Curve, curve_from_arrays
+from parity.judging.curve import Curve, curve_from_arrays
 from tests.parity.attacks.case import Runs
 
 RUN_SD, PAIR_SD, LEVEL, BATCH_SD = 0.0004, 0.0011, 3.28, 0.08  # shares of the loss as in run floors of the 124 M family

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parity import Curve, curve_from_arrays
+from parity.judging.curve import Curve, curve_from_arrays
 from tests.parity.attacks.case import Attack, Build, Case, Runs, kept, margin_of, plain, raised, with_loss
 from tests.parity.attacks.copies import ASSUMED, CONTROL, REAL, STRICT, noisy
 from tests.parity.attacks.end_of_run import ENDS, RETURNED, SMALL

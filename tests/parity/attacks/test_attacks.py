@@ -2,7 +2,7 @@
 
 import pytest
 
-from parity import Curve
+from parity.judging.curve import Curve
 from tests.parity.attacks.case import Attack
 from tests.parity.attacks.catalogue import ATTACKS
 from tests.parity.attacks.pairs import groups

@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
-from parity import Curve, curve_from_arrays
-from parity.judging.floors.groups import read_floors
+from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.floors import read_floors
 from tests.parity.attacks.case import Attack, Build, Case, Runs, kept, margin_of, raised, with_loss
 
 FIRST = 11.0712  # not ln V of a vocabulary that is a multiple of 64

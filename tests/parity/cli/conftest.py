@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.cli.main import main
+from parity.cli.application import main
 
 
 @pytest.fixture(scope="module")

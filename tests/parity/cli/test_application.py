@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from parity.cli.application import ERROR_CODES, Commands
-from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal import EXIT_CODES
 
 GROUP = Commands(name="parity")
 

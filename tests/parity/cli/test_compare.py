@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal import EXIT_CODES
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -270,7 +270,7 @@ def test_as_a_process_with_stdin_and_no_colour(files: dict[str, str]) -> None:
             *(
                 sys.executable,
                 "-m",
-                "parity.cli.main",
+                "parity.cli.application",
                 "compare",
                 files["fp8"],
                 "-",

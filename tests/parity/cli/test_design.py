@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal import EXIT_CODES
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.cli.finished_runs import why_incomplete
+from parity.cli.runs import why_incomplete
 from parity.judging.curve import completeness_of
-from parity.readers import ReadError, read_run
+from parity.readers import read_run
+from parity.readers.columns import ReadError
 
 
 def _record(payload: bytes) -> bytes:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.judging.floors.public import public_floors
+from parity.judging.floors import public_floors
 
 Run = Callable[..., tuple[int, str, str]]
 TRACK3 = "modded-nanogpt-124M/track3"

@@ -10,8 +10,7 @@ import pytest
 import typer
 
 from parity.cli.application import app
-from parity.cli.terminal.exits import EXIT_CODES
-from parity.cli.terminal.help import Group
+from parity.cli.terminal import EXIT_CODES, Group
 from parity.judging.criteria import PROFILES
 from parity.recipes import RECIPES
 from parity.version import VERSION

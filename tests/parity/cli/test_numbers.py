@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from parity.cli.numbers import printed_step_of
-from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.compare import printed_step_of
+from parity.cli.terminal import EXIT_CODES
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -8,8 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
-from parity.cli.terminal.help import Command
-from parity.cli.terminal.output import UsageError
+from parity.cli.terminal import Command, UsageError
 
 
 class Size(Options, panel="Sizes"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.report.interactive import page
+from parity.report import interactive
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -65,7 +65,7 @@ def test_a_file_that_cannot_be_written_is_one_line(files: dict[str, str], run: R
 def test_without_the_chart_library_the_gap_is_drawn(
     files: dict[str, str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "library_folder", lambda: None)
+    monkeypatch.setattr(interactive, "library_folder", lambda: None)
     path = tmp_path / "page.html"
     run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--schedule", "decayed", "--html", str(path))
     text = path.read_text(encoding="utf-8")

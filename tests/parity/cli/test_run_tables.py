@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.cli.finished_runs import runs_of_table
-from parity.cli.terminal.exits import EXIT_CODES
-from parity.cli.terminal.output import UsageError
+from parity.cli.runs import runs_of_table
+from parity.cli.terminal import EXIT_CODES, UsageError
 from parity.judging.curve import curve_from_arrays
 
 Run = Callable[..., tuple[int, str, str]]

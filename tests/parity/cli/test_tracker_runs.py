@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from parity.cli.finished_runs import FinishedRun, refuse_other_run
-from parity.cli.terminal.output import UsageError
-from parity.readers import read_run
-from parity.readers.source import ReadError, UnreachableSourceError, read_text
+from parity.cli.runs import FinishedRun, refuse_other_run
+from parity.cli.terminal import UsageError
+from parity.readers import read_run, trackers
+from parity.readers.columns import ReadError, UnreachableSourceError, read_text
 from parity.readers.table import read_table
-from parity.readers.trackers import sources
 from parity.readers.trackers.run import TrackerRun
 
 Run = Callable[..., tuple[int, str, str]]
@@ -35,7 +34,7 @@ def config(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, 
         columns = read_table(read_text(files[path]), source, wanted, None)
         return TrackerRun(columns=columns, config=configs.get(path, {}))
 
-    monkeypatch.setattr(sources, "SOURCES", {"mlflow:": read})
+    monkeypatch.setattr(trackers, "SOURCES", {"mlflow:": read})
     return configs
 
 

@@ -5,10 +5,9 @@ import time
 
 import pytest
 
-from parity.cli.jobs import watching
-from parity.client import recorder, retry
-from parity.client.rest import ClientError, UnreachableError
-from parity.client.retry import Pauses, is_transient, may_be_accepted_later
+from parity.cli import watching
+from parity.client import rest, run
+from parity.client.rest import ClientError, Pauses, UnreachableError, is_transient, may_be_accepted_later
 
 PAUSES = Pauses(first_seconds=2.0, longest_seconds=2.0, longest_retry_after_seconds=60.0)
 
@@ -58,15 +57,15 @@ def test_pauses_double_up_to_the_longest():
 
 
 def test_a_trainers_pauses_are_spread_and_obey_the_server():
-    drawn = [recorder.PAUSES.after(1, OSError()) for _ in range(100)]
+    drawn = [run.PAUSES.after(1, OSError()) for _ in range(100)]
     assert len(set(drawn)) > 50
     assert all(0.5 <= pause <= 1.5 for pause in drawn)
-    assert recorder.PAUSES.after(0, ClientError(503, "away", retry_after=3600.0)) == 3600.0
+    assert run.PAUSES.after(0, ClientError(503, "away", retry_after=3600.0)) == 3600.0
 
 
 def test_errors_that_pass_are_noted_and_waited_out(pauses):
     server, noted = _Server(UnreachableError("away"), ClientError(503, "away", retry_after=5.0)), []
-    answer = retry.retry(server.send, pauses=PAUSES, is_retryable=is_transient, wait=pauses.append, on_error=noted.append)
+    answer = rest.retry(server.send, pauses=PAUSES, is_retryable=is_transient, wait=pauses.append, on_error=noted.append)
     assert answer == "answer"
     assert pauses == [2.0, 5.0]
     assert [type(error) for error in noted] == [UnreachableError, ClientError]
@@ -74,14 +73,14 @@ def test_errors_that_pass_are_noted_and_waited_out(pauses):
 
 def test_an_error_that_cannot_pass_is_raised_at_once(pauses):
     with pytest.raises(ClientError):
-        retry.retry(_Server(ClientError(422, "no")).send, pauses=PAUSES, is_retryable=is_transient, wait=pauses.append)
+        rest.retry(_Server(ClientError(422, "no")).send, pauses=PAUSES, is_retryable=is_transient, wait=pauses.append)
     assert pauses == []
 
 
 def test_patience_ends_the_tries(pauses):
     server = _Server(*[UnreachableError("away")] * 100)
     with pytest.raises(UnreachableError):
-        retry.retry(server.send, pauses=PAUSES, is_retryable=is_transient, wait=pauses.append, patience_seconds=5.0)
+        rest.retry(server.send, pauses=PAUSES, is_retryable=is_transient, wait=pauses.append, patience_seconds=5.0)
     assert pauses == [2.0, 2.0, 2.0]
 
 
@@ -90,7 +89,7 @@ def test_whoever_waits_can_end_the_tries():
         raise _StoppedError
 
     with pytest.raises(_StoppedError):
-        retry.retry(_Server(OSError()).send, pauses=PAUSES, is_retryable=may_be_accepted_later, wait=stop, patience_seconds=math.inf)
+        rest.retry(_Server(OSError()).send, pauses=PAUSES, is_retryable=may_be_accepted_later, wait=stop, patience_seconds=math.inf)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from parity.comparing.in_memory import curve_in_memory
-from parity.readers import ReadError
+from parity.comparing.arms import curve_in_memory
+from parity.readers.columns import ReadError
 
 STEPS = np.arange(40)
 LOSS = 3.0 - STEPS / 100

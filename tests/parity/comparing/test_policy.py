@@ -4,8 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from parity.comparing.policy import read_policy, read_yaml
-from parity.comparing.stated import InputError
+from parity.comparing.arms import InputError, read_policy, read_yaml
 
 NESTED = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
 MERGED = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 10))

@@ -1,7 +1,6 @@
 import pytest
 
-from parity.design.budget import Budget, BudgetError, parse_budget
-from parity.design.experiment import Design
+from parity.design.experiment import Budget, BudgetError, Design, parse_budget
 
 HOURLY = Design(planned_steps=1000, step_seconds=3.6, devices=2)  # 2 device hours a run
 

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from parity import Curve, criteria_from_mapping, curve_from_arrays, judge
 from parity.design.calibrate import calibrate
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.verdict import judge
 
 
 def test_public_reruns(reruns: tuple[Curve, ...]) -> None:

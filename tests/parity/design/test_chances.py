@@ -6,19 +6,16 @@ import math
 import numpy as np
 import pytest
 
-from parity import criteria_from_mapping
 from parity.design.chances import NO_FAMILIES, assumed_priors, chances, chi_squared, drawing, lending_of, within_se
 from parity.design.experiment import Design
-from parity.judging.borrowing import OwnRuns, borrow
-from parity.judging.capped import capped_interval
-from parity.judging.criteria import Criteria
+from parity.judging.arms import RATIO_SD_LOG, EarlySpread, helmert_squares
+from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import FloatArray, Rounding
-from parity.judging.early_stops.spread import RATIO_SD_LOG, EarlySpread, helmert_squares
-from parity.judging.floors.lending import Lenders
-from parity.judging.floors.public import public_floors
-from parity.judging.interval import interval
-from parity.judging.noise import StandardError, mean_se
-from parity.judging.run_floor import Prior, early_spread, own_spread, run_floor, run_term
+from parity.judging.floors import public_floors
+from parity.judging.interval import capped_interval, interval
+from parity.judging.lending import Lenders
+from parity.judging.run_floor import OwnRuns, Prior, borrow, early_spread, own_spread, run_floor, run_term
+from parity.judging.window import StandardError, mean_se
 
 TRACK3 = "modded-nanogpt-124M/track3"
 BOTH = Lenders(public_floors(), {"baseline": TRACK3, "candidate": TRACK3})

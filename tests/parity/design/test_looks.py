@@ -5,13 +5,11 @@ import itertools
 
 import pytest
 
-from parity import Criteria
-from parity.design import sentences
-from parity.design.chances import NO_FAMILIES, chances
+from parity.design import plan as sentences
+from parity.design.chances import NO_FAMILIES, chances, looks_ahead
 from parity.design.experiment import Design, run_steps
-from parity.design.looks import looks_ahead
 from parity.design.plan import plan
-from parity.judging.multiplicity import Multiplicity
+from parity.judging.criteria import Criteria, Multiplicity
 
 PAIR = Design(planned_steps=10_000, level=2.4, baseline_recipe="fp8_current", candidate_recipe="nvfp4")
 

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 import parity
-from parity import criteria_from_mapping, judge
-from parity.design import sentences
-from parity.design.budget import parse_budget
-from parity.design.experiment import Design, run_steps
+from parity.design import plan as sentences
+from parity.design.experiment import Design, parse_budget, run_steps
 from parity.design.plan import NATS, SHARE, plan
-from parity.judging.floors.groups import ANY_DECODER
-from parity.judging.floors.lending import Lenders
-from parity.judging.floors.public import public_floors
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.floors import ANY_DECODER, public_floors
+from parity.judging.lending import Lenders
+from parity.judging.verdict import judge
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 

@@ -2,10 +2,10 @@ import dataclasses
 
 import pytest
 
-from parity import criteria_from_mapping
 from parity.design.chances import NO_FAMILIES, chances
 from parity.design.experiment import Design, run_steps
-from parity.design.search import WANTED_POWER, Question, best_within, cheapest_design
+from parity.design.plan import WANTED_POWER, Question, best_within, cheapest_design
+from parity.judging.criteria import criteria_from_mapping
 
 POLICY = criteria_from_mapping({"margin": "1%"})
 

@@ -2,12 +2,11 @@
 
 import pytest
 
-from parity import Criteria
-from parity.design import sentences
-from parity.design.chances import NO_FAMILIES
+from parity.design import plan as sentences
+from parity.design.chances import NO_FAMILIES, stops
 from parity.design.experiment import Design
 from parity.design.plan import plan
-from parity.design.stops import stops
+from parity.judging.criteria import Criteria
 
 PAIR = Design(planned_steps=10_000, level=2.4, baseline_recipe="fp8_current", candidate_recipe="mxfp8", step_seconds=2.0)
 

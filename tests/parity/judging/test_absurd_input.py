@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity import Curve, Verdict, curve_from_arrays, judge
 from parity.judging.criteria import Criteria
-from parity.judging.curve import CurveError
+from parity.judging.curve import Curve, CurveError, curve_from_arrays
+from parity.judging.verdict import Verdict, judge
 
 N = 2000
 STEPS = np.arange(N)

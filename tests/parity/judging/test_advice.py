@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import parity
-from parity import Criteria, Curve, Verdict, criteria_from_mapping, judge
 from parity.judging.advice import NO_LOOK_LEFT, SLOPE_NEEDED, predicted, runs_that_decide, steps_that_decide, worst_layers
+from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
+from parity.judging.curve import Curve
 from parity.judging.decision import ReasonCode
 from parity.judging.evidence import Case, bundle_bytes, verify
-from parity.judging.multiplicity import Multiplicity
 from parity.judging.reasons import BY_CODE
+from parity.judging.verdict import Verdict, judge
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 

@@ -5,12 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from parity.judging.borrowing import Lending, OwnRuns, borrow
-from parity.judging.floors.lending import Lender
-from parity.judging.floors.model import FamilyFloor
+from parity.judging.floors import FamilyFloor
 from parity.judging.interval import Interval, interval
-from parity.judging.noise import StandardError
-from parity.judging.run_floor import Prior, RunFloor, own_spread, run_floor, run_term
+from parity.judging.lending import Lender
+from parity.judging.run_floor import Lending, OwnRuns, Prior, RunFloor, borrow, own_spread, run_floor, run_term
+from parity.judging.window import StandardError
 
 FLOOR = FamilyFloor(share=0.0004, df=12.0, estimated_df=30.0, groups=10, runs=100, outliers=(), levels=(1.95, 2.1))
 LENDER = Lender(family="f", floor=FLOOR)

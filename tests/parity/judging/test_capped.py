@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.capped import capped_interval, missing_points, run_changes
-from parity.judging.interval import Interval, interval, t_quantile
-from parity.judging.noise import mean_se
+from parity.judging.interval import Interval, capped_interval, interval, missing_points, run_changes, t_quantile
 from parity.judging.run_floor import RunTerm
-from parity.judging.window import make_window
+from parity.judging.window import make_window, mean_se
 
 RUN = RunTerm(variance=0.003**2, df=4.0, seeds=1)
 NONE: tuple[list, list] = ([], [])

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity import Criteria, Curve, curve_from_arrays
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evidence import Case, EvidenceError, bundle_bytes, compare_documents, verify
 from parity.judging.sign_offs import sha256_of
 from parity.version import JUDGE_VERSION

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 import parity
-from parity import Criteria, Curve, Verdict, judge
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve
 from parity.judging.interval import t_quantile
-from parity.judging.noise import mean_se
+from parity.judging.verdict import Verdict, judge
+from parity.judging.window import mean_se
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 
 import parity
-from parity import Curve, Verdict, criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import Curve
+from parity.judging.verdict import Verdict
 from parity.report.headline import headline
-from parity.report.markdown import render_markdown
+from parity.report.text import render_markdown
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 

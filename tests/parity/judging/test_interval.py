@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 
 from parity.judging.interval import Interval, interval
-from parity.judging.noise import StandardError
 from parity.judging.run_floor import RunTerm
+from parity.judging.window import StandardError
 
 
 def of(run_se: float, run_df: float, within_se: float, within_df: float) -> Interval:

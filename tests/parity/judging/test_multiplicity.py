@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity import Criteria, curve_from_arrays, judge
+from parity.judging.criteria import LOOK_QUANTILES, MAX_LOOKS, Criteria, Multiplicity, look_weight, pairs_confidence
+from parity.judging.curve import curve_from_arrays
 from parity.judging.interval import t_quantile
-from parity.judging.multiplicity import LOOK_QUANTILES, MAX_LOOKS, Multiplicity, look_weight, pairs_confidence
+from parity.judging.verdict import judge
 
 STEPS = 1500
 

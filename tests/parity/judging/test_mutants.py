@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 import parity
-from parity import Curve, criteria_from_mapping, judge
-from parity.cli.main import main
+from parity.cli.application import main
 from parity.judging import interval
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import Curve
+from parity.judging.verdict import judge
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 

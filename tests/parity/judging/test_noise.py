@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 from parity.judging.interval import t_quantile
-from parity.judging.noise import (
+from parity.judging.window import (
     block_average,
     dot,
     dots,

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import parity
-from parity import Curve, Verdict, criteria_from_mapping, judge
-from parity.canonical_json import canonical_json
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import Curve
+from parity.judging.verdict import Verdict, judge
+from parity.structure import canonical_json
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 

@@ -3,9 +3,9 @@ import pytest
 from scipy.stats import t
 
 from parity.judging.interval import Interval, interval
-from parity.judging.noise import mean_se
-from parity.judging.run_end import measure_end
 from parity.judging.run_floor import RunTerm
+from parity.judging.window import mean_se
+from parity.judging.window_statistics import measure_end
 
 MARGIN, LEVEL = 0.03, 3.0
 

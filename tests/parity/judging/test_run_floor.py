@@ -7,17 +7,8 @@ from hypothesis import strategies as st
 
 from parity.judging.criteria import Amount, criteria_from_mapping
 from parity.judging.interval import interval, t_quantile
-from parity.judging.noise import StandardError
-from parity.judging.run_floor import (
-    Prior,
-    RunFloor,
-    assume_stochastic,
-    one_apart,
-    prior_for,
-    run_floor,
-    run_term,
-    run_term_over_seeds,
-)
+from parity.judging.run_floor import Prior, RunFloor, assume_stochastic, one_apart, prior_for, run_floor, run_term, run_term_over_seeds
+from parity.judging.window import StandardError
 
 PRIOR = Prior(tau=0.0008, df=4.0, basis="assumed")
 NO_WITHIN = StandardError(value=0.0, df=12.0)

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from parity import Criteria, Curve, judge
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.sign_offs import SignOffDocument, accepted, sha256_of, why_not_acceptable
+from parity.judging.verdict import judge
 
 POLICY = {"margin": "1.0 %"}
 

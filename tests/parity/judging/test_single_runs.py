@@ -3,9 +3,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from parity import Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.interval import t_quantile
-from parity.judging.noise import mean_se
+from parity.judging.verdict import Verdict, judge
+from parity.judging.window import mean_se
 
 LEVEL, STEPS, MARGIN = 2.0, 1000, 0.02
 POLICY = criteria_from_mapping({"margin": "1%", "schedule": "decayed"})

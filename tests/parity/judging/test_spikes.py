@@ -3,15 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.spikes import (
-    binomial_upper,
-    diverged_late,
-    find_spikes,
-    interpolate,
-    spikes_over_run,
-    stretches,
-    widen,
-)
+from parity.judging.window import binomial_upper, diverged_late, find_spikes, interpolate, spikes_over_run, stretches, widen
 
 
 def quiet(n: int = 400, seed: int = 0) -> np.ndarray:
@@ -124,8 +116,8 @@ def test_spikes_over_the_run_are_counted_on_the_scale_of_their_block() -> None:
 
 
 def test_an_early_spike_outside_the_window_is_reported_and_does_not_decide(make_run, judge_pair) -> None:
-    from parity import curve_from_arrays
-    from parity.report.markdown import render_markdown
+    from parity.judging.curve import curve_from_arrays
+    from parity.report.text import render_markdown
 
     cand = make_run(seed=2)
     loss = cand.loss.copy()

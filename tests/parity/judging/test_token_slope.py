@@ -6,9 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from parity import Criteria, curve_from_arrays, judge
+from parity.judging.criteria import Criteria
+from parity.judging.curve import curve_from_arrays
 from parity.judging.evidence import Case, bundle_bytes, case_of, verify
-from parity.judging.token_slope import NoSlope, TokenSlope
+from parity.judging.interval import NoSlope, TokenSlope
+from parity.judging.verdict import judge
 
 FLOOR, SCALE, POWER = 2.0, 3.0, 0.5
 

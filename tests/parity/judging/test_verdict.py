@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import parity
-from parity import Criteria, Curve, Verdict, criteria_from_mapping, judge
+from parity.judging.criteria import Criteria, criteria_from_mapping
+from parity.judging.curve import Curve
+from parity.judging.verdict import Verdict, judge
 from parity.readers import read_runs
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity import Criteria, Curve, Verdict, criteria_from_mapping, judge
+from parity.judging.criteria import Criteria, criteria_from_mapping
+from parity.judging.curve import Curve
 from parity.judging.evidence import Case, EvidenceError, bundle_bytes, verify
-from parity.judging.floors.groups import Floors, RerunGroup, read_floors
+from parity.judging.floors import Floors, RerunGroup, read_floors
+from parity.judging.verdict import Verdict, judge
 from parity.report.headline import answer, headline
 
 MakeRun = Callable[..., Curve]

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity import Criteria, Curve, Verdict, criteria_from_mapping, judge
+from parity.judging.criteria import Criteria, criteria_from_mapping
+from parity.judging.curve import Curve
 from parity.judging.evidence import Case, bundle_bytes, verify
-from parity.judging.floors.groups import ANY_DECODER, Floors, read_floors
-from parity.judging.floors.lending import find_lender
-from parity.judging.floors.public import public_floors
+from parity.judging.floors import ANY_DECODER, Floors, public_floors, read_floors
+from parity.judging.lending import find_lender
+from parity.judging.verdict import Verdict, judge
 from parity.report.headline import answer
 
 MakeRun = Callable[..., Curve]

@@ -6,7 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity import Curve, criteria_from_mapping, curve_from_arrays, judge
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.verdict import judge
 from tests.parity.attacks.pairs import synthetic
 
 PAIRS = [pair for seed in range(6) for pair in itertools.permutations(synthetic(seed)[:3], 2)]

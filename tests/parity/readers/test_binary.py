@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.readers import ReadError, read_run
+from parity.readers import read_run
+from parity.readers.columns import ReadError
 
 SAMPLE = "events.out.tfevents.sample"
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.cli.main import main
-from parity.readers.layers import read_layer_snr
-from parity.readers.source import ReadError
+from parity.cli.application import main
+from parity.readers.accuracy import read_layer_snr
+from parity.readers.columns import ReadError
 
 
 def written(folder: Path, name: str, text: str) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from parity.cli.main import main
-from parity.judging.secondary.downstream import compare_tasks
+from parity.cli.application import main
+from parity.judging.secondary import compare_tasks
 from parity.readers.accuracy import read_accuracy
-from parity.readers.source import ReadError
+from parity.readers.columns import ReadError
 
 STAMP = "2026-11-20T10-11-12.123456"
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from parity.readers import ReadError, read_run, read_runs, run_name
+from parity.readers import read_run, read_runs, run_name
+from parity.readers.columns import ReadError
 
 STEPS = range(40)
 

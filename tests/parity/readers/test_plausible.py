@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.readers import ReadError, read_run
-from parity.readers.plausible import check_repeats
+from parity.readers import read_run
+from parity.readers.columns import ReadError, check_repeats
 
 
 def write(folder: Path, text: str, name: str = "run.csv") -> str:

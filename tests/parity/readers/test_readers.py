@@ -12,8 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from parity.cli.main import main
-from parity.readers import ReadError, read_run, read_runs, run_name
+from parity.cli.application import main
+from parity.readers import read_run, read_runs, run_name
+from parity.readers.columns import ReadError
 
 
 def write(folder: Path, name: str, text: str | bytes) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.readers import ReadError, read_run, read_runs
+from parity.readers import read_run, read_runs
+from parity.readers.columns import ReadError
 
 
 def write(folder: Path, name: str, text: str) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.readers import ReadError, read_run
+from parity.readers import read_run
+from parity.readers.columns import ReadError
 
 LOSSES = [10.8125 - 0.25 * i for i in range(6)]
 

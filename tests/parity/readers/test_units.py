@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity import curve_from_arrays
-from parity.cli.main import main
-from parity.readers import ReadError, read_run
-from parity.readers.units import other_unit, unit_change
+from parity.cli.application import main
+from parity.judging.curve import curve_from_arrays
+from parity.readers import read_run
+from parity.readers.columns import ReadError, other_unit, unit_change
 
 
 def run(steps: np.ndarray):

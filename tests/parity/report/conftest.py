@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity import Curve, criteria_from_mapping, curve_from_arrays
-from parity.judging.evaluations.case import EvaluationCase
-from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.times import RunTimes
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
+from parity.judging.evaluations.gap import RunTimes
 
 STEPS = np.arange(1, 14) * 12_288
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.report.evaluation_facts import answer
+from parity.judging.evaluations.case import EvaluationDocument
 from parity.report.evaluation_figure import ROW_SPREAD, dot_heights, draw_evaluation_figure, run_rows
-from parity.report.figure_file import FigureError
+from parity.report.facts import answer
+from parity.report.figures import FigureError
 
 Compare = Callable[..., EvaluationDocument]
 WHOLE = {"cluster": "system", "target": 3.34, "tokens_per_step": 8192.0, "timed": True}

@@ -8,11 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity import Curve
-from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.report.evaluation_facts import AGAINST_MARGIN, answer, arm_rows, comparison_rows, steps_words, token_unit
-from parity.report.evaluations import render_markdown, render_text
-from parity.report.junit import NOT_OF_EVALUATIONS, render_junit
+from parity.judging.curve import Curve
+from parity.judging.evaluations.case import EvaluationDocument
+from parity.report.facts import AGAINST_MARGIN, answer, arm_rows, comparison_rows, steps_words, token_unit
+from parity.report.text import NOT_OF_EVALUATIONS, render_evaluations_markdown, render_evaluations_text, render_junit
 
 Compare = Callable[..., EvaluationDocument]
 CLUSTERED = {"cluster": "system", "target": 3.34, "tokens_per_step": 8192.0, "timed": True}
@@ -70,7 +69,7 @@ def test_what_cannot_be_measured_is_said_and_never_a_number(compared: Compare) -
 def test_runs_that_cannot_be_compared_are_reported(change: Callable[[Curve], Curve], code: str, compared: Compare) -> None:
     document = compared(**CLUSTERED, change=change)
     assert document["codes"][0] == code
-    for text in (render_text(document), render_markdown(document), render_junit([document])):
+    for text in (render_evaluations_text(document), render_evaluations_markdown(document), render_junit([document])):
         assert code in text
         assert "nan" not in text
     assert ("no gap measured" in answer(document)) == (code != "LOSS_SCALED")
@@ -117,7 +116,7 @@ def test_points_are_named_in_tokens_where_these_are_known(compared: Compare) -> 
 @pytest.mark.parametrize("options", [{}, CLUSTERED, {"runs": (1, 3)}, {"runs": (3, 3), "target": 1.0}, {"names": ("b" * 60, "c" * 60)}])
 def test_text_has_80_columns_every_reason_and_nothing_twice(options: dict[str, object], compared: Compare) -> None:
     document = compared(**options)
-    text = render_text(document)
+    text = render_evaluations_text(document)
     assert max(map(len, text.splitlines())) <= 80
     whole = " ".join(text.split())
     sentences = [reason["sentence"] for reason in document["reasons"]] + document["advice"]["sentences"]
@@ -125,12 +124,12 @@ def test_text_has_80_columns_every_reason_and_nothing_twice(options: dict[str, o
         if max(map(len, sentence.split())) < 60:
             assert whole.count(" ".join(sentence.split())) == 1, sentence
     assert all(reason["code"] in whole for reason in document["reasons"])
-    assert text == render_text(json.loads(json.dumps(document)))
+    assert text == render_evaluations_text(json.loads(json.dumps(document)))
 
 
 def test_markdown_holds_the_same_and_names_cannot_break_it(compared: Compare) -> None:
     document = compared(**CLUSTERED, names=("FP8", "a|b<script>\nc"))
-    text = render_markdown(document)
+    text = render_evaluations_markdown(document)
     assert "<script>" not in text
     assert text.startswith("◇ **INCONCLUSIVE**: a&#124;b&lt;script&gt; c against FP8 as of 1.3 B tokens (mean of 3 points)")
     rows = [line for line in text.splitlines() if line.startswith("|")]

@@ -4,12 +4,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity import Criteria, Curve, curve_from_arrays, judge
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evidence import Case
 from parity.judging.live.gap_chart import binned_gap
-from parity.report.figure_file import PAD, FigureError
-from parity.report.figures import _apart, _together, draw_figure, loss_buckets
-from parity.report.gap_bins import gap_limits
+from parity.judging.verdict import judge
+from parity.report.figures import PAD, FigureError, _apart, _together, draw_figure, gap_limits, loss_buckets
 
 MakeRun = Callable[..., Curve]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from parity.judging.evidence import Case
-from parity.report.gap_bins import verdict_gap
-from parity.report.gap_svg import NARROW, WIDE, gap_svg
+from parity.report.figures import verdict_gap
+from parity.report.svg import NARROW, WIDE, gap_svg
 
 
 @pytest.fixture

@@ -6,13 +6,14 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from parity import Criteria, Curve, curve_from_arrays, judge
-from parity.judging.criteria import GATES, criteria_from_mapping
+from parity.judging.criteria import GATES, Criteria, criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.decision import CheckName
 from parity.judging.document_types import REUSED
 from parity.judging.reasons import table
-from parity.judging.secondary.evaluations import TaskResult
-from parity.report.junit import CHECKS, render_junit
+from parity.judging.secondary import TaskResult
+from parity.judging.verdict import judge
+from parity.report.text import CHECKS, render_junit
 
 MakeRun = Callable[..., Curve]
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from parity import Criteria, Curve, Verdict, curve_from_arrays
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.verdict import Verdict
 from parity.report.facts import facts
 from parity.report.headline import answer, headline
-from parity.report.html import render_page
-from parity.report.markdown import render_markdown
-from parity.report.text import render_json, render_text
+from parity.report.interactive import render_page
+from parity.report.text import render_json, render_markdown, render_text
 
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]
@@ -125,7 +126,7 @@ def test_text_has_80_columns_and_every_reason(documents: dict[str, dict]) -> Non
 
 
 def test_markdown_is_a_table_that_names_cannot_break(make_run: MakeRun, one_percent: Criteria) -> None:
-    from parity import judge
+    from parity.judging.verdict import judge
 
     (verdict,) = judge([make_run()], {"a|b<script>\nc": [make_run(seed=2)]}, one_percent, planned_steps=2000)
     text = render_markdown([verdict.document()])

@@ -10,9 +10,10 @@ from hypothesis import settings as rules
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from server.database import batches, store
-from server.database.batches import DifferentError
+from server.database import store
 from server.database.tables import Chunk, Run
+from server.jobs import external
+from server.jobs.external import DifferentError
 
 pytestmark = pytest.mark.both_databases
 
@@ -29,7 +30,7 @@ def run(database, recorded):
 
 def _merge(database, run, epoch, steps, values):
     with database.write() as session:
-        return batches.merge(session, run, "train", epoch, np.array(steps), {"loss": np.array(values, np.float64)})
+        return external.merge(session, run, "train", epoch, np.array(steps), {"loss": np.array(values, np.float64)})
 
 
 @st.composite
@@ -72,7 +73,7 @@ def test_other_numbers_for_a_recorded_step_are_refused_and_nothing_is_written(da
         assert store.read(session, run, "train")[0].tolist() == [0, 1, 2]
     # A column that is new for a recorded step is another number too: it was NaN.
     with pytest.raises(DifferentError, match="another speed"), database.write() as session:
-        batches.merge(session, run, "train", 1, np.array([1]), {"loss": np.array([2.0]), "speed": np.array([3.0])})
+        external.merge(session, run, "train", 1, np.array([1]), {"loss": np.array([2.0]), "speed": np.array([3.0])})
 
 
 def test_attempts_do_not_touch_each_other(database, run):
@@ -80,7 +81,7 @@ def test_attempts_do_not_touch_each_other(database, run):
     assert _merge(database, run, 2, range(6, 8), [2.0] * 2) == 2
     with database.read() as session:
         assert store.read(session, run, "train")[1]["loss"].tolist() == [1.0] * 6 + [2.0] * 2
-        assert [(one.first_step, one.last_step, one.count) for one in batches.ranges(session, run, "train")] == [(0, 5, 6), (6, 7, 2)]
+        assert [(one.first_step, one.last_step, one.count) for one in external.ranges(session, run, "train")] == [(0, 5, 6), (6, 7, 2)]
 
 
 def test_large_batches_are_cut_and_chunks_stay_few(database, run):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sqlalchemy import event, select
 
 from server.database import store
+from server.database.store import read_each
 from server.database.tables import Run
-from server.database.whole_curves import read_each
 
 pytestmark = pytest.mark.both_databases
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from server.database import store
+from server.database.store import read_each, superseded_in_each
 from server.database.tables import Chunk, Run
-from server.database.whole_curves import read_each, superseded_in_each
 
 pytestmark = pytest.mark.both_databases
 

@@ -4,19 +4,19 @@ from functools import partial
 
 import pytest
 
-from parity import criteria_from_mapping
-from parity.why.setup import setup_from
-from server.database.lab_tables import Analysis, AnalysisResult
+from parity.judging.criteria import criteria_from_mapping
+from parity_lab.analysis import setup_from
+from parity_lab.server.analyses import Question, analysis_of, plan_analysis, submit_analysis
+from parity_lab.server.tables import Analysis, AnalysisResult
+from server import retention
 from server.database.tables import Job
 from server.errors import ConflictError, InvalidError, NotFoundError
-from server.jobs import baselines, floors, live
-from server.jobs.analyses import Question, analysis_of, plan_analysis, submit_analysis
+from server.jobs import baselines, floors, forecasts
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, unsound
 from server.jobs.submit import submit_job
-from server.retention import files, jobs
 from tests.server.analyses import KEPT, STEPS, UNITS, make_explained, measured
-from training.overrides import Override
+from training.switches import Override
 
 pytestmark = pytest.mark.both_databases
 
@@ -91,8 +91,8 @@ def test_no_analysis_is_a_run_of_its_own_anywhere(database, explained):
             baselines.promote(session, "name", job.id, None, "reason", "who", None)
         with pytest.raises(ConflictError, match="is an analysis itself"):
             plan_analysis(session, made, Question())
-    assert live.watch(database, made) == []
-    live.watch(database, made, at_the_end=True)
+    assert forecasts.watch(database, made) == []
+    forecasts.watch(database, made, at_the_end=True)
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ def test_what_an_open_analysis_needs_is_kept(database, explained):
     made = submitted(database, job_id)
     with database.read() as session:
         parents = setup_from(session.get_one(Analysis, made).setup).parents
-        assert job_id not in session.scalars(jobs._unneeded(1e12)).all()
-    assert files._states(database, parents) == dict.fromkeys(parents, "forked")
+        assert job_id not in session.scalars(retention._unneeded_jobs(1e12)).all()
+    assert retention._states(database, parents) == dict.fromkeys(parents, "forked")
     with database.write() as session:
         session.get_one(Job, made).runs[0].state = "cancelled"
-    assert set(files._states(database, parents).values()) == {"finished"}
+    assert set(retention._states(database, parents).values()) == {"finished"}
 
 
 def test_a_job_goes_with_its_analysis(database, explained):
@@ -160,10 +160,10 @@ def test_a_job_goes_with_its_analysis(database, explained):
     measured(database, made, {})
     conclude(database, made)
     with database.write() as session:
-        assert jobs._drop(made, 1e12, session) > 10
+        assert retention._drop_jobs(made, 1e12, session) > 10
         assert session.get(Job, made) is None
         assert session.query(AnalysisResult).count() == 0
-        assert job_id in session.scalars(jobs._unneeded(1e12)).all()
+        assert job_id in session.scalars(retention._unneeded_jobs(1e12)).all()
 
 
 def test_over_rest(database, explained, api):

@@ -14,7 +14,7 @@ from server.database import store
 from server.database.tables import Baseline, BaselineEvent, Chunk, Job, Run
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, named_baseline_mismatch
-from server.retention.work import delete, plan
+from server.retention import delete_batch, plan
 from server.web import auth
 
 both = pytest.mark.both_databases
@@ -328,7 +328,7 @@ def test_retention_keeps_what_is_named_and_what_is_reused(api, settings, databas
         for row in session.scalars(select(Job)):
             row.status, row.finished_at = "cancelled", time.time() - 40 * 86_400
     for batch in plan(settings.model_copy(update={"retention_days": 30.0}), database):
-        delete(database, batch)
+        delete_batch(database, batch)
     with database.read() as session:
         kept = {run.id for run in session.scalars(select(Run)) if session.scalars(select(Chunk).where(Chunk.run_id == run.id)).first()}
         assert control.id in kept

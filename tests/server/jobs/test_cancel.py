@@ -2,11 +2,11 @@
 
 import pytest
 
-from server.database import events
+from server.database import states
 from server.database.tables import Job
 from server.errors import NotFoundError
-from server.jobs.cancel import cancel_job
 from server.jobs.conclude import conclude
+from server.jobs.lifecycle import cancel_job
 
 pytestmark = pytest.mark.both_databases
 
@@ -21,7 +21,7 @@ def test_cancel_ends_what_has_not_ended(database, recorded, state):
         job = session.get_one(Job, job_id)
         assert (job.status, job.message) == ("cancelled", "cancelled by request")
         assert {run.state for run in job.runs} == {"finished" if state == "finished" else "cancelled"}
-        emitted = [(event.kind, event.payload) for event in events.after(session, job_id, 1)]
+        emitted = [(event.kind, event.payload) for event in states.after(session, job_id, 1)]
         cancelled = [] if state == "finished" else sorted(run.id for run in job.runs)
         assert [payload["run"] for kind, payload in emitted if kind == "run"] == cancelled
         assert {payload["state"] for kind, payload in emitted if kind == "run"} <= {"cancelled"}

@@ -6,8 +6,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from parity import Criteria
-from server.database import clock, events
+from parity.judging.criteria import Criteria
+from server.database import sessions, states
 from server.database.tables import Job, Run
 from server.jobs import conclude as conclude_module
 from server.jobs.conclude import claim, conclude, decide, settled, write_outcome
@@ -32,7 +32,7 @@ def test_a_pass_beside_a_fail(database, recorded):
         job = session.get_one(Job, job_id)
         assert job.status == "concluded"
         assert {verdict.candidate: verdict.outcome for verdict in job.verdicts} == {"nvfp4": "fail", "mxfp8": "pass"}
-        assert [event.kind for event in events.after(session, job_id, 0)] == ["status", "verdict", "status"]
+        assert [event.kind for event in states.after(session, job_id, 0)] == ["status", "verdict", "status"]
 
 
 def test_a_second_conclusion_changes_nothing(database, recorded):
@@ -206,7 +206,7 @@ def test_a_judge_that_died_delays_a_verdict_until_its_claim_has_ended(database, 
     assert not conclude(database, job_id)
     assert judge.jobs == []
     with database.write() as session:
-        session.get_one(Job, job_id).judging_until = clock.now(session) - 1.0
+        session.get_one(Job, job_id).judging_until = sessions.now(session) - 1.0
     assert conclude(database, job_id)
     assert _status(database, job_id) == ("concluded", 1, None)
     with database.write() as session:

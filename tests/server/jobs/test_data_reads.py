@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from server.database.tables import DataRead, Job
-from server.jobs import data_reads
-from server.jobs.data_reads import changed_since, place_of
-from training.environment.maxtext_options import MaxTextOptions
+from server.jobs import fingerprint
+from server.jobs.fingerprint import changed_since, place_of
+from training.environment.maxtext import MaxTextOptions
 from training.spec import Arm, Data, JobSpec
 
 pytestmark = pytest.mark.both_databases
@@ -50,7 +50,7 @@ def job(database, make_job):
 
 def _record(session, make_job, digest):
     (_, run), *_ = make_job(data=TEXT).runs()
-    data_reads.record(session, run, "r1", {"data_digest": digest} if digest else {})
+    fingerprint.record(session, run, "r1", {"data_digest": digest} if digest else {})
 
 
 def test_the_newest_read_decides(database, make_job, job):

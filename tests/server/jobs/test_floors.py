@@ -10,8 +10,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from parity.judging.evidence import bundle_bytes, verify
-from parity.judging.floors.emulated import DEMO, SMALL, emulated_floors
-from parity.judging.floors.groups import read_floors
+from parity.judging.floors import DEMO, SMALL, emulated_floors, read_floors
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run

@@ -5,16 +5,15 @@ import json
 
 import pytest
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
 from parity.judging.evidence import bundle_bytes, verify
-from parity.judging.floors.groups import COLUMNS, Floors, read_floors
+from parity.judging.floors import COLUMNS, Floors, read_floors
 from server.database import store
 from server.database.tables import ImportedGroup, Job
 from server.errors import InvalidError, ServiceError
 from server.jobs.conclude import case_of, conclude
-from server.jobs.floors import floors_on_record, keep_reruns, reruns_of
-from server.jobs.imported_floors import import_floors, imported_floors, imported_groups
-from server.jobs.planning import lenders_for, planned
+from server.jobs.floors import floors_on_record, import_floors, imported_floors, imported_groups, keep_reruns, reruns_of
+from server.jobs.forecasts import lenders_for, planned
 from server.jobs.submit import config_hash, submit_job
 from tests.server.analyses import stated_rounding
 from training.spec import Arm
@@ -107,7 +106,7 @@ def test_a_group_that_was_imported_does_not_change(database, imported):
 
 
 def test_there_is_a_most_of_groups(database, imported, monkeypatch):
-    monkeypatch.setattr("server.jobs.imported_floors.MOST_GROUPS", 9)
+    monkeypatch.setattr("server.jobs.floors.MOST_GROUPS", 9)
     with pytest.raises(ServiceError, match="at most 9"):
         imported()
 

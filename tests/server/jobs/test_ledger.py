@@ -7,8 +7,7 @@ import time
 import pytest
 from sqlalchemy import select
 
-from parity import criteria_from_mapping
-from parity.judging.multiplicity import Multiplicity
+from parity.judging.criteria import Multiplicity, criteria_from_mapping
 from server.database.tables import Job, Verdict, new_id
 from server.errors import LookError
 from server.jobs import ledger

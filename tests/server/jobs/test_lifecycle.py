@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import select
 
-from parity import criteria_from_mapping
-from server.database import events
+from parity.judging.criteria import criteria_from_mapping
+from server.database import states
 from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_ENDED, RUN_MOVES, begin_attempt
 from server.database.tables import Attempt, Job, Run, Webhook, WebhookDelivery, Worker
 from server.jobs import lifecycle
@@ -54,7 +54,7 @@ def job_in(database, make_job):
 
 def _new_events(session, job_id):
     """The events that followed the submission's."""
-    return [(event.kind, event.payload) for event in events.after(session, job_id, 1)]
+    return [(event.kind, event.payload) for event in states.after(session, job_id, 1)]
 
 
 @pytest.mark.parametrize(("start", "end"), RUN_EDGES)
@@ -193,7 +193,11 @@ def test_no_other_module_moves_runs_and_jobs():
     own_way = re.compile(r"\b(run|job)\.(state|status) = |emit\([^,]+,[^,]+, \"(run|status)\"")
     lifecycle_path, submit_path = (CHECKOUT / "server" / "jobs" / name for name in ("lifecycle.py", "submit.py"))
     assert moves <= set(_imports(lifecycle_path))
-    for path in (path for package in ("parity", "training", "server", "workers", "tools") for path in (CHECKOUT / package).rglob("*.py")):
+    for path in (
+        path
+        for package in ("parity", "parity_lab", "training", "server", "workers", "tools")
+        for path in (CHECKOUT / package).rglob("*.py")
+    ):
         if path == lifecycle_path:
             continue
         assert not {*moves, "server.database.states"} & set(_imports(path)), path

@@ -5,16 +5,15 @@ import time
 import numpy as np
 import pytest
 
-from parity import criteria_from_mapping
-from server.database import clock, events
+from parity.judging.criteria import criteria_from_mapping
+from server.database import sessions
+from server.database import states as events
 from server.database.tables import LISTENING, Attempt, Duty, Job, Run
 from server.errors import StaleAttemptError
 from server.jobs import conclude as concluding
 from server.jobs import external, lifecycle
 from server.jobs.conclude import conclude
-from server.jobs.external import AttachRequest, Batch
-from server.jobs.listening import Listener, listens, renew
-from server.jobs.stale import mark_or_fail_stale
+from server.jobs.external import AttachRequest, Batch, Listener, listens, mark_or_fail_stale, renew
 from server.jobs.submit import submit_job
 from training.spec import Arm
 
@@ -166,7 +165,7 @@ def test_a_trainer_that_comes_back_goes_on_while_its_job_is_open(database, setti
         )
         states = [event.payload["state"] for event in events.after(session, job, 0) if event.kind == "run"]
         assert states[: states.index("failed") + 2][-2:] == ["failed", "running"]
-        assert clock.now(session) < row.lease_expires_at
+        assert sessions.now(session) < row.lease_expires_at
 
 
 def test_a_run_that_failed_otherwise_stays_so(database, settings, run, attach, append):

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from parity import criteria_from_mapping
-from server.database import events, store
+from parity.judging.criteria import criteria_from_mapping
+from server.database import states as events
+from server.database import store
 from server.database.states import begin_attempt
 from server.database.tables import Attempt, Job, Run, WebhookDelivery
-from server.jobs import live as forecast
+from server.jobs import forecasts as forecast
 from server.jobs import webhooks
-from server.jobs.cancel import cancel_job
 from server.jobs.conclude import conclude, decide, ready_to_conclude
+from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import submit_job
 from training.spec import Arm
 

@@ -6,14 +6,14 @@ import json
 import numpy as np
 import pytest
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
+from server.api.jobs import job_document
 from server.database import store
 from server.database.tables import Job, Run
-from server.documents.job import job_document
-from server.jobs import baselines, live
-from server.jobs.cancel import cancel_job
+from server.jobs import baselines, forecasts
 from server.jobs.conclude import decide, ready_to_conclude
 from server.jobs.fingerprint import equal_run, run_spec, unsound
+from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import config_hash, submit_job
 from tests.server.analyses import stated_rounding
 from training.spec import Arm, Noise
@@ -163,7 +163,7 @@ def test_live_forecasts_look_at_full_runs_alone_and_stops_the_noise_runs_of_a_fu
             batch = np.random.default_rng(1).normal(0, 0.1, 600)
             loss = 2.0 + batch + np.random.default_rng(run.position).normal(0, 0.01, 600) + (0.4 if run.arm.role == "candidate" else 0.0)
             store.append(session, run.id, "train", 1, at, {"lm_loss": loss})
-    assert live.watch(database, job_id) == ["mxfp8"]
+    assert forecasts.watch(database, job_id) == ["mxfp8"]
     with database.read() as session:
         job = session.get_one(Job, job_id)
         assert set(job.early_stop["pairs"]) == {run.id for run in job.arms[1].runs}

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from parity import criteria_from_mapping
-from parity.design.sentences import one_line
-from parity.judging.criteria import FINISHED_FLOOR
+from parity.design.plan import one_line
+from parity.judging.criteria import FINISHED_FLOOR, criteria_from_mapping
 from server.database import store
 from server.database.tables import Baseline, Job
 from server.jobs import baselines
 from server.jobs.floors import keep_reruns, reruns_of
-from server.jobs.planning import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, planned
+from server.jobs.forecasts import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, planned
 from training.spec import Arm, Noise
 from training.switches import Switches
 

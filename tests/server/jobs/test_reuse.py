@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
 from server.database.tables import Job, Verdict, new_id
-from server.jobs import data_reads
+from server.jobs import fingerprint
 from server.jobs.fingerprint import job_spec, run_spec
 from server.jobs.lifecycle import end_job
 from server.jobs.reuse import Question, answer
@@ -120,7 +120,7 @@ def _read(database, job_id, digest):
         for run in job.runs:
             if run.state == "queued":
                 run.state, run.finished_at, run.manifest = "finished", time.time(), TRAINER | {"data_digest": digest, "device_class": "cpu"}
-                data_reads.record(session, run_spec(run), run.id, run.manifest)
+                fingerprint.record(session, run_spec(run), run.id, run.manifest)
 
 
 @both
@@ -260,7 +260,7 @@ def test_the_name_of_a_field_is_closed(api, request_body):
 
 
 def test_every_field_of_the_specification_changes_the_hash(make_job):
-    from parity import criteria_from_mapping
+    from parity.judging.criteria import criteria_from_mapping
     from server.jobs.submit import config_hash
 
     criteria, spec = criteria_from_mapping({"margin": "1%"}), make_job()

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from parity.judging.floors.groups import COLUMNS
+from parity.judging.floors import COLUMNS
 from parity.judging.verdict import judge
 from server.database.tables import Job, Worker, new_id
 from server.jobs import ledger

@@ -6,8 +6,8 @@ import pytest
 
 from server.database.tables import WebhookDelivery, new_id
 from server.jobs import webhooks
-from server.jobs.cancel import cancel_job
 from server.jobs.conclude import conclude
+from server.jobs.lifecycle import cancel_job
 
 both_databases = pytest.mark.both_databases
 

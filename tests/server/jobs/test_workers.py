@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
 from server.database.tables import Job, Worker
 from server.jobs.submit import submit_job
 from server.jobs.workers import can_take, why_waiting

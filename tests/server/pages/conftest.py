@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
+from parity_lab.server.analyses import Question, submit_analysis
+from parity_lab.server.record import submit_search
+from parity_lab.server.searches import Wish
 from server.database import store
 from server.database.tables import Job
 from server.jobs import baselines
-from server.jobs.analyses import Question, submit_analysis
 from server.jobs.conclude import conclude, decide, write_outcome
 from server.jobs.submit import submit_job
-from server.searches.plan import Wish
-from server.searches.record import submit_search
 from server.web import auth
 from tests.server.analyses import make_explained, measured
 from tests.server.played import make_base, play

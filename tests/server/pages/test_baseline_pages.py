@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from pydantic import TypeAdapter
 
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
 from server.database.tables import Job
 from server.jobs import baselines
 from server.jobs.baselines import BaselineChoice

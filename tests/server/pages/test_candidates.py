@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from server.database.lookup import find_job
-from server.documents.job import job_document
-from server.jobs import live
-from server.pages.candidates import candidate_table
+from server.api.jobs import job_document
+from server.database.sessions import find_job
+from server.jobs import forecasts
+from server.pages.dashboard import candidate_table
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_rows_say_what_decided_and_come_in_the_order_that_is_wanted(judged, tabl
 def test_forecasts_stand_in_the_table_while_the_job_trains_and_never_after_it(api, database, recorded, table):
     job_id = recorded({"nvfp4": 0.0}, done=600, state="running")
     assert table(job_id).rows[0].estimate is None
-    live.watch(database, job_id)
+    forecasts.watch(database, job_id)
     [row] = table(job_id).rows
     assert row.live
     assert row.estimate.lo < 0.0 < row.estimate.hi

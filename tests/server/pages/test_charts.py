@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from server.database import store
 from server.database.tables import Job, Run
-from server.jobs import live
+from server.jobs import forecasts
 
 LOOKS = ["light"]
 LOSS = "figure[data-column=lm_loss]"
@@ -210,7 +210,7 @@ def test_the_forecast_is_said_drawn_and_had(page: Page, database, judged, record
         page.locator(chart).get_by_role("button", name="CSV").click()
     assert csv.value.path().read_text().splitlines()[0].startswith("step,state,gap,low,high,passes,fails")
     running = recorded({"nvfp4": 0.0}, done=600, state="running")
-    live.watch(database, running)
+    forecasts.watch(database, running)
     page.goto(f"/jobs/{running}")
     expect(page.locator(f"{chart} .says")).to_contain_text("The final gap is forecast at")
     expect(page.locator(f"{chart} .note")).to_contain_text("The fan ends at the forecast of the final gap")

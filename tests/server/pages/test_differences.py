@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from parity.judging.inputs.context import differing_context
+from parity.judging.agreement import differing_context
+from server.api.jobs import job_document
 from server.database.tables import Job
-from server.documents.job import job_document
 from server.jobs.conclude import case_of
-from server.pages.differences import compare
+from server.pages.dashboard import compare
 
 
 @pytest.fixture

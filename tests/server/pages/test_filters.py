@@ -3,7 +3,7 @@
 import pytest
 from markupsafe import Markup
 
-from server.pages import filters
+from server.pages import rendering
 
 GAP = "\u00a0"
 
@@ -13,12 +13,12 @@ GAP = "\u00a0"
     [(0.02621, "+0.0262"), (-0.004, "−0.0040"), (None, "–"), ("nan", "NaN"), ("-inf", "−∞"), (0.0, "+0.0000"), (-0.00004, "+0.0000")],
 )
 def test_gaps_carry_their_sign(value, shown):
-    assert filters.nats(value) == shown
+    assert rendering.nats(value) == shown
 
 
 @pytest.mark.parametrize(("share", "shown"), [(0.0035, f"+0.35{GAP}%"), (-0.0035, f"−0.35{GAP}%"), (-0.00004, f"+0.00{GAP}%")])
 def test_shares_carry_their_sign(share, shown):
-    assert filters.signed_percent(share) == shown
+    assert rendering.signed_percent(share) == shown
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ def test_shares_carry_their_sign(share, shown):
     ],
 )
 def test_durations(seconds, shown):
-    assert filters.duration(seconds) == shown
+    assert rendering.duration(seconds) == shown
 
 
 @pytest.mark.parametrize(("steps_a_second", "shown"), [(26.74, "26.7/s"), (0.032, f"31.2{GAP}s each"), (0.0, "0.0/s"), (None, "–")])
 def test_rates_of_slow_steps_are_no_zero(steps_a_second, shown):
-    assert filters.rate(steps_a_second) == shown
+    assert rendering.rate(steps_a_second) == shown
 
 
 @pytest.mark.parametrize(
@@ -46,16 +46,16 @@ def test_rates_of_slow_steps_are_no_zero(steps_a_second, shown):
     [(319_584, f"320{GAP}k"), (8_030_000_000, f"8{GAP}B"), (405e9, f"405{GAP}B"), (1_050_000, f"1.1{GAP}M"), (12e6, f"12{GAP}M")],
 )
 def test_sizes(parameters, shown):
-    assert filters.size(parameters) == shown
+    assert rendering.size(parameters) == shown
 
 
 def test_minus_signs_only_where_a_number_is_negative():
-    assert filters.minus("gap -0.004 (CI -0.012 to +0.004); nvfp4-x 10-20") == "gap −0.004 (CI −0.012 to +0.004); nvfp4-x 10-20"
+    assert rendering.minus("gap -0.004 (CI -0.012 to +0.004); nvfp4-x 10-20") == "gap −0.004 (CI −0.012 to +0.004); nvfp4-x 10-20"
 
 
 def test_the_time_between_two_instants():
-    assert filters.between("2026-01-01T00:00:00.000Z", "2026-01-01T00:01:30.000Z") == f"1{GAP}min 30{GAP}s"
-    assert filters.between(None, None) == "–"
+    assert rendering.between("2026-01-01T00:00:00.000Z", "2026-01-01T00:01:30.000Z") == f"1{GAP}min 30{GAP}s"
+    assert rendering.between(None, None) == "–"
 
 
 def _verdict(mean, half, margin=0.01):
@@ -64,10 +64,10 @@ def _verdict(mean, half, margin=0.01):
 
 @pytest.mark.parametrize("gap", [None, _verdict(float("nan"), 0.1)["gap"]])
 def test_without_a_finite_gap_there_is_no_small_figure(gap):
-    assert filters.gap_in_margins({**_verdict(0.1, 0.1), "gap": gap, "verdict": "fail"}) == ""
+    assert rendering.gap_in_margins({**_verdict(0.1, 0.1), "gap": gap, "verdict": "fail"}) == ""
 
 
 def test_the_small_figure_of_a_verdict():
-    figure = filters.gap_in_margins({**_verdict(0.001, 0.002), "verdict": "pass"})
+    figure = rendering.gap_in_margins({**_verdict(0.001, 0.002), "verdict": "pass"})
     assert isinstance(figure, Markup)
     assert figure.startswith('<svg class="forest pass"')

@@ -3,9 +3,8 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from parity.judging.floors.emulated import DEMO
-from parity.judging.floors.groups import COLUMNS, read_floors
-from server.jobs.imported_floors import import_floors
+from parity.judging.floors import COLUMNS, DEMO, read_floors
+from server.jobs.floors import import_floors
 
 LOOKS = ["light"]
 

@@ -4,7 +4,7 @@ import html
 import re
 from pathlib import Path
 
-from server.documents import images
+from server.api import verdicts
 from server.jobs import baselines
 
 
@@ -12,7 +12,7 @@ def test_every_link_of_every_page_is_answered(api, database, judged, monkeypatch
     job, _ = judged({"nvfp4": 0.05, "mxfp8": 0.0})
     with database.write() as session:
         baselines.promote(session, "fp8", job, None, "a release", "local", 90)
-    monkeypatch.setattr(images, "draw_figure", lambda path, *_: Path(path).write_bytes(b"drawn"))
+    monkeypatch.setattr(verdicts, "draw_figure", lambda path, *_: Path(path).write_bytes(b"drawn"))
     of_job = [f"jobs/{job}{rest}" for rest in ("", "?candidate=nvfp4", "?order=gap", "/compare")]
     of_jobs = ("jobs", f"compare?job={job}", "trend?gate=small")
     names = (*of_jobs, *of_job, "baselines", "baselines/fp8/1", "workers", "tokens", "jobs/j0")

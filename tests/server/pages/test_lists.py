@@ -6,11 +6,10 @@ import pytest
 from fastapi.testclient import TestClient
 from playwright.sync_api import Page, expect
 
+from server.api.lists import Wanted, job_list
 from server.app import create_app
 from server.database.tables import Job, Token
 from server.jobs.conclude import decide, write_outcome
-from server.overviews.job_list import job_list
-from server.overviews.wanted import Wanted
 from server.pages.job_lists import JOBS_A_PAGE
 from server.settings import Settings
 from server.web import auth

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from server.database import store
 from server.database.states import begin_attempt
 from server.database.tables import Job, Run
-from server.jobs.cancel import cancel_job
+from server.jobs.lifecycle import cancel_job
 
 LOOKS = ["light"]
 PROVOKED = r"status of 50\d|net::ERR_"

@@ -5,7 +5,7 @@ import pytest
 from playwright.sync_api import expect
 
 import parity
-from parity.report.interactive.page import comparison_page
+from parity.report.interactive import comparison_page
 from server.settings import CHECKOUT
 from tests.server.pages.conftest import MOVING
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from server.database import store
 from server.database.states import begin_attempt, end_attempt
 from server.database.tables import Job, Run
-from server.jobs import live
+from server.jobs import forecasts
 from server.jobs.conclude import decide, write_outcome
 
 LOOKS = ["light"]
@@ -115,7 +115,7 @@ def test_no_worker(page: Page):
 
 def test_a_hopeless_pair_and_a_run_that_was_tried_again_are_told(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.3}, done=700, state="running")
-    assert live.watch(database, job_id) == ["nvfp4"]
+    assert forecasts.watch(database, job_id) == ["nvfp4"]
     with database.write() as session:
         run = session.get_one(Job, job_id).runs[0]
         begin_attempt(session, run.id, 1, None)

@@ -5,7 +5,7 @@ import time
 from playwright.sync_api import Page, expect
 
 from server.database.tables import Job, Run, Worker, new_id
-from server.pages.queue import queue, training
+from server.pages.dashboard import queue, training
 
 LOOKS = ["light"]
 ABLE = {f"emulated/{recipe}": {"ok": True, "reason": "exact codes"} for recipe in ("fp8_current", "nvfp4")}

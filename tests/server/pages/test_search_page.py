@@ -2,10 +2,9 @@
 
 from playwright.sync_api import Page, expect
 
-from server.documents.search import search_document
-from server.pages.figures.policies import HEIGHT, WIDTH, chart
-from server.searches.plan import Wish
-from server.searches.record import find_search, submit_search
+from parity_lab.server.record import find_search, search_document, submit_search
+from parity_lab.server.searches import Wish
+from parity_lab.server.web import HEIGHT, WIDTH, chart
 from tests.server.played import make_base, play
 
 LOOKS = ["light"]

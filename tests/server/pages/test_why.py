@@ -2,7 +2,7 @@
 
 from playwright.sync_api import Page, expect
 
-from server.jobs.analyses import Question, submit_analysis
+from parity_lab.server.analyses import Question, submit_analysis
 from server.jobs.conclude import conclude
 from tests.server.analyses import make_ablated, make_explained, measured
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from server.database.tables import Event, Job
-from server.retention.work import delete, plan
+from server.retention import delete_batch, plan
 
 OLD = 40 * 86_400
 
@@ -40,6 +40,6 @@ def deleted(keeper_database):
     """A function that deletes what the settings no longer keep; returns (kind, run or job, rows) of each deletion."""
 
     def run(settings):
-        return [(batch.what, batch.of, delete(keeper_database, batch)) for batch in plan(settings, keeper_database)]
+        return [(batch.what, batch.of, delete_batch(keeper_database, batch)) for batch in plan(settings, keeper_database)]
 
     return run

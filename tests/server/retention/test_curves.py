@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
+from server import retention
 from server.database import store
 from server.database.tables import Chunk, Job, Run
 from server.jobs.conclude import case_of, conclude
-from server.retention import curves
-from server.retention.work import plan
+from server.retention import plan
 
 pytestmark = pytest.mark.both_databases
 
@@ -63,7 +63,7 @@ def test_a_concluded_job_keeps_its_curves_and_loses_replaced_attempts(database, 
 
 
 def test_a_long_curve_goes_in_parts(database, kept, recorded, deleted, monkeypatch):
-    monkeypatch.setattr(curves, "CHUNKS_AT_ONCE", 1)
+    monkeypatch.setattr(retention, "CHUNKS_AT_ONCE", 1)
     job_id = recorded({"nvfp4": 0.0})
     with database.write() as session:
         job = session.get_one(Job, job_id)
@@ -138,5 +138,5 @@ def test_replaced_steps_of_every_kind_go(database, recorded, age):
             store.append(session, run.id, kind, epoch, at, {"x": at * 1.0})
         run.epoch = 2
     age(job_id)
-    (batch,) = curves.batches(database, time.time())
+    (batch,) = retention.curve_batches(database, time.time())
     assert (batch.of, batch.rows) == (run.id, 2)

@@ -8,8 +8,10 @@ from sqlalchemy import delete as sql_delete
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError
 
-from server.database import events, store
-from server.database.lab_tables import Analysis
+from parity_lab.server.analyses import Question, submit_analysis
+from parity_lab.server.tables import Analysis
+from server import retention
+from server.database import states, store
 from server.database.tables import (
     Arm,
     Attempt,
@@ -26,11 +28,9 @@ from server.database.tables import (
     WebhookDelivery,
 )
 from server.jobs import ledger
-from server.jobs.analyses import Question, submit_analysis
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import unsound
-from server.retention import curves, jobs
-from server.retention.work import delete, plan
+from server.retention import delete_batch, plan
 from tests.server.analyses import make_explained
 
 pytestmark = pytest.mark.both_databases
@@ -111,7 +111,7 @@ def test_an_old_job_goes_with_all_of_its_rows(database, kept, judged, deleted):
 
 def _events(database, job_id):
     with database.read() as session:
-        return events.after(session, job_id, 0)
+        return states.after(session, job_id, 0)
 
 
 @pytest.mark.parametrize("reason", ["open", "named", "reused", "to send"])
@@ -174,11 +174,11 @@ def test_jobs_go_in_turn_once_their_analysis_is_old(database, kept, analysis, ag
 
 def test_a_row_of_another_job_is_never_deleted_with_a_job(database, kept, analysis, monkeypatch):
     """Even if the job is taken for one that nothing needs: the database refuses."""
-    monkeypatch.setattr(jobs, "_references_of_others", list)
+    monkeypatch.setattr(retention, "_references_of_others", list)
     before = _rows(database)
     for batch in plan(kept, database):
         with suppress(IntegrityError):
-            delete(database, batch)
+            delete_batch(database, batch)
     after = _rows(database)
     assert {name: after[name] for name in ("jobs", "runs", "analyses")} == {name: before[name] for name in ("jobs", "runs", "analyses")}
 
@@ -214,11 +214,11 @@ def test_a_look_stays_on_record_without_its_curves(api, database, kept, judged, 
 
 
 def test_long_curves_go_in_parts_and_nobody_reuses_what_is_left(database, kept, judged, deleted, monkeypatch):
-    monkeypatch.setattr(curves, "CHUNKS_AT_ONCE", 1)
+    monkeypatch.setattr(retention, "CHUNKS_AT_ONCE", 1)
     job_id, runs = judged()
     batches = [batch for batch in plan(kept, database) if batch.of == job_id]
     assert [batch.what for batch in batches] == ["curve"] * 3 + ["job"]
-    assert delete(database, batches[0]) == 1
+    assert delete_batch(database, batches[0]) == 1
     with database.read() as session:
         begun, *others = sorted((session.get_one(Run, run_id) for run_id in runs), key=lambda run: run.message is None)
         assert "PARITY_RETENTION_JOB_DAYS" in begun.message
@@ -231,7 +231,7 @@ def test_long_curves_go_in_parts_and_nobody_reuses_what_is_left(database, kept, 
 
 def test_a_role_that_may_not_delete_jobs_deletes_nothing_of_them(database, kept, judged, deleted, monkeypatch):
     judged()
-    monkeypatch.setattr(jobs, "_may_delete", lambda _session: False)
+    monkeypatch.setattr(retention, "_may_delete", lambda _session: False)
     before = _rows(database)
     assert [what for what, *_ in deleted(kept) if what in ("job", "curve")] == []
     assert _rows(database)["chunks"] == before["chunks"]
@@ -239,12 +239,12 @@ def test_a_role_that_may_not_delete_jobs_deletes_nothing_of_them(database, kept,
 
 def test_the_rights_of_a_role_are_those_of_the_database(database, database_kind):
     with database.read() as session:
-        assert jobs._may_delete(session)
+        assert retention._may_delete(session)
         if database_kind == "sqlite":
             return
         session.execute(text("create role cannot_delete"))
         session.execute(text("set local role cannot_delete"))
-        assert not jobs._may_delete(session)
+        assert not retention._may_delete(session)
 
 
 def test_a_deleted_job_is_not_found(api, kept, judged, deleted):

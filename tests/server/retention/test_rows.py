@@ -5,10 +5,10 @@ import time
 import pytest
 from sqlalchemy import select
 
-from server.database import events
+from server import retention
+from server.database import states
 from server.database.tables import Attempt, BrowserSession, Event, IdempotencyKey, Job, Token, WebhookDelivery, Worker
 from server.jobs.conclude import conclude
-from server.retention import rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -17,17 +17,17 @@ OLD = 40 * 86_400
 
 def _numbers(database, job_id):
     with database.read() as session:
-        return [event.sequence for event in events.after(session, job_id, 0)]
+        return [event.sequence for event in states.after(session, job_id, 0)]
 
 
 def _emit(database, job_id, count):
     with database.write() as session:
         for _ in range(count):
-            events.emit(session, job_id, "run", {})
+            states.emit(session, job_id, "run", {})
 
 
 def test_all_but_the_last_event_of_an_old_job_go(database, kept, recorded, age, deleted, monkeypatch):
-    monkeypatch.setattr(rows, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(retention, "ROWS_AT_ONCE", 4)
     old, young = recorded({"nvfp4": 0.0}), recorded({"nvfp4": 0.001})
     for job_id in (old, young):
         _emit(database, job_id, 10)

@@ -10,9 +10,9 @@ from fastapi.routing import APIRoute
 
 from server.errors import InvalidError
 from server.web import limits, problems
+from server.web.auth import operations
 from server.web.limits import LARGEST, MOST_FINDINGS, MOST_ITEMS, MOST_KEYS, check_body, cut
-from server.web.rules import operations
-from server.web.strict_body import BodyRoute
+from server.web.requests import BodyRoute
 
 
 def _parts(openapi):
@@ -173,7 +173,7 @@ def test_bodies_are_parsed_where_endpoints_run_and_never_in_the_event_loop(api, 
     assert len(with_body) > 15
     assert [route.path for route in with_body if not isinstance(route, BodyRoute) or inspect.iscoroutinefunction(route.endpoint)] == []
     threads = []
-    monkeypatch.setattr("server.web.strict_body.check_body", lambda *_: threads.append(threading.current_thread().name))
+    monkeypatch.setattr("server.web.requests.check_body", lambda *_: threads.append(threading.current_thread().name))
     api.post("/api/v1/jobs:plan", json=request_body)
     assert len(threads) == 1
     assert "AnyIO worker thread" in threads[0]

@@ -37,7 +37,7 @@ def test_an_error_of_ours_is_a_problem_with_its_id_and_without_its_inside(api, r
     def broken(*_args, **_options):
         raise RuntimeError("the secret inside")
 
-    monkeypatch.setattr("server.routes.jobs.job_list", broken)
+    monkeypatch.setattr("server.api.jobs.job_list", broken)
     api.post(
         "/api/v1/jobs",
         json={"job": {"name": "x", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp4"}]}, "criteria": {"margin": "1%"}},

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import parity
-from parity import criteria_from_mapping
+from parity.judging.criteria import criteria_from_mapping
 from server import tokens as command
 from server.database import store
 from server.database.tables import Run, Token

@@ -5,15 +5,15 @@ import copy
 import pytest
 from fastapi import APIRouter
 
-from parity import criteria_from_mapping
-from server.database import run_tokens
+from parity.judging.criteria import criteria_from_mapping
+from parity_lab.server.record import submit_search
+from parity_lab.server.searches import Wish
+from server.database import tokens
 from server.database.states import begin_attempt
 from server.database.tables import Run
 from server.jobs.submit import submit_job
-from server.searches.plan import Wish
-from server.searches.record import submit_search
-from server.web import auth, rules
-from server.web.rules import RULES, operations
+from server.web import auth
+from server.web.auth import RULES, operations
 from tests.server.played import make_base
 from tools.authorization_table import CALLERS, MARKS, PAGE, allows, authorization_table
 from tools.reason_table import rewritten
@@ -36,7 +36,7 @@ def job(database, make_job):
             run = session.get_one(Run, made.runs[0].id)
             run.state, run.epoch, made.status = "running", 1, "running"
             begin_attempt(session, run.id, 1, None)
-            return made.id, run.id, run_tokens.issue(session, run.id, 1)
+            return made.id, run.id, tokens.issue(session, run.id, 1)
 
     return make
 
@@ -81,24 +81,24 @@ class _Path(dict):
 
 def test_an_operation_without_a_rule_and_a_rule_without_an_operation_are_refused(api):
     described = api.app.openapi()
-    rules.check(described)
+    auth.check(described)
     with_route = copy.deepcopy(described)
     with_route["paths"]["/api/v1/jobs/{job_id}/stars"] = {"post": {}}
     without_route = copy.deepcopy(described)
     del without_route["paths"]["/api/v1/workers"]
     for changed, name in ((with_route, "POST /api/v1/jobs/{job_id}/stars"), (without_route, "GET /api/v1/workers")):
         with pytest.raises(RuntimeError, match=name.replace("{", r"\{").replace("}", r"\}")):
-            rules.check(changed)
+            auth.check(changed)
 
 
 def test_a_new_route_without_a_rule_keeps_the_application_from_starting(settings, monkeypatch):
     from server import app
-    from server.routes import events
+    from server.api import live
 
     router = APIRouter(prefix="/api/v1")
     router.add_api_route("/jobs/{job_id}/events", lambda: None)
     router.add_api_route("/events:drop", lambda: None, methods=["POST"])
-    monkeypatch.setattr(events, "router", router)
+    monkeypatch.setattr(live, "router", router)
     with pytest.raises(RuntimeError, match="POST /api/v1/events:drop"):
         app.create_app(settings)
 

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from server.database import store
 from server.database.tables import Run
 from server.settings import Settings
-from server.web import streams
+from server.web import live
 
 pytestmark = pytest.mark.both_databases
 
@@ -22,7 +22,7 @@ STEPS = 100_000
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch) -> None:
-    monkeypatch.setattr(streams, "AT_ONCE", 4)
+    monkeypatch.setattr(live, "AT_ONCE", 4)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def begin(address: str, run_id: str) -> socket.socket:
 def full(served, run_id) -> Iterator[list[socket.socket]]:
     """As many slow readers as one sender may have."""
     with ExitStack() as stack:
-        yield [stack.enter_context(begin(served, run_id)) for _ in range(streams.AT_ONCE)]
+        yield [stack.enter_context(begin(served, run_id)) for _ in range(live.AT_ONCE)]
 
 
 def wait_for_room(client: httpx2.Client, run_id: str) -> None:
@@ -80,9 +80,9 @@ def test_slow_readers_take_nothing_from_others(served, full, run_id):
 
 
 def test_readers_that_stop_are_cut(served, run_id, monkeypatch):
-    monkeypatch.setattr(streams, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(live, "IDLE_SECONDS", 0.2)
     with ExitStack() as stack, httpx2.Client(base_url=served) as client:
-        for _ in range(streams.AT_ONCE):
+        for _ in range(live.AT_ONCE):
             stack.enter_context(begin(served, run_id))
         wait_for_room(client, run_id)
 

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
-from training.arithmetic.hadamard import SIGNS, matrix, rotate, sylvester
+from training.arithmetic.quantize import SIGNS, matrix, rotate, sylvester
 
 
 def test_matrix_is_the_reference_matrix_and_orthogonal(te_vectors):

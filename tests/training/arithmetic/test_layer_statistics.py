@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from training.arithmetic.formats import E2M1, E4M3, values
-from training.arithmetic.hadamard import rotate
-from training.arithmetic.layer_statistics import (
+from training.arithmetic.linear import (
     COLUMNS,
     COMPARISONS,
     OPERANDS,
     STATISTICS,
     gradient_comparison,
     gradient_norms,
+    linear,
+    quiet_channel,
     statistics,
 )
-from training.arithmetic.linear import linear, quiet_channel
-from training.arithmetic.quantize import Quantizer, dequantize, quantize, to_bfloat16
+from training.arithmetic.quantize import Quantizer, dequantize, quantize, rotate, to_bfloat16
 from training.arithmetic.recipes import linear_recipe
 
 NVFP4 = Quantizer(format=E2M1, scaling="nvfp4", block=16)

@@ -8,13 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.arithmetic.hadamard import rotate
 from training.arithmetic.linear import linear, quiet_channel, transposed
-from training.arithmetic.quantize import to_bfloat16
+from training.arithmetic.quantize import rotate, to_bfloat16
 from training.arithmetic.recipes import layer_recipe, linear_recipe
-from training.overrides import GEMMS
 from training.segments import Arithmetic
-from training.switches import Switches
+from training.switches import GEMMS, Switches
 
 # 96 outputs: wgrad transposes x; the test of the narrower operand takes g.
 X, W, G = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((64, 32), (32, 96), (64, 96)))

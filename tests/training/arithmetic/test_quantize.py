@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.arithmetic import formats, random_bits
+from training.arithmetic import formats
 from training.arithmetic.formats import E2M1, E4M3, E5M2, stochastic, stochastic_floor, values
-from training.arithmetic.hadamard import matrix
-from training.arithmetic.quantize import Quantizer, count_nonfinite, dequantize, quantize, tensor_scale, to_bfloat16
+from training.arithmetic.quantize import Quantizer, count_nonfinite, dequantize, matrix, quantize, tensor_scale, to_bfloat16
 
 F32 = np.float32
 PEER = {E2M1: ml_dtypes.float4_e2m1fn, E4M3: ml_dtypes.float8_e4m3fn, E5M2: ml_dtypes.float8_e5m2}
@@ -247,7 +246,7 @@ def test_rotated_copies_equal_the_slow_twin(quantizer, shape, axis, seed, expone
 @pytest.mark.parametrize("quantizer", [NVFP4, MXFP8, FP8_E5M2], ids=["nvfp4", "mxfp8", "fp8_e5m2"])
 def test_stochastic_codes_equal_the_slow_twin(quantizer):
     x = bfloat16_values((32, 64), 8, -2, 3)
-    uniform = np.asarray(random_bits.centred_uniform(jnp.uint32(5), x.shape))
+    uniform = np.asarray(formats.centred_uniform(jnp.uint32(5), x.shape))
     codes, scales, _ = twin(x, 1, quantizer, uniform)
     ours = everything(jnp.asarray(x), 1, replace(quantizer, stochastic=True), jnp.uint32(5))[0]
     np.testing.assert_array_equal(np.asarray(ours.scales), scales)
@@ -405,7 +404,7 @@ def test_eight_random_bits_cut_as_transformer_engines_software_rounder_does(quan
     seed = jnp.uint32(5)
     codes = np.asarray(everything(jnp.asarray(x), 1, few, seed)[0].codes)
     _, scales, _ = twin(x, 1, quantizer)
-    draws = np.asarray(random_bits.byte_uniform(seed, (64, 64)))
+    draws = np.asarray(formats.byte_uniform(seed, (64, 64)))
     assert {float(draw) for draw in draws.ravel() * 256} <= set(range(256))
     fmt = quantizer.format
     for i, j in np.ndindex(*scales.shape):
@@ -429,8 +428,8 @@ def _scaled_block(block: np.ndarray, amax: np.floating, quantizer: Quantizer) ->
 def test_eight_bits_are_biased_towards_zero_by_a_512th_of_a_step_and_sixteen_are_not():
     x = jnp.asarray(np.random.default_rng(4).uniform(2.0, 4.0, (512, 512)).astype(F32))  # the grid there has step 1
     seed = jnp.uint32(3)
-    few = stochastic_floor(x, E2M1, random_bits.byte_uniform(seed, x.shape)) - x
-    many = stochastic(x, E2M1, random_bits.centred_uniform(seed, x.shape)) - x
+    few = stochastic_floor(x, E2M1, formats.byte_uniform(seed, x.shape)) - x
+    many = stochastic(x, E2M1, formats.centred_uniform(seed, x.shape)) - x
     deviation = 0.5 / 512  # of the mean of 512 x 512 errors of at most half a step
     assert abs(float(jnp.mean(few)) + 1 / 512) < 3 * deviation / 1.2
     assert abs(float(jnp.mean(many))) < 3 * deviation / 1.2

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from training.arithmetic.random_bits import centred_uniform, counter_bits, finalize, fold, integer_fold
+from training.arithmetic.formats import centred_uniform, counter_bits, finalize, fold, integer_fold
 
 
 def murmur3_finalizer(h: int) -> int:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from training.device import trainer_facts
 from training.engines import maxtext
-from training.environment.distributed import LauncherError, Processes
-from training.environment.maxtext_errors import DivergedError, MaxTextError, MetricsGapError
-from training.provenance import trainer_facts
+from training.environment.maxtext import DivergedError, MaxTextError, MetricsGapError
+from training.environment.processes import LauncherError, Processes
 from training.spec import Arm, Data
 
 DATA = Path(__file__).parents[2] / "data"

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from training.engines import maxtext_command
-from training.engines.maxtext_command import Launch
-from training.environment.maxtext_installed import Installed
-from training.environment.maxtext_options import QUANTIZATION, MaxTextOptions
+from training.engines import maxtext_process
+from training.engines.maxtext_process import Launch
+from training.environment.maxtext import QUANTIZATION, Installed, MaxTextOptions
 from training.rules import SpecError
 from training.spec import Arm, Data, Model, Schedule, capability
 
@@ -24,7 +23,7 @@ def launch(spec, folder, environment=None):
 
 
 def settings_of(spec, folder, environment=None, steps=None):
-    arguments = maxtext_command.train_command(launch(spec, folder, environment), steps or spec.schedule.steps)
+    arguments = maxtext_process.train_command(launch(spec, folder, environment), steps or spec.schedule.steps)
     assert arguments[:4] == ["python", "-m", "maxtext.trainers.pre_train.train", "base.yml"]
     return dict(argument.split("=", 1) for argument in arguments[4:])
 
@@ -57,7 +56,7 @@ def test_a_model_by_name_brings_its_own_dimensions(spec, folder):
 @pytest.mark.parametrize("steps", [10, 85, 999, 1500, 10_007])
 def test_warmup_steps_survive_the_way_through_a_fraction(spec, steps):
     for warmup in (0, 1, 7, steps // 3, steps - 1):
-        plan = maxtext_command.settings(replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup)))
+        plan = maxtext_process.settings(replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup)))
         assert int(steps * plan["warmup_steps_fraction"]) == warmup
 
 
@@ -67,8 +66,8 @@ def test_arms_differ_in_quantization_and_its_declared_consequences(job, folder):
     bf16, fp8 = (settings_of(run, folder) for run in runs)
     differing = {name for name in bf16.keys() | fp8.keys() if bf16.get(name) != fp8.get(name)}
     assert differing == {"quantization", "remat_policy", "load_parameters_path", "init_weights_seed"}
-    assert maxtext_command.shared(runs[0]) == maxtext_command.shared(runs[1])
-    assert maxtext_command.own(runs[1]) == "quantization=fp8 remat_policy=minimal_with_quantization first_parameters=drawn"
+    assert maxtext_process.shared(runs[0]) == maxtext_process.shared(runs[1])
+    assert maxtext_process.own(runs[1]) == "quantization=fp8 remat_policy=minimal_with_quantization first_parameters=drawn"
 
 
 def test_replicates_share_parameters_and_batches_and_differ_in_rounding(job, folder):
@@ -76,7 +75,7 @@ def test_replicates_share_parameters_and_batches_and_differ_in_rounding(job, fol
     differing = {name for name in one if one[name] != other[name]}
     assert differing == {"init_weights_seed", "learning_rate"}
     assert float(other["learning_rate"]) / float(one["learning_rate"]) == pytest.approx(1 + 1e-6, abs=1e-9)
-    first = [maxtext_command.first_parameters_command(launch(run, folder)) for _, run in job().runs()]
+    first = [maxtext_process.first_parameters_command(launch(run, folder)) for _, run in job().runs()]
     assert first[0] == first[1] == first[2]
     assert {"quantization=fp8", "learning_rate=0.0", "steps=1", "init_weights_seed=0"} <= set(first[0])
 
@@ -126,7 +125,7 @@ def test_options_that_maxtext_has_not_are_refused(job, changes, message):
 def test_the_mesh_has_as_many_places_as_the_job_has_devices(job):
     options = MaxTextOptions(ici_tensor_parallelism=2)
     run = next(job(devices=8, maxtext=options).runs())[1]
-    settings = maxtext_command.settings(run)
+    settings = maxtext_process.settings(run)
     assert (settings["ici_fsdp_parallelism"], settings["ici_tensor_parallelism"], settings["dcn_data_parallelism"]) == (4, 2, 1)
     assert settings["per_device_batch_size"] == 1.0
     for wrong in ({"ici_tensor_parallelism": 3}, {"ici_fsdp_parallelism": 4}, {"ici_data_parallelism": 0}, {"dcn_data_parallelism": -1}):

@@ -9,11 +9,10 @@ import pytest
 from training.arithmetic.linear import quiet_channel
 from training.arithmetic.recipes import linear_recipe
 from training.engines import transformer_engine
-from training.environment.transformer_engine_installed import jax_modules
-from training.overrides import GEMMS
+from training.environment.transformer_engine import jax_modules
 from training.segments import Arithmetic
 from training.shapes import Size, misfit
-from training.switches import NO_SWITCHES, Switches
+from training.switches import GEMMS, NO_SWITCHES, Switches
 
 pytestmark = pytest.mark.filterwarnings("ignore:jax.interpreters.pxla:DeprecationWarning")
 RECIPES = (

@@ -16,7 +16,7 @@ from training.engines import transformer_engine
 from training.rules import SpecError
 from training.spec import Arm, Data, JobSpec, Model, Projections, Schedule
 from training.switches import NO_SWITCHES, Switches
-from training.trainer import fingerprint, loop
+from training.trainer import checkpoint, loop
 from training.trainer.data import Corpus
 
 # Transformer Engine 2.20.2 uses names that jax 0.10.2 has deprecated.
@@ -63,7 +63,7 @@ def test_its_layer_computes_what_the_emulation_computes(name, switches, stubbed_
         assert np.abs(product - own).max() <= 2.0**-7 * np.abs(own).max()
         assert np.sqrt(np.mean((product - own) ** 2)) <= 2.0**-8 * np.sqrt(np.mean(own**2))
     if recipe.delayed:
-        np.testing.assert_allclose(report, expected)  # the amaxes from which `training.arithmetic.delayed_scaling` makes the next scales
+        np.testing.assert_allclose(report, expected)  # the amaxes from which `training.arithmetic.quantize` makes the next scales
 
 
 def test_rounding_follows_the_seed_and_what_is_not_finite_is_counted(stubbed_te):
@@ -163,7 +163,7 @@ def test_a_run_trains_with_its_layers_as_it_does_with_the_emulation(on_blackwell
     assert [step.step for step in native] == list(range(6))
     assert [step.lm_loss for step in native] == pytest.approx([step.lm_loss for step in ours], abs=2e-3)
     assert all(step.nonfinite_inputs == 0 for step in native)
-    facts = fingerprint.manifest(spec, CORPUS)
+    facts = checkpoint.manifest(spec, CORPUS)
     assert facts["transformer_engine.transformer_engine"] == facts["version.transformer_engine"] == "2.20.2"
     assert (facts["transformer_engine.cuda"], facts["transformer_engine.cublaslt"]) == ("13000", "130100")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.environment.distributed import ALONE, LauncherError, Processes, joined, processes
+from training.environment.processes import ALONE, LauncherError, Processes, joined, processes
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from training.environment.parent_death import ends_with_parent
+from training.environment.processes import ends_with_parent
 
 PARENT = """
 import signal, subprocess, sys
-from training.environment.parent_death import ends_with_parent
+from training.environment.processes import ends_with_parent
 child = subprocess.Popen(ends_with_parent(["sleep", "600"], signal.SIGKILL))
 print(child.pid, flush=True)
 sys.stdin.read()

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.overrides import Override
 from training.spec import Data, Model, RunSpec, Schedule
-from training.switches import Switches
+from training.switches import Override, Switches
 from training.trainer import step as step_module
 from training.trainer.checkpoint import Checkpointing, CheckpointRefusedError, Checkpoints
 from training.trainer.data import Corpus

@@ -11,16 +11,14 @@ import numpy as np
 import pytest
 
 from training import segments
-from training.arithmetic.layer_statistics import COLUMNS, OPERANDS
-from training.overrides import GEMMS, Override
+from training.arithmetic.linear import COLUMNS, OPERANDS
+from training.rules import PROJECTIONS, layer_names
 from training.spec import Data, Model, RunSpec, Schedule
-from training.statistics import PROJECTIONS, layer_names
-from training.switches import Switches
-from training.trainer import loop, model, run, step
+from training.switches import GEMMS, Override, Switches
+from training.trainer import loop, model, step
+from training.trainer.checkpoint import manifest
 from training.trainer.data import Corpus, VocabularyTooSmallError
-from training.trainer.fingerprint import manifest
-from training.trainer.loop import DevicesMissingError, DivergedError, OutOfMemoryError, RecipeRefusedError, train
-from training.trainer.run import Run, rounding_salt
+from training.trainer.loop import DevicesMissingError, DivergedError, OutOfMemoryError, RecipeRefusedError, Run, rounding_salt, train
 
 SPEC = RunSpec(
     recipe="nvfp4",
@@ -107,7 +105,7 @@ def test_gradients_are_compared_when_it_is_due_and_no_bit_moves(steps):
 
 
 def test_a_repeated_run_is_bitwise_the_same_whatever_its_blocks(steps, monkeypatch):
-    monkeypatch.setattr(run, "_BLOCK_SECONDS", 1e-9)  # blocks of one step
+    monkeypatch.setattr(loop, "_BLOCK_SECONDS", 1e-9)  # blocks of one step
     again = list(train(SPEC, CORPUS))
     for name in ("loss", "lm_loss", "grad_norm", "param_norm", "update_norm", "validation_loss"):
         assert [getattr(step, name) for step in again] == [getattr(step, name) for step in steps]
@@ -130,7 +128,7 @@ def test_arms_start_from_the_same_point_and_see_the_same_tokens():
 
 
 def test_rounding_is_random_in_the_gradient_only(steps, monkeypatch):
-    monkeypatch.setattr(run, "rounding_salt", lambda *_: 12345)
+    monkeypatch.setattr(loop, "rounding_salt", lambda *_: 12345)
     other = list(islice(train(SPEC, CORPUS), 3))
     assert other[0].loss == steps[0].loss  # the forward pass and the first weights are the same
     assert other[0].grad_norm != steps[0].grad_norm
@@ -282,7 +280,7 @@ def test_a_run_is_cancelled_by_not_pulling():
 def test_a_loss_that_is_no_number_is_yielded_and_ends_the_run(monkeypatch):
     sick = model.initial_parameters(SPEC.model, 0, 0)
     sick["blocks"][0]["gate"][0, :3] = np.nan
-    monkeypatch.setattr(run, "initial_parameters", lambda *_: sick)
+    monkeypatch.setattr(loop, "initial_parameters", lambda *_: sick)
     steps = train(SPEC, CORPUS)
     first = next(steps)
     assert math.isnan(first.loss)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from training.arithmetic.linear import quiet_channel
+from training.rules import PROJECTIONS
 from training.spec import Data, Model, Projections, RunSpec, Schedule
-from training.statistics import PROJECTIONS
 from training.trainer.model import decoder, initial_parameters, loss_and_lm_loss, matmul
 
 SHAPE = Model(vocab_size=64, d_model=32, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=48)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from training.spec import Schedule
-from training.trainer.optimizer import apply, initial_state, learning_rate, settings
+from training.trainer.step import apply, initial_state, learning_rate, settings
 
 SCHEDULE = Schedule(steps=100, learning_rate=0.01, warmup_steps=10, final_fraction=0.1, weight_decay=0.2, clip_norm=0.5)
 

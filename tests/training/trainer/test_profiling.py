@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from training.statistics import StepStats
+from training.rules import StepStats
 from training.trainer.profiling import COLUMNS, Tracing, device_shares, newest, peak_memory_bytes, profiled
 
 STEP = StepStats(

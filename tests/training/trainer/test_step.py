@@ -3,12 +3,11 @@
 import jax.numpy as jnp
 import pytest
 
-from training.arithmetic import delayed_scaling
-from training.rules import Recipe
+from training.arithmetic import quantize
+from training.rules import PROJECTIONS, Recipe
 from training.segments import uniform
 from training.spec import Model, Schedule
-from training.statistics import PROJECTIONS
-from training.trainer import optimizer, step
+from training.trainer import step
 from training.trainer.model import decoder, initial_parameters
 
 SHAPE = Model(vocab_size=32, d_model=64, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=64)
@@ -17,12 +16,12 @@ SHAPE = Model(vocab_size=32, d_model=64, n_layers=1, n_heads=2, n_kv_heads=1, d_
 def program(recipe: Recipe, platform: str) -> str:
     """The text of a block of steps before XLA compiles it."""
     model = decoder(SHAPE, uniform(recipe, SHAPE.n_layers), fast_bf16=True)
-    length = delayed_scaling.HISTORY_LENGTH if model.delayed else 0
+    length = quantize.HISTORY_LENGTH if model.delayed else 0
     parameters = initial_parameters(SHAPE, 0, 0)
-    scales = delayed_scaling.initial_scales(SHAPE.n_layers, len(PROJECTIONS), length)
-    state = step.State(parameters, optimizer.initial_state(parameters), scales)
+    scales = quantize.initial_scales(SHAPE.n_layers, len(PROJECTIONS), length)
+    state = step.State(parameters, step.initial_state(parameters), scales)
     tokens = jnp.zeros((1, 2, 33), jnp.int32)
-    inputs = step.Inputs(tokens, jnp.int32(0), jnp.int32(1), jnp.uint32(0), optimizer.settings(Schedule()))
+    inputs = step.Inputs(tokens, jnp.int32(0), jnp.int32(1), jnp.uint32(0), step.settings(Schedule()))
     return step.block.trace(model, step.Sharing(1, 1), state, inputs).lower(lowering_platforms=(platform,)).as_text()
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.evaluations.case import EvaluationCase
-from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.report.junit import render_junit
+from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
+from parity.report.text import render_junit
 
 POINTS = np.arange(1, 21)
 STEPS = POINTS * 500

@@ -9,9 +9,8 @@ import pytest
 
 from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.evaluations.case import EvaluationCase
-from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.times import RunTimes
+from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
+from parity.judging.evaluations.gap import RunTimes
 
 STEPS = np.arange(1, 21) * 500
 FINISHED = 3.0 + 2.0 * np.exp(-STEPS / 800.0)

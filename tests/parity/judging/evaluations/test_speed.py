@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parity.judging.evaluations.speed import speeds
-from parity.judging.evaluations.times import RunTimes
+from parity.judging.evaluations.gap import RunTimes, speeds
 
 
 def times(hardware: str | None, *seconds: float | None, to_target: float | None = 100.0) -> list[RunTimes]:

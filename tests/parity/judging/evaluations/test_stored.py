@@ -8,7 +8,7 @@ import pytest
 
 from parity.judging.criteria import criteria_from_mapping
 from parity.judging.evaluations.case import EvaluationCase
-from parity.judging.evaluations.times import RunTimes
+from parity.judging.evaluations.gap import RunTimes
 from parity.judging.evidence import EvidenceError, bundle_bytes, case_of, verify
 from tests.parity.judging.evaluations.test_case import arm, on_systems
 

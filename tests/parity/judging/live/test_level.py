@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 
-from parity import criteria_from_mapping
-from parity.judging.live.level import level_at_end
-from parity.judging.live.prediction import predict
-from parity.judging.live.progress import begin, observe
-from parity.judging.live.run_noise import LiveArm
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.live.prediction import LiveArm, begin, level_at_end, observe, predict
 from parity.readers import read_run
 from server.settings import CHECKOUT
 

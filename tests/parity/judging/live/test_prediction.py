@@ -4,11 +4,24 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from parity import Criteria, criteria_from_mapping, curve_from_arrays, judge
-from parity.judging.live.offsets import change_variance, combine
-from parity.judging.live.prediction import DRIFT_PRIOR, GOES_ON, GOES_ON_SD, Prediction, predict
-from parity.judging.live.progress import BLOCKS, Progress, begin, observe
-from parity.judging.live.run_noise import LiveArm, run_noise
+from parity.judging.criteria import Criteria, criteria_from_mapping
+from parity.judging.curve import curve_from_arrays
+from parity.judging.live.prediction import (
+    BLOCKS,
+    DRIFT_PRIOR,
+    GOES_ON,
+    GOES_ON_SD,
+    LiveArm,
+    Prediction,
+    Progress,
+    begin,
+    change_variance,
+    combine,
+    observe,
+    predict,
+    run_noise,
+)
+from parity.judging.verdict import judge
 
 POLICY = criteria_from_mapping({"schedule": "decayed", "margin": "1%"})
 NATS = criteria_from_mapping({"margin": "0.03 nats", "baseline_run_floor": "0.003 nats", "candidate_run_floor": "0.003 nats"})

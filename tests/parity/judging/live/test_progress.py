@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.live.progress import BLOCKS, Progress, begin, observe, progress_from_mapping
+from parity.judging.live.prediction import BLOCKS, Progress, begin, observe, progress_from_mapping
 
 
 def fed(planned: int, base: np.ndarray, gap: np.ndarray, first: int = 1, cuts: tuple[int, ...] = ()) -> Progress:

@@ -4,12 +4,10 @@ import json
 import numpy as np
 import pytest
 
-from parity import Curve, criteria_from_mapping
-from parity.judging.live.prediction import predict
-from parity.judging.live.progress import BLOCKS, Progress, begin, observe
-from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, due_forecasts, forecast_at, forecast_from_mapping, state_of
-from parity.judging.live.run_noise import LiveArm
-from parity.judging.live.words import sentence
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import Curve
+from parity.judging.live.prediction import BLOCKS, LiveArm, Progress, begin, observe, predict
+from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, due_forecasts, forecast_at, forecast_from_mapping, sentence, state_of
 
 POLICY = criteria_from_mapping({"margin": "1%"})
 LOOKS = [(block,) for block in range(8, 81, 2)]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from parity.readers.columns import LOSS, STEP
-from parity.readers.source import ReadError
+from parity.readers.columns import LOSS, STEP, ReadError
 from parity.readers.trackers.run import columns_of_rows, first_line
 
 COUNTER = "_step"

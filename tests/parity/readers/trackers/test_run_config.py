@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from parity.judging.curve import curve_from_arrays
-from parity.readers import ReadError
-from parity.readers.trackers.run_config import applied, facts_of
+from parity.readers.columns import ReadError
+from parity.readers.trackers.run import applied, facts_of
 
 
 def facts(**config):

@@ -5,9 +5,10 @@ import sys
 
 import pytest
 
-from parity.cli.main import main
-from parity.readers import ReadError, SeveralRunsError, read_run, read_runs, run_name
-from parity.readers.source import UnreachableSourceError
+from parity.cli.application import main
+from parity.readers import read_run, read_runs, run_name
+from parity.readers.columns import ReadError, UnreachableSourceError
+from parity.readers.table import SeveralRunsError
 from parity.readers.trackers import is_source, offline_files
 from tools.make_tracker_fixtures import NAN_STEP, STEPS
 

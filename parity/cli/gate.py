@@ -1,0 +1,356 @@
+"""The command for CI: get the verdict of parity.yaml, from a server or from files, and exit with a code for the pipeline."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from parity.cli import gate_report, watching
+from parity.cli.connection import Connection
+from parity.cli.gate_report import FILES, GatePolicy, Outcome, gate_policy_from_mapping, result_of
+from parity.cli.jobs import UNSENDABLE, baseline_of, job_file
+from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
+from parity.cli.remarks import git, labels_of
+from parity.cli.terminal import UsageError, print_lines, wrong_value
+from parity.cli.watching import print_outlook
+from parity.client.rest import Client, ClientError, Document, Pauses, UnreachableError, is_transient, retry
+from parity.comparing.arms import read_yaml
+from parity.judging.criteria import FAIL_BY_GAP, CriteriaError
+from parity.judging.decision import WORST_FIRST
+from parity.judging.document_types import VerdictDocument
+from parity.judging.sign_offs import accepted
+from parity.report.headline import headline
+from parity.report.text import markdown_sections
+from parity.structure import canonical_json
+
+# A gate without a server: its verdicts are the output of `parity compare --json`.
+
+SCHEMA = "parity.verdict/1"
+STDIN = "-"
+_EXPECTED = "expected the output of `parity compare … --json`"
+
+
+def gate_file(path: str) -> Document:
+    """The content of a file of which only the part `gate:` counts."""
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: has no keys; expected a file with `gate:`")
+    return content
+
+
+def judged_files(path: str, revision: str) -> Outcome:
+    """The outcome for the verdicts in a file, or on stdin. UsageError if it holds anything else."""
+    name = "stdin" if path == STDIN else path
+    try:
+        text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
+        content = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        words = (error.strerror or "cannot be read").lower() if isinstance(error, OSError) else "is not JSON"
+        raise UsageError(f"{name}: {words}; {_EXPECTED}") from None
+    verdicts = content.get("verdicts") if isinstance(content, dict) else None
+    if not isinstance(verdicts, list) or not verdicts or not all(_is_verdict(each) for each in verdicts):
+        raise UsageError(f"{name}: holds no verdicts of schema {SCHEMA}; {_EXPECTED}")
+    try:
+        markdown_sections(verdicts)
+        for each in verdicts:
+            headline(each)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise UsageError(f"{name}: a verdict is not whole ({error!r:.60}); {_EXPECTED}") from None
+    return Outcome(result=result_of(verdicts), revision=revision, verdicts=verdicts, source=FILES)
+
+
+def _is_verdict(document: VerdictDocument) -> bool:
+    return isinstance(document, dict) and document.get("schema") == SCHEMA and document.get("verdict") in WORST_FIRST
+
+
+# The command for CI: get the verdict of parity.yaml from a server, wait for it, and exit with a code for the pipeline.
+
+app = typer.Typer()
+
+REUSE, CODES = "Reuse of earlier verdicts", "Exit code"
+
+# For so long a server may be away when the question is sent; while a job is watched, `watching` has a patience of its own.
+_PATIENCE_SECONDS = 30.0
+_PAUSES = Pauses(first_seconds=2.0, longest_seconds=2.0, longest_retry_after_seconds=60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """What the server is asked: `body` as `Client.gate` takes it, from a job file; the wait ends at `deadline`."""
+
+    file: str
+    body: Document
+    lookup: bool
+    deadline: float | None
+
+
+class Earlier(Options, panel=REUSE):
+    """Which earlier verdicts count, and which jobs no longer matter."""
+
+    revision: str | None = option(
+        None, "Training-code revision; a new one triggers retraining. [default: $GITHUB_SHA, or git HEAD]", "REVISION"
+    )
+    fresh: bool = flag("--fresh", "Train every run again; reuse nothing.")
+    lookup: bool = flag("--lookup", "Never train: exit 7 unless a verdict is recorded. Does not wait.")
+    verdicts: str | None = option(None, "Gate on the output of `parity compare --json` (`-`: stdin), without a server.", "FILE")
+    supersede: str = option("", "Cancel jobs that earlier gates of GROUP, such as owner/model#7, still wait for.", "GROUP")
+
+
+class Flags(Options, panel=CODES):
+    """The options that override the file's `gate:`, by its keys."""
+
+    max_age_days: float | None = option(
+        None, "Reuse a verdict that is at most this old. [default: 7, or the job file's]", "DAYS", rich_help_panel=REUSE
+    )
+    timeout_seconds: float | None = option(
+        None,
+        "Stop waiting after SECONDS with exit code 5; the job goes on. [default: the job file's]",
+        "SECONDS",
+        "--timeout",
+        rich_help_panel=None,
+    )
+    advisory: bool | None = option(
+        None, "Always exit 0 (noted in the log). [default: the job file's, or no]", None, "--advisory/--no-advisory"
+    )
+    on_inconclusive: str | None = option(
+        None, "Exit 3 (fail) or 0 (pass) if the verdict is inconclusive. [default: the job file's, or fail]", "fail|pass"
+    )
+    on_infra: str | None = option(None, "Exit 4 (fail) or 0 (pass) if there is no verdict. [default: the job file's, or fail]", "fail|pass")
+
+
+@app.command(epilog="parity gate parity.yaml --junit parity.xml --markdown comment.md")
+@flat
+def gate(
+    file: Annotated[str | None, argument("parity.yaml", "Job file with `job:`, `criteria:` and optionally `gate:`.")] = None,
+    *,
+    earlier: Earlier,
+    labels: Labels,
+    reuse: Reuse,
+    flags: Flags,
+    following: Annotated[Follow, ("quiet",)],
+    files: gate_report.Files,
+    at: Connection,
+) -> int:
+    """Gate CI on a job: reuse its verdict if there is one, else train.
+
+    Exits 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 no verdict, 5 timeout, 7 no recorded verdict. Ctrl-C, or the end of the CI job, stops
+    the wait, not the job.
+    """
+    excluded = earlier.given("fresh") | ({"supersede": "--supersede"} if earlier.supersede else {})
+    if earlier.lookup and excluded:
+        raise UsageError(f"--lookup trains and cancels nothing; leave out {next(iter(excluded.values()))}")
+    if earlier.verdicts is None and file is None:
+        raise UsageError("the job file is missing; expected parity.yaml, or --verdicts with the output of `parity compare --json`")
+    if earlier.verdicts is not None and (earlier.lookup or excluded):
+        raise UsageError("--verdicts asks no server; leave out --lookup, --fresh and --supersede")
+    content: Document = {}
+    if file is not None:
+        content = job_file(file) if earlier.verdicts is None else gate_file(file)
+    try:
+        policy = gate_policy_from_mapping(content.get("gate"), asdict(flags))
+    except CriteriaError as error:
+        raise UsageError(wrong_value(error, flags.given())) from None
+    files.prepare()
+    revision = revision_of(Path(file or "parity.yaml")) if earlier.revision is None else earlier.revision
+    if earlier.verdicts is not None:
+        return _leave(judged_files(earlier.verdicts, revision), policy, files)
+    assert file is not None  # noqa: S101 (refused above)
+    _check_plain(file, content)
+    if policy.confirm_marginal_fail and content["criteria"].get("looks", 1) == 1:
+        raise UsageError(f"{file}: gate.confirm_marginal_fail takes a second look; expected looks: 2 (or more) under criteria")
+    needed = {"job": content["job"], "criteria": content["criteria"], "revision": revision}
+    needed |= {"max_age_days": policy.max_age_days, "fresh": earlier.fresh}
+    stated = {"baseline": baseline_of(content, reuse.reuse), "lookup": earlier.lookup, "group": earlier.supersede}
+    question = _Question(
+        file=file,
+        body=needed | {name: value for name, value in stated.items() if value} | labels_of(file, content, labels),
+        lookup=earlier.lookup,
+        deadline=None if policy.timeout_seconds is None else time.monotonic() + policy.timeout_seconds,
+    )
+    with at.client() as client:
+        outcome = _outcome(client, question, policy, following.progress())
+    return _leave(outcome, policy, files)
+
+
+def _leave(outcome: Outcome, policy: GatePolicy, files: gate_report.Files) -> int:
+    """Print the line, write the reports; the exit code."""
+    if files.json == gate_report.STDOUT:
+        sys.stdout.write(canonical_json(gate_report.document(outcome, policy)))
+    else:
+        print(outcome.line)
+    code, note = gate_report.exit_code_under(outcome, policy)
+    link = f"{gate_report.origin(outcome)}. {outcome.url or ''}".rstrip() if outcome.job or outcome.source else ""
+    lines = [link, *gate_report.lapsed(outcome), note, *gate_report.write(outcome, policy, files)]
+    print_lines(filter(None, lines), Console(stderr=True, highlight=False, markup=False))
+    return code
+
+
+def _check_plain(file: str, content: Document) -> None:
+    try:
+        json.dumps([content["job"], content["criteria"], content.get("baseline")], allow_nan=False)
+    except (TypeError, ValueError):
+        raise UsageError(f"{file}: {UNSENDABLE}") from None
+
+
+def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> Outcome:
+    """The verdict, after a second look where a fail is narrow and the policy wants one."""
+    outcome = _verdict_for(client, question, progress)
+    narrow = [position for position, verdict in enumerate(outcome.verdicts) if verdict["verdict"] == "fail" and is_narrow(verdict)]
+    fails = [verdict for verdict in outcome.verdicts if verdict["verdict"] == "fail"]
+    if not policy.confirm_marginal_fail or not fails or len(narrow) != len(fails):
+        return outcome
+    if not question.lookup:
+        progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained for a second look.", soft_wrap=True)
+    named = bool(question.body.get("baseline", {}).get("name"))  # whose runs are given: a further one can't be asked for
+    # Without the group: the first look at the same commit would cancel the second.
+    larger = with_one_more_replicate(question.body["job"], narrow, baseline=not named)
+    second = _verdict_for(client, dataclasses.replace(question, body={**question.body, "job": larger, "group": ""}), progress)
+    if second.trouble is not None:  # a fail that nobody could confirm is still a fail, also where trouble may pass
+        return dataclasses.replace(outcome, unconfirmed=second.trouble)
+    again = {verdict["candidate"]["name"]: verdict for verdict in second.verdicts}
+    verdicts = [again.get(verdict["candidate"]["name"], verdict) for verdict in outcome.verdicts]
+    first = {name: each for name, each in outcome.accepted.items() if name not in again}
+    return dataclasses.replace(
+        second,
+        verdicts=verdicts,
+        result=result_of(verdicts),
+        confirms=outcome.job,
+        accepted={**first, **second.accepted},
+        sign_offs=[*(each for each in outcome.sign_offs if each["candidate"] not in again), *second.sign_offs],
+    )
+
+
+def is_narrow(verdict: Mapping[str, Any]) -> bool:
+    """Whether an interval lies beyond the margin by less than half of its own width."""
+    if verdict["codes"][0] != FAIL_BY_GAP:
+        return False
+    gap, margin = verdict["gap"], verdict["margin"]["nats"]
+    return bool(gap["lo"] - margin < (gap["hi"] - gap["lo"]) / 2)
+
+
+def with_one_more_replicate(job: Document, candidates: Sequence[int], *, baseline: bool = True) -> Document:
+    """The job with these candidates alone (by position), and another replicate of them and of the baseline."""
+    larger: Document = copy.deepcopy(dict(job))
+    larger["candidates"] = [larger["candidates"][position] for position in candidates]
+    for arm in (*([larger["baseline"]] if baseline else []), *larger["candidates"]):
+        arm["replicates"] = arm.get("replicates", 1) + 1
+    return larger
+
+
+def _verdict_for(client: Client, question: _Question, progress: Console) -> Outcome:
+    """Have a question answered, however long it takes; what stops it becomes an outcome too."""
+    outcome = Outcome(result="infrastructure", revision=question.body["revision"])
+    try:
+        with _stoppable():
+            answer = _submit(client, question, progress)
+            job = answer["job"]
+            if job is None:
+                trouble = f"no verdict is recorded: {answer['reason']}. Train one: run `parity gate {question.file}` without --lookup"
+                return dataclasses.replace(outcome, result="unrecorded", trouble=trouble)
+            if answer["found"] == "new":
+                print_outlook(client, question.file, question.body, progress)
+            url = client.page(job["id"])
+            origin = {name: answer[name] for name in ("reason", "age_seconds", "expires_at")}
+            outcome = dataclasses.replace(outcome, source=answer["found"], **origin, job=job["id"], url=url, config_hash=job["config_hash"])
+            if job["status"] not in watching.ENDED:
+                progress.print(f"{gate_report.origin(outcome)}. Following {url}", soft_wrap=True)
+                left = None if question.deadline is None else max(0.0, question.deadline - time.monotonic())
+                job = watching.follow(client, job["id"], progress, left)
+            return _ended(outcome, job)
+    except KeyboardInterrupt:
+        if question.lookup:
+            return dataclasses.replace(outcome, trouble="the lookup was stopped")
+        remedy = (
+            f"follow it: parity watch {outcome.job}; end it: parity cancel {outcome.job}" if outcome.job else "`parity status` lists it"
+        )
+        return dataclasses.replace(outcome, trouble=f"the waiting was stopped; the job, if it was queued, goes on: {remedy}")
+    except watching.WatchTimeoutError as error:
+        return dataclasses.replace(outcome, result="timeout", trouble=f"{error}{_waiting(client, outcome.job)}")
+    except (UnreachableError, ClientError) as error:
+        if not is_transient(error):
+            raise
+        return dataclasses.replace(outcome, trouble=str(error))
+
+
+def _submit(client: Client, question: _Question, progress: Console) -> Document:
+    """The server's answer to the question; sent again for a while where none comes, under one key."""
+    key = uuid.uuid4().hex
+    errors: list[Exception] = []
+
+    def note_first(error: Exception) -> None:
+        if not errors:
+            progress.print(f"asking again for {_PATIENCE_SECONDS:g} s: {error}", soft_wrap=True)
+        errors.append(error)
+
+    return retry(
+        lambda: client.gate(question.body, key),
+        pauses=_PAUSES,
+        is_retryable=is_transient,
+        wait=time.sleep,
+        on_error=note_first,
+        patience_seconds=_PATIENCE_SECONDS,
+    )
+
+
+def _waiting(client: Client, job_id: str | None) -> str:
+    """What a job waits for, where it does and the server still says so."""
+    try:
+        waiting = client.job(job_id)["waiting"] if job_id else None
+    except (UnreachableError, ClientError):
+        waiting = None
+    return f". {waiting}" if waiting else ""
+
+
+def _ended(outcome: Outcome, job: Document) -> Outcome:
+    if job["status"] != "concluded":
+        why = f": {job['message']}" if job["message"] else ""
+        return dataclasses.replace(outcome, trouble=f"job {job['id']} {job['status']} without a verdict{why}")
+    sign_offs = job.get("sign_offs", ())  # an earlier server has none
+    return dataclasses.replace(
+        outcome,
+        result=result_of(job["verdicts"]),
+        verdicts=job["verdicts"],
+        reused=gate_report.reused_words(job),
+        accepted=accepted(job["verdicts"], job["criteria"], sign_offs) if sign_offs else {},
+        sign_offs=sign_offs,
+    )
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM, with which CI ends a job, stops the waiting as Ctrl-C does; that too where a shell in the background ignores it."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def revision_of(file: Path) -> str:
+    """What CI says is checked out, else git's HEAD where the file is, with a digest of what was changed since; else nothing."""
+    if given := os.environ.get("GITHUB_SHA"):
+        return given
+    head = git(file, "rev-parse", "HEAD").strip()
+    changed = git(file, "diff", "HEAD") if head else ""
+    return head + (f"+{hashlib.sha256(changed.encode()).hexdigest()[:12]}" if changed else "")

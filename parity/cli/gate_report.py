@@ -1,0 +1,339 @@
+"""The `gate:` part of parity.yaml, and what a gate leaves behind: a line for the log, and files for CI."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from parity.cli.options import Options, option
+from parity.cli.terminal import EXIT_CODES, OUTPUT, UsageError
+from parity.judging.criteria import CriteriaError
+from parity.judging.decision import INCONCLUSIVE, PASS, WORST_FIRST, State
+from parity.judging.document_types import VerdictDocument
+from parity.judging.sign_offs import SignOffDocument, why_not_acceptable
+from parity.report.facts import NOT_A_PASS, Accepted, accepted_words, judge_of, lapsed_words
+from parity.report.headline import headline
+from parity.report.text import escaped, markdown_sections, render_junit
+from parity.structure import canonical_json, check_between, check_words, known_keys, typed
+from parity.version import VERSION
+from parity.wording import age_in_words, version_words
+
+# The `gate:` part of parity.yaml: what CI makes of a verdict, and for how long one holds.
+
+Choice = Literal["fail", "pass"]
+
+MAX_AGE_DAYS = 3650.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatePolicy:
+    """How a gate leaves: every field has a flag of `parity gate` that overrides it.
+
+    A verdict of the same question is served again for `max_age_days` (0: never). `on_inconclusive` and `on_infra` say what an open
+    verdict and a broken infrastructure do to CI; `advisory` never breaks it. `confirm_marginal_fail` trains one more replicate an arm
+    before a narrow fail is believed. `timeout_seconds` limits the wait.
+    """
+
+    max_age_days: float = 7.0
+    on_inconclusive: Choice = "fail"
+    on_infra: Choice = "fail"
+    advisory: bool = False
+    confirm_marginal_fail: bool = False
+    timeout_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        check_between("gate.max_age_days", self.max_age_days, 0.0, MAX_AGE_DAYS, CriteriaError)
+        if self.timeout_seconds is not None:
+            check_between("gate.timeout_seconds", self.timeout_seconds, 0.0, 1e9, CriteriaError)
+        check_words(self, "gate", CriteriaError)
+        for name in ("advisory", "confirm_marginal_fail"):
+            typed(getattr(self, name), bool, f"gate.{name}", refuse=CriteriaError)
+
+
+def gate_policy_from_mapping(mapping: object, flags: Mapping[str, object] | None = None) -> GatePolicy:
+    """Read a `gate:` part with closed keys, flags (where not None) over it; CriteriaError says path, value and what was expected."""
+    known = known_keys({} if mapping is None else mapping, GatePolicy, "gate", CriteriaError)
+    values = {**known, **{name: value for name, value in (flags or {}).items() if value is not None}}
+    return GatePolicy(**values)
+
+
+# What a gate leaves behind: one line for the log, and files for CI (JSON, JUnit, Markdown, GitHub's summary and outputs).
+#
+# GitHub drops a step's summary above 1024 KiB and refuses a comment above 65,536 characters. Whole sections are left out, never a part of
+# one, and the text says how many.
+
+SCHEMA = "parity.gate/1"
+FILES, STDOUT = "files", "-"
+SCHEDULE_STATED = "SCHEDULE_STATED"
+STATED_ONLY = (
+    "NO PASS OF THE GATE: that the learning rate had decayed is stated, not recorded (SCHEDULE_STATED); record learning_rate in every run, "
+    "or set as_of: accept under criteria"
+)
+COMMENT_CHARACTERS = 65_000  # some are left for the mark by which a comment is found again
+SUMMARY_BYTES = 1024 * 1024
+
+Result = Literal["pass", "fail", "inconclusive", "infrastructure", "timeout", "unrecorded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a gate came out: the verdicts, or the trouble because of which there are none.
+
+    `source` is `files` where `parity compare` judged, `concluded` where an earlier job's verdict is served again, with its age and the
+    time until which it holds. `confirms` is the job whose narrow fail this one was to confirm; `unconfirmed` says why a narrow fail
+    stands alone. `reused` says whose curves the baseline has, where it was not trained. `accepted` has the sign-offs that hold for these
+    verdicts, by candidate, `sign_offs` all of the job.
+    """
+
+    result: Result
+    revision: str
+    verdicts: Sequence[VerdictDocument] = ()
+    trouble: str | None = None
+    source: str | None = None
+    reason: str | None = None
+    age_seconds: float | None = None
+    expires_at: str | None = None
+    job: str | None = None
+    url: str | None = None
+    config_hash: str | None = None
+    confirms: str | None = None
+    unconfirmed: str | None = None
+    reused: str | None = None
+    accepted: Accepted = field(default_factory=dict)
+    sign_offs: Sequence[SignOffDocument] = ()
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether every verdict is a pass, or inconclusive and signed off by a person; false for passes alone."""
+        open_ones = [one for one in self.verdicts if one["verdict"] != PASS]
+        signed = all(one["verdict"] == INCONCLUSIVE and one["candidate"]["name"] in self.accepted for one in open_ones)
+        return self.trouble is None and self.result == INCONCLUSIVE and bool(open_ones) and signed and not self.is_stated_only
+
+    @property
+    def is_stated_only(self) -> bool:
+        """Whether a pass rests on the end of a schedule that is only stated, and the policy does not accept that: no pass of a gate."""
+        return any(_is_stated_only(one) for one in self.verdicts)
+
+    @property
+    def line(self) -> str:
+        """The outcome in one line: the worst verdict's headline, or why no verdict was given; after a sign-off, if one lets it pass."""
+        if self.trouble is not None or self.worst is None:
+            return f"NO VERDICT ({self.result}): {' '.join((self.trouble or 'the job has none').split())}"
+        others = "".join(f", {one['candidate']['name']} {str(one['verdict']).upper()}" for one in self.verdicts)
+        stated = f"{STATED_ONLY}. " if self.result == INCONCLUSIVE and self.is_stated_only else ""
+        several = f" All candidates: {others[2:]}." if len(self.verdicts) > 1 else ""
+        signed = ""
+        if self.is_accepted:
+            signed = f"{NOT_A_PASS.upper()}: {'; '.join(accepted_words(each) for each in self.accepted.values())}. "
+        return " ".join(f"{stated}{signed}{headline(self.worst)}{several}".split())
+
+    @property
+    def worst(self) -> VerdictDocument | None:
+        """The verdict that decides, or None."""
+        return _worst(self.verdicts)
+
+
+class Files(Options, panel=OUTPUT):
+    """The reports that are wanted."""
+
+    json: str | None = option(None, "Write the outcome as JSON; `-` prints it instead of the headline.", "FILE")
+    junit: str | None = option(None, "Write JUnit XML to this file.", "FILE")
+    markdown: str | None = option(None, "Write the text of a pull-request comment to this file.", "FILE")
+
+    def prepare(self) -> None:
+        """Check that they can be written, before hours are waited; one of an earlier gate goes, so that none is taken for this."""
+        for path in (Path(path) for path in (self.json, self.junit, self.markdown) if path and path != STDOUT):
+            if not path.parent.is_dir() or path.is_dir() or not os.access(path.parent, os.W_OK):
+                raise UsageError(f"{path}: cannot be written; expected a file name in an existing folder")
+            path.unlink(missing_ok=True)
+
+
+def result_of(verdicts: Sequence[VerdictDocument]) -> Result:
+    """The result of the worst of several verdicts, as a gate takes them; inconclusive without one."""
+    worst = _worst(verdicts)
+    return _taken(worst) if worst else INCONCLUSIVE
+
+
+def _worst(verdicts: Sequence[VerdictDocument]) -> VerdictDocument | None:
+    return min(verdicts, key=lambda document: WORST_FIRST.index(_taken(document)), default=None)
+
+
+def _taken(document: VerdictDocument) -> State:
+    """The verdict as a gate takes it: a pass that rests on a schedule which is only stated is none, unless the policy accepts that."""
+    return INCONCLUSIVE if _is_stated_only(document) else document["verdict"]
+
+
+def _is_stated_only(document: VerdictDocument) -> bool:
+    criteria = document.get("params", {}).get("criteria", {})
+    return document["verdict"] == PASS and SCHEDULE_STATED in document["codes"] and criteria.get("as_of") != "accept"
+
+
+def exit_code_under(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
+    """The exit code under a policy, and a sentence where the policy changes it ("" where not)."""
+    code = EXIT_CODES[outcome.result]
+    unproven = STATED_ONLY if outcome.result == INCONCLUSIVE and outcome.is_stated_only else ""
+    if code and outcome.is_accepted and not policy.advisory:
+        return 0, f"accepted by a person: the exit code is 0; without the sign-off it would be {code} ({outcome.result})"
+    blocked = _not_acceptable(outcome) if policy.on_inconclusive == "pass" and outcome.result == INCONCLUSIVE else None
+    if blocked is not None and not policy.advisory:
+        return code, f"on_inconclusive: pass does not apply: {blocked}"
+    passes = {"inconclusive": policy.on_inconclusive == "pass", "infrastructure": policy.on_infra == "pass"}
+    why = "advisory" if policy.advisory else f"on_{'infra' if outcome.result == 'infrastructure' else outcome.result}: pass"
+    if code and (policy.advisory or passes.get(outcome.result, False)):
+        return 0, f"{why}: the exit code is 0; without that it would be {code} ({outcome.result})"
+    return code, "advisory: the exit code is 0 whatever the verdict" if policy.advisory else unproven
+
+
+def _not_acceptable(outcome: Outcome) -> str | None:
+    """Why an inconclusive outcome may not count as a pass, whatever the policy says; None if it may."""
+    if not outcome.verdicts:
+        return "the job has no verdict"
+    reasons = ((one["candidate"]["name"], why_not_acceptable(one)) for one in outcome.verdicts if one["verdict"] != PASS)
+    return next((f"{name}: {why}" for name, why in reasons if why is not None), None)
+
+
+def lapsed(outcome: Outcome) -> list[str]:
+    """Why sign-offs of candidates that are still undecided do not count, the newest of each."""
+    undecided = {one["candidate"]["name"] for one in outcome.verdicts if one["verdict"] == INCONCLUSIVE} - {*outcome.accepted}
+    return [lapsed_words(each) for name, each in {each["candidate"]: each for each in outcome.sign_offs}.items() if name in undecided]
+
+
+def reused_words(job: Mapping[str, Any]) -> str | None:
+    """Which runs of a job's baseline were not trained, because equal ones had been, and how old those are; None where all were."""
+    arm = job["arms"][0]
+    reused = [run["reused"] for run in arm["runs"] if run["reused"]]
+    if not reused:
+        return None
+    named = f" of {version_words(job['baseline'])}," if job["baseline"] else ""
+    oldest = max((one["age_seconds"] or 0.0 for one in reused), default=0.0)
+    return f"baseline {arm['name']}: {len(reused)} of {len(arm['runs'])} curves{named} reused, trained {age_in_words(oldest)} ago"
+
+
+def origin(outcome: Outcome) -> str:
+    """Where the verdict comes from: an earlier job with its age, one in progress, or a new one and why."""
+    if outcome.source == FILES:
+        return "judged from files, without a server"
+    if outcome.job is None:
+        return "no job"
+    if outcome.source == "concluded" and outcome.age_seconds is not None:
+        sentence = f"cached: job {outcome.job} concluded {age_in_words(outcome.age_seconds)} ago and is served until {outcome.expires_at}"
+    elif outcome.source in ("running", "failed", "cancelled"):
+        sentence = f"job {outcome.job} was asked for already"
+    else:
+        sentence = f"new job {outcome.job}: {outcome.reason}"
+    if outcome.reused:
+        sentence += f"; {outcome.reused}"
+    if outcome.confirms:
+        sentence += f"; with one more replicate an arm it looks again at job {outcome.confirms}, whose fail was narrow"
+    if outcome.unconfirmed:
+        sentence += f"; its fail is narrow and stands unconfirmed: {outcome.unconfirmed}"
+    return sentence
+
+
+def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
+    """The outcome as JSON-able values, with every verdict whole."""
+    code, note = exit_code_under(outcome, policy)
+    same = ("result", "trouble", "age_seconds", "expires_at", "reused", "confirms", "unconfirmed", "job", "url", "config_hash", "revision")
+    return {
+        **{name: getattr(outcome, name) for name in same},
+        "schema": SCHEMA,
+        "engine_version": judge_of(outcome.verdicts),
+        "exit_code": code,
+        "note": note,
+        "headline": outcome.line,
+        "cached": outcome.source == "concluded",
+        "origin": origin(outcome),
+        "accepted": outcome.is_accepted,
+        "sign_offs": list(outcome.sign_offs),
+        "verdicts": list(outcome.verdicts),
+    }
+
+
+def markdown(outcome: Outcome, policy: GatePolicy, fits: Callable[[str], bool]) -> str:
+    """A comment or a summary: the result first, then as many whole sections as fit."""
+    note = exit_code_under(outcome, policy)[1]
+    link = f"[the job's page]({outcome.url})" if outcome.url else ""
+    facts = [escaped(origin(outcome)), f"revision `{outcome.revision}`" if outcome.revision else "", link, escaped(note)]
+    title = f"{NOT_A_PASS.lower()} ({outcome.result})" if outcome.is_accepted else outcome.result
+    first = f"### parity: {title}\n\n{' · '.join(fact for fact in facts if fact)}"
+    rest = [escaped(outcome.line)] if outcome.trouble is not None else markdown_sections(outcome.verdicts, outcome.accepted)
+    last = f"parity {VERSION}\n"
+    kept, left_out = [first], 0
+    for section in rest:
+        if fits("\n\n".join([*kept, section, _left_out(len(rest)), last])):
+            kept.append(section)
+        else:
+            left_out += 1
+    return "\n\n".join([*kept, *([_left_out(left_out)] if left_out else []), last])
+
+
+def _left_out(sections: int) -> str:
+    return f"*{sections} sections are left out, because they would not fit here; the job's page and the JSON report have them.*"
+
+
+def fits_a_comment(text: str) -> bool:
+    """Whether GitHub takes it as a comment."""
+    return len(text) <= COMMENT_CHARACTERS
+
+
+def write(outcome: Outcome, policy: GatePolicy, files: Files) -> list[str]:
+    """Write the reports that are wanted, and GitHub's where it runs this; returns what could not be written."""
+    troubles, code = [], exit_code_under(outcome, policy)[0]
+    if files.json and files.json != STDOUT:
+        troubles.append(_put(files.json, canonical_json(document(outcome, policy)), "w"))
+    if files.junit:
+        trouble = outcome.trouble or (STATED_ONLY if code and outcome.is_stated_only else None)
+        troubles.append(_put(files.junit, render_junit(outcome.verdicts, trouble, _facts(outcome, policy), outcome.accepted), "w"))
+    if files.markdown:
+        troubles.append(_put(files.markdown, markdown(outcome, policy, fits_a_comment), "w"))
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        room = SUMMARY_BYTES - (Path(summary).stat().st_size if Path(summary).exists() else 0)
+        text = markdown(outcome, policy, lambda text: len(text.encode()) < room)
+        troubles.append(_put(summary, text, "a") if len(text.encode()) < room else f"{summary}: is full")
+    if output := os.environ.get("GITHUB_OUTPUT"):
+        troubles.append(_put(output, "".join(f"{name}={value}\n" for name, value in _outputs(outcome, policy).items()), "a"))
+    return [trouble for trouble in troubles if trouble]
+
+
+def _facts(outcome: Outcome, policy: GatePolicy) -> dict[str, str | None]:
+    """What JUnit says of the whole gate: where the verdict and the baseline come from, with their ages, and what the policy changes."""
+    return {
+        "origin": origin(outcome),
+        "baseline_reused": outcome.reused,
+        "revision": outcome.revision or None,
+        "url": outcome.url,
+        "note": exit_code_under(outcome, policy)[1] or None,
+    }
+
+
+def _outputs(outcome: Outcome, policy: GatePolicy) -> dict[str, str]:
+    """One line each, whatever a server or a file put into it: a line break would be another output."""
+    worst = outcome.worst
+    gap, margin = (worst["gap"], worst["margin"]) if worst else (None, None)
+    values = {
+        "verdict": outcome.result,
+        "exit_code": exit_code_under(outcome, policy)[0],
+        "headline": outcome.line,
+        "candidate": worst and worst["candidate"]["name"],
+        "gap_nats": gap and gap["mean"],
+        "ci_low": gap and gap["lo"],
+        "ci_high": gap and gap["hi"],
+        "margin_nats": margin and margin["nats"],
+        "cached": "true" if outcome.source == "concluded" else "false",
+        "accepted": "true" if outcome.is_accepted else "false",
+        "job": outcome.job,
+        "url": outcome.url,
+    }
+    return {name: "" if value is None else " ".join(str(value).split()) for name, value in values.items()}
+
+
+def _put(path: str, text: str, mode: Literal["w", "a"]) -> str | None:
+    try:
+        with Path(path).open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        return f"{path}: can't be written ({error.strerror})"
+    return None

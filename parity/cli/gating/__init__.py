@@ -1,1 +1,0 @@
-"""`parity gate`: the command, its policy (`parity.yaml`), and its report."""

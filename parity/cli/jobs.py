@@ -1,0 +1,196 @@
+"""The commands about one job: submit, watch, cancel, report; and job files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any, cast
+
+import typer
+
+from parity.cli import watching
+from parity.cli.connection import Asked, JobId
+from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
+from parity.cli.remarks import labels_of
+from parity.cli.terminal import NOISE, OUTPUT, QUEUE, UsageError, exit_code, show, write_file
+from parity.cli.watching import JobEndedError, print_outlook
+from parity.client.rest import Client, Document
+from parity.comparing.arms import read_yaml
+from parity.judging.arms import MAX_NOISE_RUNS
+from parity.judging.sign_offs import accepted
+from parity.report.interactive import ConcludedJob, render_page
+from parity.wording import count, did_you_mean
+
+# Job files: what `parity.yaml` contains, and the options that replace parts of it.
+
+_JOB_KEYS = ("job", "criteria", "baseline", "gate", "tags", "search")
+UNSENDABLE = "contains a value that JSON cannot hold, such as a date or .inf; quote dates and use finite numbers"
+
+
+def job_file(path: str) -> Document:
+    """The content of `parity.yaml`; the server checks the part below `job:`."""
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: is not a job file; expected the keys `job:` and `criteria:`")
+    unknown = sorted(str(key) for key in content.keys() - set(_JOB_KEYS))
+    if unknown:
+        raise UsageError(
+            f"{path}: unknown key {unknown[0]!r}; expected {', '.join(_JOB_KEYS[:-1])} or search{did_you_mean(unknown[0], _JOB_KEYS)}"
+        )
+    if not isinstance(content.get("baseline") or {}, dict):
+        raise UsageError(f"{path}: `baseline:` is {content['baseline']!r}; expected a mapping such as baseline: {{name: fp8}}")
+    for key in ("job", "criteria"):
+        if not isinstance(content.get(key), dict):
+            raise UsageError(f"{path}: `{key}:` is missing or has no keys below it; compare with examples/demo.yaml")
+    return content
+
+
+def baseline_of(content: Document, reuse: bool | None) -> Document | None:
+    """The file's `baseline:`, overridden by the option; None if neither is given."""
+    baseline = dict(content.get("baseline") or {})
+    return baseline | ({} if reuse is None else {"reuse": reuse}) or None
+
+
+def with_noise(content: Document, runs: int | None, stop_at: float | None) -> Document:
+    """The job file with the options in place of its `noise:`; the server checks the values."""
+    if runs is None and stop_at is None:
+        return content
+    job = dict(content["job"])
+    noise = job.pop("noise", None)
+    if runs == 0 or (runs is None and not isinstance(noise, Mapping)):
+        if stop_at is not None:
+            raise UsageError(f"--stop-at is {stop_at:g}, but the job has no reruns that stop early; state their number with --noise-runs")
+        return {**content, "job": job}
+    stated = {"runs": runs, "stop_at": stop_at}
+    return {
+        **content,
+        "job": job
+        | {
+            "noise": (dict(noise) if isinstance(noise, Mapping) else {})
+            | {name: value for name, value in stated.items() if value is not None}
+        },
+    }
+
+
+# The commands about one job: submit, watch, cancel, report. `application` maps their errors to exit codes.
+
+app = typer.Typer()
+
+
+class AskedForVerdicts(Asked, panel=OUTPUT):
+    """A server that is asked for the verdicts of a job, and how they are printed."""
+
+    markdown: bool = flag("--markdown", "Print Markdown instead of text.")
+
+
+class Queue(Options, panel=QUEUE):
+    """When a job's runs train, and for how long at most."""
+
+    priority: int = option(0, "Set the priority, -100 to 100; above 0 needs an admin token.", min=-100, max=100)
+    max_run_seconds: float | None = option(None, "Fail a run that trains longer. [default: the server's limit]", "SECONDS", min=1.0)
+
+
+class EarlyStops(Options, panel=NOISE):
+    """Reruns that stop early and measure run noise, in place of the job file's."""
+
+    noise_runs: int | None = option(
+        None,
+        "Add reruns to each arm that stop early and measure run noise; 0: none. [default: the job file's `noise:`]",
+        min=0,
+        max=MAX_NOISE_RUNS,
+    )
+    stop_at: float | None = option(None, "Share of the steps after which they stop. [default: the job file's, or 0.5]", "SHARE")
+
+
+@app.command(epilog="parity submit parity.yaml --watch")
+@flat
+def submit(
+    file: Annotated[str, argument("parity.yaml", "Job file with `job:` and `criteria:`.")],
+    watch: bool = flag("--watch", "Follow the job and print its verdicts."),
+    *,
+    following: Follow,
+    queue: Queue,
+    labels: Labels,
+    reuse: Reuse,
+    noise: EarlyStops,
+    at: AskedForVerdicts,
+) -> int:
+    """Queue a job on the server and print its id and the address of its page.
+
+    First prints on stderr what the job can decide.
+    """
+    content = with_noise(job_file(file), noise.noise_runs, noise.stop_at)
+    order = asdict(queue) | {"baseline": baseline_of(content, reuse.reuse)} | labels_of(file, content, labels)
+    with at.client() as client:
+        progress = following.progress()
+        print_outlook(client, file, content, progress)
+        try:
+            job = client.submit(content["job"], content["criteria"], order=order)
+        except (TypeError, ValueError):
+            raise UsageError(f"{file}: {UNSENDABLE}") from None
+        if look := job.get("look"):
+            shared = f", shared by {count(look['candidates'], 'candidate')}" if look["candidates"] > 1 else ""
+            progress.print(f"look {look['number']} of {look['looks']} at this question{shared}")
+        if watch:
+            return _follow(client, job["id"], following, at)
+        url = client.page(job["id"])
+        return at.show({"id": job["id"], "url": url}, [f"{job['id']} {url}"])
+
+
+@app.command(epilog="parity watch j0000000000001 --timeout 3600")
+@flat
+def watch(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
+    """Follow a job to its end and print its verdicts. Ctrl-C stops watching, not the job."""
+    with at.client() as client:
+        return _follow(client, job, following, at)
+
+
+@app.command(epilog="parity cancel j0000000000001")
+@flat
+def cancel(job: JobId, at: Asked) -> int:
+    """Cancel a job; a job that has ended stays as it is."""
+    with at.client() as client:
+        state = client.cancel(job)["status"]
+    return at.show({"id": job, "status": state}, [f"{job} {state}"])
+
+
+@app.command(epilog="parity report j0000000000001 --html report.html")
+@flat
+def report(
+    job: JobId,
+    at: AskedForVerdicts,
+    html: str | None = option(None, "Also write one HTML page with figures to this file.", "FILE", rich_help_panel=OUTPUT),
+) -> int:
+    """Print the verdicts of a job that has ended.
+
+    Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
+    """
+    with at.client() as client:
+        document = client.job(job)
+        if html and document["verdicts"]:
+            figures = {verdict["candidate"]["name"]: client.figure(job, verdict["candidate"]["name"]) for verdict in document["verdicts"]}
+            write_file(html, render_page(cast(ConcludedJob, document), figures, client.page(job)).encode())
+        return _finish(document, at)
+
+
+def _follow(client: Client, job_id: str, following: Follow, at: AskedForVerdicts) -> int:
+    progress = following.progress()
+    progress.print(f"following {client.page(job_id)}", soft_wrap=True)
+    with watching.goes_on("job", watch=f"parity watch {job_id}", end=f"parity cancel {job_id}"):
+        document = watching.follow(client, job_id, progress, following.timeout)
+    return _finish(document, at)
+
+
+def _finish(document: Mapping[str, Any], at: AskedForVerdicts) -> int:
+    if document["status"] not in watching.ENDED:
+        raise UsageError(
+            f"job {document['id']} is {document['status']} and has no verdict yet; `parity watch {document['id']}` waits for it"
+        )
+    if document["status"] != "concluded":
+        why = f": {document['message']}" if document["message"] else ""
+        raise JobEndedError(f"job {document['id']} {document['status']} without a verdict{why}")
+    if "why" in document.get("links", {}):
+        raise UsageError(f"job {document['id']} is an analysis and has no verdict; print it with `parity why {document['id']}`")
+    holding = accepted(document["verdicts"], document["criteria"], document.get("sign_offs", ()))
+    show(document["verdicts"], as_json=at.as_json, markdown=at.markdown, accepted=holding)
+    return exit_code(document["verdicts"])

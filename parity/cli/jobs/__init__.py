@@ -1,1 +1,0 @@
-"""Jobs on a server: queue one, follow it, print its verdicts, and list what is on record."""

@@ -1,0 +1,371 @@
+"""The commands for what a server keeps: named baselines, and tables of reruns from which run floors are borrowed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from parity.cli.connection import Asked, Connection
+from parity.cli.inputs import expected_family
+from parity.cli.options import Json, argument, flag, flat, option
+from parity.cli.terminal import EXIT_CODES, WIDTH, Group, UsageError, print_json, table_of
+from parity.client.rest import Document
+from parity.comparing.arms import read_rerun_table, rerun_table
+from parity.judging.curve import ROUNDINGS, Rounding
+from parity.judging.floors import ANY_DECODER, Family, Floors, RerunGroup
+from parity.judging.lending import (
+    FamilyNoise,
+    FamilyRow,
+    Lender,
+    any_decoder_rows,
+    evidence_families,
+    family_rows,
+    find_lender,
+    outliers_of,
+)
+from parity.structure import json_value
+from parity.wording import age_in_words, count, percent
+
+# The commands for named baselines, which a server keeps: list, show, promote, control, expire, diff.
+
+baselines = typer.Typer(
+    name="baseline",
+    help="Manage named baselines: train once, promote with a reason, and use by name in job files (`baseline: {name: fp8}`).",
+    cls=Group,
+    epilog="parity baseline promote fp8 j0000000000001 --reason 'first release'",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_Which = Annotated[str, argument("NAME[@VERSION]", "Name of a baseline; without a version the newest one.")]
+_Name = Annotated[str, argument("NAME", "1 to 64 letters, digits, '_', '.' or '-'.")]
+_Job = Annotated[str, argument("JOB", "Id of the job whose arm becomes the baseline.")]
+_Reason = Annotated[str, typer.Option(metavar="TEXT", help="State the reason; it is kept with the user and the time.")]
+
+
+@baselines.command("list", epilog="parity baseline list")
+@flat
+def index(
+    name: Annotated[str | None, argument("[NAME]", "List only versions of this name.")] = None,
+    *,
+    at: Asked,
+) -> int:
+    """List the fifty newest versions; in a pipe, one per line."""
+    with at.client() as client:
+        versions = client.baselines(name)["items"]
+    if not versions and not at.as_json:
+        print("no baseline yet; `parity baseline promote NAME JOB --reason TEXT` makes one of a finished job", file=sys.stderr)
+        return 0
+    return at.show_rows(versions, ("baseline", "recipe", "runs + controls", "promoted", "by", "expires"), map(_row, versions))
+
+
+@baselines.command(epilog="parity baseline show fp8")
+@flat
+def show(which: _Which, at: Asked) -> int:
+    """Show one version: its runs and their age, its run noise, its history, and the workers whose software has changed since."""
+    name, version = _parsed(which)
+    with at.client() as client:
+        return _show(client.baseline(name, version), at)
+
+
+@baselines.command(epilog="parity baseline promote fp8 j0000000000001 --reason 'first release'")
+@flat
+def promote(
+    name: _Name,
+    job: _Job,
+    reason: _Reason,
+    arm: str | None = option(None, "Use this arm of the job. [default: its baseline]", "NAME"),
+    days: float | None = option(None, "Let the version expire after DAYS. [default: never]", "DAYS"),
+    *,
+    at: Asked,
+) -> int:
+    """Make the finished runs of a job's arm the next version of a baseline; every run must be complete and must not have diverged."""
+    with at.client() as client:
+        return _show(client.promote(name, job, reason, arm=arm, days=days), at)
+
+
+@baselines.command(epilog="parity baseline control fp8 j0000000000002 --reason 'four reruns'")
+@flat
+def control(
+    which: _Which,
+    runs_of: Annotated[str, argument("JOB|RUN", "Id of a job with reruns of the baseline, or of one run.")],
+    reason: _Reason,
+    at: Asked,
+) -> int:
+    """Attach reruns to a version: later jobs use their measured run-to-run noise instead of an assumed one."""
+    name, version = _parsed(which)
+    with at.client() as client:
+        return _show(client.attach_controls(name, version or client.baseline(name)["version"], runs_of, reason), at)
+
+
+@baselines.command(epilog="parity baseline expire fp8@1 --reason 'new data'")
+@flat
+def expire(
+    which: Annotated[str, argument("NAME@VERSION", "Version to end.")],
+    reason: _Reason,
+    at: Asked,
+) -> int:
+    """End a version now: later jobs cannot use it; earlier verdicts stay."""
+    name, version = _parsed(which)
+    if version is None:
+        raise UsageError(f"{which!r} has no version; expected NAME@VERSION such as {name}@1")
+    with at.client() as client:
+        return _show(client.expire(name, version, reason), at)
+
+
+@baselines.command(epilog="parity baseline diff fp8@1 fp8@2")
+@flat
+def diff(
+    which: _Which,
+    other: Annotated[str, argument("NAME[@VERSION]|JOB", "Another version, or a job's id.")],
+    at: Asked,
+) -> int:
+    """Compare specification and environment of a baseline with another version or a job.
+
+    Exits 0 if nothing differs, 1 if something does.
+    """
+    name, version = _parsed(which)
+    with at.client() as client:
+        difference = client.baseline_diff(name, version or client.baseline(name)["version"], other)
+    differs = difference["specification"] or difference["environment"]
+    if at.as_json:
+        print_json(difference)
+    else:
+        console = Console(width=WIDTH, highlight=False, markup=False)
+        for part in ("specification", "environment"):
+            if difference[part]:
+                rows = [(one["key"], *(value or "not stated" for value in (one["baseline"], one["other"]))) for one in difference[part]]
+                console.print(table_of((part, difference["baseline"], difference["other"]), rows))
+        if not difference["told"]:
+            console.print(f"no run of {difference['other']} has begun, so its environment is unknown")
+        elif not differs:
+            console.print(f"nothing differs between {difference['baseline']} and {difference['other']}")
+    return EXIT_CODES["fail"] if differs else EXIT_CODES["pass"]
+
+
+def _row(version: Document) -> tuple[str, ...]:
+    until = "expired" if version["expired"] else (version["expires_at"] or "never")[:10]
+    runs = f"{version['runs']} + {version['controls']}"
+    return _called(version), version["recipe"], runs, version["promoted_at"][:10], version["promoted_by"], until
+
+
+def _show(document: Document, at: Asked) -> int:
+    return at.show(document, _version_lines(document))
+
+
+def _version_lines(document: Document) -> Iterator[str]:
+    """A version: one sentence first, then runs, noise, history, and workers whose software differs."""
+    until = "does not expire"
+    if document["expires_at"]:
+        until = f"{'expired' if document['expired'] else 'expires'} {document['expires_at'][:10]}"
+    yield (
+        f"{_called(document)}: {document['recipe']} (engine {document['engine']}), {count(document['runs'], 'run')} of job "
+        f"{document['job']}, {count(document['controls'], 'control')}; {until}"
+    )
+    for run in document["members"]:
+        age = "" if run["age_seconds"] is None else f", trained {age_in_words(run['age_seconds'])} ago"
+        yield f"  {run['role']} replicate {run['replicate']}: {run['run']}{age}"
+    yield f"  {_noise_words(document['noise'])}"
+    for entry in document["audit"]:
+        yield f"  {entry['at'][:16]} {entry['kind']} by {entry['who']}: {entry['reason']}"
+    for line in document["workers"]:
+        yield f"  differs: {line}"
+
+
+def _noise_words(noise: Document | None) -> str:
+    if noise is None:
+        return "run noise: unknown, because its runs have no step in common in the window"
+    tau = f"run noise: {noise['tau_nats']:.4f} nats ({percent(noise['tau_rel'])} of the loss)"
+    if noise["measured"] is None:
+        return f"{tau}, assumed: attach controls to measure it"
+    reruns = f"its reruns give {noise['measured']:.4f} ({count(noise['measured_df'], 'degree')} of freedom)"
+    return f"{tau}; {reruns}, the prior {noise['prior_nats']:.4f}"
+
+
+def _called(document: Document) -> str:
+    return f"{document['name']}@{document['version']}"
+
+
+def _parsed(which: str) -> tuple[str, int | None]:
+    name, mark, number = which.partition("@")
+    if not name or (mark and not (number.isdecimal() and int(number))):
+        raise UsageError(f"{which!r} is not the name of a baseline; expected NAME or NAME@VERSION such as fp8@1")
+    return name, int(number) if mark else None
+
+
+# The commands for tables of reruns, from which run floors are borrowed: list, show, export those of a server, import into it.
+
+floors = typer.Typer(
+    name="floors",
+    help="Show tables of reruns: how much runs of one recipe differ, by family. `compare --family` borrows from them.",
+    cls=Group,
+    epilog="parity floors show modded-nanogpt-124M/track3",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_HOW = {False: "jobs with `replicates` make them", True: "`parity floors import FILE` imports a table"}
+_File = Annotated[str | None, argument("[FILE]", "Table of reruns (CSV). [default: the public one of this package]")]
+_Family = Annotated[str, argument("FAMILY", "Name of a family, as `parity floors list` prints it.")]
+
+
+@floors.command("list", epilog="parity floors list")
+@flat
+def list_floors(file: _File = None, *, out: Json) -> int:
+    """List the families of a table with their run noise, then any-decoder."""
+    floors = read_rerun_table(file)
+    documents = [*(_family_document(floors, family) for family in floors.families.values()), _general_document(floors)]
+    rows = map(_family_cells, (*family_rows(floors), *any_decoder_rows(floors)))
+    return out.show_rows(documents, ("family", "rounding", "groups", "runs", "tau, of the loss", "df", "note"), rows)
+
+
+@floors.command(epilog="parity floors show modded-nanogpt-124M/track3")
+@flat
+def show_floors(name: _Family, file: _File = None, *, out: Json) -> int:
+    """Show a family: its pooled run noise, each group's with its 95 % interval, and the outliers."""
+    floors = read_rerun_table(file)
+    if name == ANY_DECODER:
+        return _show_general(floors, out)
+    family = floors.families.get(name)
+    if family is None:
+        raise UsageError(f"the table has no family {name!r}; {expected_family(name, floors, file)}")
+    if not out.as_json:
+        _print_floors(name, _lenders(floors, family))
+        for line in (*family.problems, *(f"group {group!r}: reruns equal bit for bit, not used" for group in family.bit_equal)):
+            print(line, file=sys.stderr)
+    outliers = outliers_of(floors, name)
+    rows = (_group_row(group, outliers) for group in family.groups)
+    return out.show_rows(_family_document(floors, family), ("group", "runs", "loss", "tau, of the loss", "95 % interval", "note"), rows)
+
+
+@floors.command(epilog="parity floors export --anonymous")
+@flat
+def export(
+    anonymous: bool = flag("--anonymous", "Number families and groups, and leave out where they are from."),
+    imported: bool = flag("--imported", "Print the reruns that were imported, not those of the server's jobs."),
+    *,
+    at: Connection,
+) -> int:
+    """Print the reruns that a server has on record as a table (CSV)."""
+    with at.client() as client:
+        text = client.floors("imported" if imported else "record")
+    if len(text.splitlines()) < 2:
+        print(f"no reruns {'imported' if imported else 'on record'} yet; {_HOW[imported]}", file=sys.stderr)
+        return 0
+    floors = rerun_table(text, f"the table of {at.server}")
+    print((anonymized(floors) if anonymous else floors).csv(), end="")
+    return 0
+
+
+@floors.command("import", epilog="parity floors import floors.csv --family my-700M")
+@flat
+def import_table(
+    file: Annotated[str, argument("FILE", "Table of reruns (CSV), as `parity floors export` prints it.")],
+    family: str | None = option(None, "Import only this family. [default: all of the table]", "NAME"),
+    *,
+    at: Asked,
+) -> int:
+    """Import a table of reruns into a server, for jobs that name one of its families (`family:` in the job file).
+
+    Imports all or nothing; groups that were imported before change nothing.
+    """
+    table = read_rerun_table(file)
+    if family is not None and family not in table.families:
+        raise UsageError(f"--family is {family!r}, which the table does not have; {expected_family(family, table, file, general=False)}")
+    with at.client() as client:
+        done = client.import_floors(table.csv(), family)
+    known = f", {count(done['known_groups'], 'group')} known before" if done["known_groups"] else ""
+    return at.show(done, [f"{count(done['new_groups'], 'new group')}{known}: {', '.join(done['families'])}"])
+
+
+def anonymized(floors: Floors) -> Floors:
+    """The table with numbered families and groups, without the columns that say where they are from."""
+    families = {name: f"family-{number}" for number, name in enumerate(dict.fromkeys(row["family"] for row in floors.rows), 1)}
+    hidden = {"varies": "", "source": "", "licence": ""}
+    rows = ({**row, **hidden, "family": families[row["family"]], "group": f"g{number}"} for number, row in enumerate(floors.rows, 1))
+    return Floors(tuple(rows))
+
+
+def _show_general(floors: Floors, out: Json) -> int:
+    if not out.as_json:
+        _print_floors(ANY_DECODER, _general_lenders(floors))
+    rows = [
+        (family.name, str(len(family.groups)), f"{sum(group.runs for group in family.groups):,}", *_noise_cells(family))
+        for family in evidence_families(floors)
+    ]
+    return out.show_rows(_general_document(floors), ("family", "groups", "runs", "tau, of the loss", "95 % interval"), rows)
+
+
+def _lenders(floors: Floors, family: Family) -> list[tuple[Rounding, Lender]]:
+    """What the family lends to an arm of each class of rounding that its groups have."""
+    have = {group.rounding for group in family.groups}
+    return [(rounding, find_lender(floors, family.name, rounding)) for rounding in ROUNDINGS if rounding in have]
+
+
+def _general_lenders(floors: Floors) -> list[tuple[Rounding, Lender]]:
+    return [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
+
+
+def _family_cells(row: FamilyRow) -> tuple[str, ...]:
+    head = (row.name, row.rounding or "not stated", f"{row.groups:,}", f"{row.runs:,}")
+    if row.floor is None:
+        return (*head, "", "", row.refused)
+    outliers = len(row.floor.outliers)
+    return (*head, percent(row.floor.share), f"{row.floor.df:.1f}", count(outliers, "outlier") if outliers else "")
+
+
+def _noise_cells(family: FamilyNoise) -> tuple[str, str]:
+    low, high = family.interval
+    return percent(family.share), f"{percent(low)} to {percent(high)}"
+
+
+def _print_floors(name: str, lent: Sequence[tuple[Rounding, Lender]]) -> None:
+    for rounding, lender in lent:
+        print(f"{name}, rounding {rounding}: {_floor_words(lender)}", file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
+
+
+def _floor_words(lender: Lender) -> str:
+    if lender.floor is None:
+        return f"lends nothing: {lender.refused}"
+    floor = lender.floor
+    return f"{percent(floor.share)} of the loss, worth {floor.df:.1f} degrees of freedom ({floor.groups} groups, {floor.runs:,} runs)"
+
+
+def _group_row(group: RerunGroup, outliers: set[str]) -> tuple[str, ...]:
+    low, high = group.interval
+    note = "outlier" if group.group in outliers else ""
+    return group.group, str(group.runs), f"{group.mean_loss:.4f}", percent(group.share), f"{percent(low)} to {percent(high)}", note
+
+
+def _family_document(floors: Floors, family: Family) -> Any:
+    outliers = outliers_of(floors, family.name)
+    same = ("group", "runs", "mean_loss", "sd", "interval", "rounding", "varies", "source", "licence")
+    groups = [
+        {**{name: getattr(group, name) for name in same}, "rel": group.share, "outlier": group.group in outliers} for group in family.groups
+    ]
+    document = _lends(family.name, _lenders(floors, family)) | {"groups": groups}
+    return json_value(document | {"bit_equal": family.bit_equal, "problems": family.problems})
+
+
+def _general_document(floors: Floors) -> Any:
+    families = [
+        {
+            "family": family.name,
+            "groups": len(family.groups),
+            "runs": sum(group.runs for group in family.groups),
+            "rel": family.share,
+            "interval": family.interval,
+        }
+        for family in evidence_families(floors)
+    ]
+    return json_value(_lends(ANY_DECODER, _general_lenders(floors)) | {"families": families})
+
+
+def _lends(name: str, lent: Sequence[tuple[Rounding, Lender]]) -> dict[str, object]:
+    """What a family lends, by class of rounding."""
+    lends = [{"rounding": rounding, "refused": lender.refused or None, "floor": lender.floor} for rounding, lender in lent]
+    return {"family": name, "lends": lends}

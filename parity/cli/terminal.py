@@ -1,0 +1,308 @@
+"""What commands share on a terminal: exit codes, help, one line for a wrong call, and output as text, JSON or Markdown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from typer.core import TyperCommand, TyperGroup
+
+from parity.judging.criteria import NOISE_FLOOR, PROFILES, CriteriaError
+from parity.judging.document_types import VerdictDocument
+from parity.readers.columns import os_words
+from parity.recipes import OTHER, RECIPES
+from parity.report.facts import Accepted
+from parity.report.text import render_json, render_markdown, render_text
+from parity.wording import did_you_mean
+
+# Help as plain text of 80 columns: one example, options in groups, no type names, and no summary that is cut short.
+
+HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+
+# Groups of options.
+ARMS, TABLE, POLICY, EVIDENCE, OUTPUT = "Runs and arms", "Table of runs", "Policy", "Further evidence", "Output"
+EXPERIMENT, NOISE, SERVER, QUEUE, LABELS = "Experiment", "Noise", "Server", "Queue", "Tags and branch"
+
+# Lists of words in the help of several options.
+RECIPE_WORDS = f"{', '.join(RECIPES)}, or {OTHER}NAME for your own"
+STATED_PROFILES = ", ".join(f"{name} ({str(amount).replace(' %', '%')})" for name, amount in PROFILES.items() if amount is not None)
+ALL_PROFILES = f"{STATED_PROFILES}, {NOISE_FLOOR} (4.2 x the measured run noise of the baseline)"
+
+_OPTIONS = "Options"
+_VALUES = {int: "N", float: "NUMBER"}
+_WIDTH = 80
+
+
+def write_help(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write the help: usage, purpose, example, arguments, commands or options by group."""
+    formatter.width = _WIDTH
+    formatter.write_usage(ctx.command_path, " ".join(_usage(command, ctx)))
+    command.format_help_text(ctx, formatter)
+    if command.epilog:
+        with formatter.section("Example"):
+            formatter.write(f"{' ' * formatter.current_indent}{command.epilog}\n")
+    arguments: list[tuple[str, str]] = []
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for parameter in command.get_params(ctx):
+        if parameter.param_type_name == "argument":
+            arguments.append((parameter.metavar or parameter.name.upper(), parameter.help or ""))
+        elif not getattr(parameter, "hidden", False):
+            panels.setdefault(_panel(parameter, _OPTIONS), []).append(_option(parameter))
+    commands = command.commands_by_panel(ctx) if isinstance(command, Group) else {}
+    rest = panels.pop(_OPTIONS, [])
+    for title, rows in ({"Arguments": arguments} | commands | panels | {_OPTIONS: rest}).items():
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows, col_max=26)
+
+
+class Command(TyperCommand):
+    """A command whose epilog is its example: one line that works as it stands."""
+
+    format_help = write_help
+
+
+class Group(TyperGroup):
+    """A group of commands with whole summaries."""
+
+    format_help = write_help
+
+    def commands_by_panel(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """Names and summaries of the visible commands, by the group in which the help lists them."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                summary = command.get_short_help_str(1000)
+                panels.setdefault(_panel(command, "Commands"), []).append((name, summary))
+        return panels
+
+
+def value_type(parameter: Any) -> type:
+    """The type of a parameter's value: `int`, `float` or `str`."""
+    annotation = str(getattr(getattr(parameter, "type_descriptor", None), "annotation", ""))
+    return next((kind for kind in (int, float) if kind.__name__ in annotation), str)
+
+
+def _usage(command: Any, ctx: Any) -> list[str]:
+    if isinstance(command, Group):
+        return ["COMMAND", "[OPTIONS]"]
+    arguments = [
+        parameter.metavar or parameter.name.upper() for parameter in command.get_params(ctx) if parameter.param_type_name == "argument"
+    ]
+    needed = [
+        f"{max(parameter.opts, key=len)} {_value(parameter)}"
+        for parameter in command.get_params(ctx)
+        if parameter.param_type_name == "option" and parameter.required
+    ]
+    return [*arguments, *needed, "[OPTIONS]"]
+
+
+def _option(parameter: Any) -> tuple[str, str]:
+    """An option's names with its value's name, and its help with the default where that says something."""
+    names = "/".join([", ".join(sorted(parameter.opts, key=len)), *parameter.secondary_opts])
+    if not parameter.is_flag:
+        names += f" {_value(parameter)}"
+    notes = ["required"] if parameter.required else []
+    default = parameter.default
+    if not parameter.is_flag and isinstance(default, (int, float, str)):
+        notes.append(f"default: {f'${parameter.envvar}, or ' if parameter.envvar else ''}{default}")
+    elif parameter.envvar:
+        notes.append(f"default: ${parameter.envvar}")
+    return names, (parameter.help or "") + (f" [{'; '.join(notes)}]" if notes else "")
+
+
+def _value(parameter: Any) -> str:
+    return str(parameter.metavar or _VALUES.get(value_type(parameter), "TEXT"))
+
+
+def _panel(item: Any, otherwise: str) -> str:
+    panel = getattr(item, "rich_help_panel", None)
+    return panel if isinstance(panel, str) else otherwise
+
+
+# One line for a call that the parser refuses: what is wrong, its value, what was expected, and the nearest right word.
+
+# typer's own base of "no such option" and its like, wherever its version keeps the class
+CommandLineError: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+
+def wrong_value(error: CriteriaError, options: Mapping[str, str] | None = None) -> str:
+    """The line for a policy's value that cannot be used; `options` names the option by which a key was set, if it was one."""
+    key = error.path.rpartition(".")[2]
+    named = (options or {}).get(key, error.path)
+    if error.expected.startswith("no such key"):
+        known = error.expected.partition(": ")[2]
+        return f"{named}: unknown key; expected one of {known}{did_you_mean(key, known.split(', '))}"
+    words = error.expected.partition("one of ")[2].partition(";")[0].split(", ")
+    return f"{named} is {error.value!r}; expected {error.expected}{did_you_mean(str(error.value), filter(None, words))}"
+
+
+def what_is_wrong(error: Any) -> str:
+    """The line for an error of the parser."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path.removeprefix("parity").strip() if context else ""
+    see = f"see `{' '.join(['parity', *command.split(), '--help'])}`"
+    kind, message = type(error).__name__, " ".join(str(error.format_message()).split())
+    if kind == "NoSuchOption":
+        names = [name for parameter in context.command.get_params(context) for name in parameter.opts] if context else []
+        return f"unknown option {error.option_name}{did_you_mean(error.option_name, names) or f'; {see}'}"
+    if message.startswith("No such command"):
+        word = message.split("'")[1] if "'" in message else ""
+        return f"unknown command {word!r}{(did_you_mean(word, context.command.list_commands(context)) if context else '') or f'; {see}'}"
+    if kind == "NoArgsIsHelpError" or message.startswith("Missing command"):
+        return f"`parity {command}` needs a command; {see}"
+    if kind == "MissingParameter":
+        example = getattr(context.command, "epilog", None) if context else None
+        return f"{_called(error.param)} is missing; " + (f"example: `{example}`" if example else see)
+    if kind == "BadOptionUsage":
+        return _bad_usage(error, message)
+    if kind == "BadParameter":
+        return f"{_called(error.param)} is {_given_value(error)!r}; expected {_expected(error.param)}"
+    if message.startswith("Got unexpected extra argument"):
+        words = message.rpartition("(")[2].rstrip(").")
+        if words in ("nats", "%"):
+            return f'unexpected argument {words!r}; quote an amount that has a blank, such as --margin "0.01 nats"'
+        return f"unexpected argument {words!r}; {see}"
+    return message
+
+
+def _bad_usage(error: Any, message: str) -> str:
+    if "does not take a value" in message:
+        return f"{error.option_name} takes no value; give it alone"
+    return f"{error.option_name} needs a value"
+
+
+def _called(parameter: Any) -> str:
+    if parameter is None:
+        return "an argument"
+    return str(parameter.metavar or parameter.name) if parameter.param_type_name == "argument" else max(parameter.opts, key=len)
+
+
+def _given_value(error: Any) -> object:
+    """What was given, as the validation behind typer kept it."""
+    cause = error.__cause__ or error.__context__
+    details = cause.errors() if hasattr(cause, "errors") else []
+    return details[0].get("input", "") if details else error.message
+
+
+def _expected(parameter: Any) -> str:
+    words = {int: "a whole number", float: "a number", str: "text"}[value_type(parameter)]
+    low, high = getattr(parameter, "min", None), getattr(parameter, "max", None)
+    if low is not None and high is not None:
+        return f"{words} from {low:g} to {high:g}"
+    if low is not None:
+        return f"{words}, at least {low:g}"
+    return f"{words}, at most {high:g}" if high is not None else words
+
+
+# Exit codes: one table for every command.
+
+EXIT_CODES: Mapping[str, int] = {
+    "pass": 0,
+    "fail": 1,
+    "usage": 2,
+    "inconclusive": 3,
+    "infrastructure": 4,
+    "timeout": 5,
+    "other judge": 6,
+    "unrecorded": 7,
+}
+
+
+def exit_code(documents: Iterable[Mapping[str, object]]) -> int:
+    """The exit code of the worst of several verdicts; that of inconclusive for an empty list."""
+    from parity.judging.decision import worst  # noqa: PLC0415  (the judge takes a second, and help needs only the table)
+
+    states = [str(document["verdict"]) for document in documents]
+    return EXIT_CODES[worst(states) if states else "inconclusive"]
+
+
+# What every command prints: verdicts to stdout as text, JSON or Markdown, tables, reports to files, and the error for a wrong call.
+
+WIDTH = 80
+
+
+class UsageError(Exception):
+    """A wrong call; the message is one line that says what to change."""
+
+
+def show(documents: Sequence[VerdictDocument], *, as_json: bool, markdown: bool, accepted: Accepted | None = None) -> None:
+    """Print verdict documents to stdout as text, canonical JSON or Markdown, with the sign-offs that hold."""
+    if as_json and markdown:
+        raise UsageError("--json and --markdown exclude each other; give only one of them")
+    if as_json or markdown:
+        sys.stdout.write(render_json(documents, accepted) if as_json else render_markdown(documents, accepted))
+    else:
+        Console(width=WIDTH, highlight=False).print(render_text(documents, WIDTH, accepted))
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Write a report to a file; UsageError if that fails."""
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({os_words(error)})") from None
+
+
+def paths_by_name(path: str, names: Sequence[str]) -> list[str]:
+    """One path per name: the path itself for a single name, else with the name before its ending."""
+    if len(names) == 1:
+        return [path]
+    target = Path(path)
+    safe = ("".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name) for name in names)
+    return [str(target.with_name(f"{target.stem}-{name}{target.suffix}")) for name in safe]
+
+
+def print_json(value: Any) -> None:
+    """Print a value to stdout as indented JSON with sorted keys."""
+    print(json.dumps(value, indent=1, sort_keys=True))
+
+
+def print_lines(lines: Iterable[str], console: Console | None = None) -> None:
+    """Print lines as they are, to stdout unless a console is given."""
+    console = console or Console(highlight=False, markup=False, emoji=False)
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table: with headings on a terminal; in a pipe one row per line, tab-separated and never wrapped."""
+    if not sys.stdout.isatty():
+        for row in rows:
+            print("\t".join(" ".join(cell.split()) for cell in row))
+        return
+    Console(highlight=False, markup=False).print(table_of(headings, rows))
+
+
+def table_of(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table for a terminal, whose long cells are folded."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+# A plan with its cost on the terminal, and the question whether to begin.
+
+
+def print_plan(plan: Mapping[str, Any], lines: Iterable[str], progress: Console, *, plan_only: bool, as_json: bool) -> None:
+    """Print a plan: as JSON or lines on standard output where it is all that is wanted, else as lines on `progress`."""
+    if plan_only and as_json:
+        print_json(plan)
+        return
+    print_lines(lines, None if plan_only else progress)
+
+
+def check_agreed(remedy: str, *, yes: bool) -> None:
+    """Ask on a terminal unless the answer was given; raises UsageError with `remedy` without a yes."""
+    if not yes and not (sys.stdin.isatty() and typer.confirm("Queue it?", err=True)):
+        raise UsageError(f"nothing was queued; add --yes to {remedy}")

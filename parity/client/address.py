@@ -1,3 +1,0 @@
-"""Where a server is, unless PARITY_URL or an option says otherwise; apart from the client, whose import takes a while."""
-
-DEFAULT_URL = "http://127.0.0.1:8321"

@@ -1,0 +1,529 @@
+"""What a trainer wrote line by line: JSON lines, printed step lines of five trainers, and TensorBoard event files, record by record."""
+
+import dataclasses
+import json
+import math
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.judging.curve import BoolArray, FloatArray
+from parity.readers.accuracy import json_of
+from parity.readers.columns import (
+    LOSS,
+    STEP,
+    VALIDATION,
+    Columns,
+    NoLossError,
+    ReadError,
+    at_rows,
+    check_repeats,
+    find_columns,
+    from_series,
+    step_number,
+)
+from parity.readers.table import SHOWN, SeveralRunsError, choose_run, long_layout, read_long, run_column
+from parity.wording import count
+
+# JSON: one object a line (our own logger's, MaxText's `metrics_file`, exports), or the Hugging Face trainer's `trainer_state.json`.
+#
+# MaxText mixes evaluation records in (no training loss: left out and counted), writes steps as floats and NaN as NaN, and truncates its
+# file whenever it writes a record of step 0, which every evaluation pass does: such a file begins late, and the note says so. The Hugging
+# Face trainer writes evaluations and, at the end, the mean training loss (`train_loss`) as records of their own.
+
+LOG_HISTORY = "log_history"
+
+_WORDS = {"nan": float("nan"), "inf": float("inf"), "infinity": float("inf"), "-inf": float("-inf"), "-infinity": float("-inf")}
+Record = tuple[int, dict[str, Any]]
+"""An object with the number of its line or record."""
+
+
+def read_json_lines(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Columns:
+    """Columns of a JSON text; records without a training loss are left out and counted, validation losses in them are kept."""
+    records, place = json_records(text, source)
+    names = sorted({key for _, record in records for key in record})
+    if layout := long_layout(names, wanted, source):
+        return read_long(records, layout, wanted, source, run)
+    if column := run_column(names):
+        chosen = choose_run((str(record.get(column)) for _, record in records), run, source)
+        records = [(number, record) for number, record in records if str(record.get(column)) == chosen]
+    elif run is not None:
+        raise ReadError(f"{source}: no field names the run, so there is no run {run!r}; expected a field such as run_id")
+    return columns_of_records(records, names, wanted, source, place)
+
+
+def columns_of_records(records: Sequence[Record], names: Sequence[str], wanted: Mapping[str, str], source: str, place: str) -> Columns:
+    """Columns of numbered records with these field names; `place` is what a record is called in errors ("line").
+
+    Records without a training loss are left out and counted; a validation loss in them is kept.
+    """
+    columns = find_columns(names, wanted, source)
+    loss_name = columns[LOSS]
+
+    def value(row: Record, quantity: str) -> float:
+        number, record = row
+        return _value(record, columns[quantity], quantity, f"{source}, {place} {number}")
+
+    training = [row for row in records if row[1].get(loss_name, "") not in (None, "")]
+    if not training:
+        raise ReadError(f"{source}: no record has a value of {loss_name!r}; expected one record per training step")
+    values = {quantity: np.array([value(row, quantity) for row in training]) for quantity in columns}
+    if VALIDATION in columns:
+        evaluated = [row for row in records if row[1].get(columns[VALIDATION]) is not None and columns[STEP] in row[1]]
+        values[VALIDATION] = at_rows(values[STEP], [(value(row, STEP), value(row, VALIDATION)) for row in evaluated])
+    notes = []
+    if others := len(records) - len(training):
+        notes.append(f"{others} records without a training loss left out")
+    steps = values[STEP]
+    if len(steps) and np.isfinite(steps).all() and steps.min() > 1 and loss_name.startswith("learning/"):
+        notes.append(f"begins at step {steps.min():.0f}: MaxText truncates its metrics_file at every evaluation pass")
+    return Columns(values=values, names=columns, found=names, notes=tuple(notes))
+
+
+def json_records(text: str, source: str) -> tuple[list[Record], str]:
+    """The objects of a JSON text with their numbers, and what is numbered: a record or a line."""
+    history = _log_history(text, source)
+    return (_records(text, source), "line") if history is None else (history, "record")
+
+
+def is_json(text: str) -> bool:
+    """Whether a text begins like a JSON object, or a list of them."""
+    return text.lstrip()[:1] == "{" or _is_list(text)
+
+
+def _is_list(text: str) -> bool:
+    return re.match(r"\s*\[\s*\{", text) is not None
+
+
+def _log_history(text: str, source: str) -> list[Record] | None:
+    """The records of `trainer_state.json` or of a JSON list, numbered from 1; None for any other text."""
+    if f'"{LOG_HISTORY}"' not in text and not _is_list(text):
+        return None
+    expected = "expected trainer_state.json as the trainer wrote it"
+    document = json_of(text, source, expected)
+    history = document.get(LOG_HISTORY) if isinstance(document, dict) else document
+    if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
+        raise ReadError(f"{source}: {LOG_HISTORY} is not a list of records; {expected}")
+    return list(enumerate(history, 1))
+
+
+def _records(text: str, source: str) -> list[Record]:
+    records: list[Record] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            raise ReadError(
+                f"{source}, line {number}: not valid JSON; expected one object per line such as " + '{"step": 1, "loss": 2.5}'
+            ) from None
+        if not isinstance(record, dict):
+            raise ReadError(f"{source}, line {number}: {line.strip()[:40]!r} is not a JSON object; expected " + '{"step": 1, "loss": 2.5}')
+        records.append((number, record))
+    return records
+
+
+def _value(record: Mapping[str, Any], name: str, quantity: str, where: str) -> float:
+    value = record.get(name)
+    if value is None and quantity not in (STEP, LOSS):
+        return float("nan")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            return step_number(float(value), where) if quantity == STEP else float(value)
+        except OverflowError:
+            return float("inf") if value > 0 else float("-inf")
+    if isinstance(value, str) and quantity != STEP and value.strip().lower() in _WORDS:
+        return _WORDS[value.strip().lower()]
+    raise ReadError(f"{where}: {name!r} is {value!r:.60}; expected a number (NaN and Infinity are allowed)")
+
+
+# What a trainer printed: the step lines of Megatron-LM, NeMo, torchtitan, MaxText and DeepSpeed in its standard output.
+#
+# Colour codes, carriage returns of a progress bar and a launcher's rank prefix ("[rank0]:", "0: ") are removed. Steps keep the trainer's
+# own numbers: Megatron-LM, torchtitan and DeepSpeed count from 1, MaxText and NeMo's global_step from 0. The printed digits are all there
+# is, 3 or 4 of them for most trainers, which the judge sees as rounding. NeMo's progress bar rounds steps above 999 too: refused.
+#
+# Sources: Megatron-LM training.py (training_log, evaluate_and_print_results; a mean that is NaN is not printed, only counted), NeMo 2.0's
+# progress printer and 1.0's progress bar, torchtitan components/metrics.py, MaxText metric_logger.py, DeepSpeed runtime/pipe/engine.py.
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))")
+_NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?))(?=[\s,|\]]|$)"
+_HEAD = 1 << 14  # characters that decide whether a text is a log; a longer preamble is found after no table could be read
+
+_Series = dict[str, list[tuple[int, float]]]
+"""What one rank printed: (step, value) by quantity."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Format:
+    """A trainer's lines: its name, how its log is recognized, and where its numbers are.
+
+    `step` finds the number of a step line. `values` are (quantity, what stands before its number, divisor to our unit), of which the first
+    counts that is there. `evaluation` finds the step and the loss of a line of validation, `planned` the planned number of steps.
+    """
+
+    trainer: str
+    marks: re.Pattern[str]
+    loss: str
+    step: re.Pattern[str]
+    values: tuple[tuple[str, str, float], ...]
+    evaluation: re.Pattern[str] | None = None
+    planned: re.Pattern[str] | None = None
+    needs_loss: bool = False  # whether a line without a loss is no step line
+    nan_count: str | None = None  # a line without a loss, and a number above 0 behind this, had a loss of NaN
+
+    def parse(self, line: str) -> tuple[str, Mapping[str, float]] | None:
+        """The step as it is printed, and what was printed of it by quantity; None for any other line."""
+        if self.evaluation is not None and (match := self.evaluation.search(line)):
+            return match[1], {VALIDATION: float(match[2])}
+        match = self.step.search(line)
+        if match is None:
+            return None
+        values: dict[str, float] = {}
+        for quantity, before, divisor in self.values:
+            if quantity not in values and (number := _number_behind(before, line)) is not None:
+                values[quantity] = number / divisor
+        if self.nan_count is not None and (_number_behind(self.nan_count, line) or 0.0) > 0.0:
+            values.setdefault(LOSS, math.nan)
+        return None if self.needs_loss and LOSS not in values else (match[1], values)
+
+
+def _number_behind(pattern: str, line: str) -> float | None:
+    match = re.search(pattern + r"\s*" + _NUMBER, line, re.IGNORECASE)
+    return float(match[1]) if match else None
+
+
+_MEGATRON = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+\s*\|.*\belapsed time per iteration \(ms\):")
+_FORMATS = (
+    _Format(
+        trainer="Megatron-LM",
+        marks=_MEGATRON,
+        loss="lm loss",
+        step=_MEGATRON,
+        values=(
+            (LOSS, r"\| lm loss:", 1.0),
+            ("grad_norm", r"\| grad norm:", 1.0),
+            ("learning_rate", r"\| learning rate:", 1.0),
+            ("step_seconds", r"elapsed time per iteration \(ms\):", 1000.0),
+        ),
+        evaluation=re.compile(r"validation loss at iteration (\d+)(?! on test)[^|]*\|.*?\blm loss value: " + _NUMBER, re.IGNORECASE),
+        planned=re.compile(r"\biteration\s+\d+\s*/\s*(\d+)\s*\|"),
+        nan_count=r"number of nan iterations:",
+    ),
+    _Format(
+        trainer="NeMo",
+        marks=re.compile(r"\breduced_train_loss[:=]"),
+        loss="reduced_train_loss",
+        step=re.compile(r"\bglobal_step[:=]\s*([\d.]+(?:e[+-]?\d+)?)"),
+        needs_loss=True,
+        values=(
+            (LOSS, r"\breduced_train_loss[:=]", 1.0),
+            ("learning_rate", r"\blr[:=]", 1.0),
+            ("step_seconds", r"train_step_timing in s[:=]", 1.0),
+        ),
+    ),
+    _Format(
+        trainer="torchtitan",
+        marks=re.compile(r"\bstep:\s*\d+\s+loss:"),
+        loss="loss",
+        step=re.compile(r"\bstep:\s*(\d+)\s+loss:", re.IGNORECASE),
+        needs_loss=True,
+        values=((LOSS, r"\bstep:\s*\d+\s+loss:", 1.0), ("grad_norm", r"\bgrad_norm:", 1.0)),
+        evaluation=re.compile(r"\bvalidate\s+step:\s*(\d+)\s+loss:\s*" + _NUMBER, re.IGNORECASE),
+        planned=re.compile(r"\btotal steps:?\s+(\d+)\b"),
+    ),
+    _Format(
+        trainer="MaxText",
+        marks=re.compile(r"\bcompleted step: \d+, "),
+        loss="lm_loss",
+        step=re.compile(r"\bcompleted step:\s*(\d+)\b"),
+        values=((LOSS, r"\blm_loss:", 1.0), (LOSS, r"\bloss:", 1.0), ("step_seconds", r"\bseconds:", 1.0)),
+    ),
+    _Format(
+        trainer="DeepSpeed",
+        marks=re.compile(r"\bsteps: \d+ loss: \S+ .*?iter time"),
+        loss="loss",
+        step=re.compile(r"\bsteps:\s*(\d+)\s+loss:", re.IGNORECASE),
+        needs_loss=True,
+        values=((LOSS, r"\bsteps:\s*\d+\s+loss:", 1.0), ("step_seconds", r"\biter time \(s\):", 1.0)),
+    ),
+)
+
+
+def is_train_log(text: str, *, whole: bool = False) -> bool:
+    """Whether a text has a trainer's step lines, in its first 16 Ki characters or (`whole`) anywhere."""
+    plain = _COLOUR.sub("", text if whole else text[:_HEAD])
+    return any(entry.marks.search(plain) for entry in _FORMATS)
+
+
+def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns:
+    """Columns of a trainer's log; raises ReadError where two trainers wrote it, ranks disagree, or a step was printed rounded."""
+    if wanted:
+        raise ReadError(f"{source}: a trainer's log has no columns; --column is for tables; remove it")
+    plain = _COLOUR.sub("", text)
+    formats = [entry for entry in _FORMATS if entry.marks.search(plain)]
+    if len(formats) != 1:
+        names = " and ".join(entry.trainer for entry in formats)
+        raise ReadError(f"{source}: has step lines of {names}; expected the log of one trainer; keep one trainer's lines")
+    ranks: dict[str, _Series] = {}
+    without = 0
+    for number, line in _lines(plain):
+        if parsed := formats[0].parse(line):
+            step, values = parsed
+            if "e" in step:
+                raise ReadError(
+                    f"{source}, line {number}: the progress bar prints the step rounded ({step}); expected whole steps; "
+                    "read the run's TensorBoard folder instead"
+                )
+            match = _RANK.match(line)
+            without += not values.keys() & {LOSS, VALIDATION}
+            rank = ranks.setdefault((match[1] or match[2]) if match else "", {})
+            for quantity, value in values.items():
+                rank.setdefault(quantity, []).append((int(step_number(float(step), f"{source}, line {number}")), value))
+    own = {name: rank for name, rank in ranks.items() if LOSS in rank}
+    if not own:
+        raise ReadError(f"{source}: the step lines of {formats[0].trainer} have no loss; expected {formats[0].loss} in them")
+    series = _agreed(own, source)
+    evaluated = next(({VALIDATION: rank[VALIDATION]} for rank in ranks.values() if VALIDATION in rank), {})
+    series |= evaluated
+    columns = from_series(series, series.__getitem__, {}, source)
+    notes = [f"a log of {formats[0].trainer}: losses as printed"]
+    if without:
+        notes.append(f"{count(without, 'step line')} without a loss left out")
+    planned = {int(number) for number in formats[0].planned.findall(plain)} if formats[0].planned else set()
+    if len(planned) > 1:
+        notes.append(f"the log states planned lengths of {' and '.join(f'{number:,}' for number in sorted(planned))} steps: none is taken")
+    elif planned:
+        notes.append(f"planned length as the log states it: {count(min(planned), 'step')}")
+    name = formats[0].loss if f"{formats[0].loss}:" in plain or f"{formats[0].loss}=" in plain else LOSS
+    return dataclasses.replace(
+        columns,
+        names={**columns.names, LOSS: name},
+        found=(),
+        notes=tuple(notes),
+        planned_steps=min(planned) if len(planned) == 1 and min(planned) > 0 else None,
+    )
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """(Line number, line); a progress bar's states are lines of one number. A last line without its end may be cut and is left out."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines[:-1], 1):
+        for part in line.split("\r"):
+            yield number, part
+    for part in lines[-1].split("\r")[:-1]:
+        yield len(lines), part
+
+
+def _agreed(ranks: Mapping[str, _Series], source: str) -> _Series:
+    """The series of the rank that printed most, where every other rank printed the same losses at the steps that it shares."""
+    ordered = sorted(ranks.items(), key=lambda item: -len(item[1][LOSS]))
+    first, most = ordered[0]
+    printed = _printed(most)
+    for name, rank in ordered[1:]:
+        if different := sorted(_printed(rank) - printed):
+            raise ReadError(
+                f"{source}: ranks {first or 'without a prefix'} and {name or 'without a prefix'} print different losses "
+                f"(step {different[0][0]:,}); expected one rank, or equal losses; keep one rank's lines in the file"
+            )
+    return most
+
+
+def _printed(rank: _Series) -> set[tuple[int, str]]:
+    """Steps with their losses as text, so that NaN equals NaN."""
+    return {(step, repr(loss)) for step, loss in rank[LOSS]}
+
+
+# TensorBoard event files, read record by record, so that no point is dropped (TensorBoard's own reader keeps 10,000 by default).
+#
+# A file is a sequence of records: length (8 bytes), its checksum (4), an Event message, its checksum (4). Of the Event only the step and
+# the scalar values are decoded: simple_value, or a tensor of one float32, float64 or int. A last record that is cut short (a run that is
+# still writing) is left out and noted.
+#
+# Source: TensorFlow's record format and event.proto, summary.proto, tensor.proto (field numbers below).
+
+EVENT_FILES = "*tfevents*"
+MAX_RECORD = 64 << 20
+_EVENT_STEP, _EVENT_SUMMARY = 2, 5
+_SUMMARY_VALUE, _VALUE_TAG, _VALUE_SIMPLE, _VALUE_TENSOR = 1, 1, 2, 8
+_TENSOR_DTYPE, _TENSOR_CONTENT, _TENSOR_FLOATS, _TENSOR_DOUBLES = 1, 4, 5, 6
+_CONTENT_FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}
+_LENGTHS = {0: 0, 1: 8, 5: 4}
+
+
+def is_tensorboard_file(name: str) -> bool:
+    """Whether a path is a TensorBoard event file, by its name."""
+    return "tfevents" in Path(name).name
+
+
+def read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
+    """The run in a folder of event files; of a run that was resumed, a later file replaces everything from its first step on.
+
+    Raises ReadError where the folder has no event file, SeveralRunsError where files with a training loss are in more than one folder.
+    """
+    by_folder: dict[Path, list[Columns]] = {}
+    refusals: list[NoLossError] = []
+    for file in sorted(Path(path).rglob(EVENT_FILES)):
+        try:
+            columns = read_tensorboard(str(file), wanted)
+            by_folder.setdefault(file.parent, []).append(columns)
+        except NoLossError as error:  # a file of validation scalars, next to the one with the training loss
+            refusals.append(error)
+    if not by_folder and refusals:
+        raise refusals[0]
+    if not by_folder:
+        raise ReadError(f"{path}: contains no TensorBoard event file (a name with tfevents in it); name a file, or another folder")
+    if len(by_folder) > 1:
+        folders = ", ".join(str(folder) for folder in sorted(by_folder)[:SHOWN])
+        message = f"{path}: contains a training loss in {len(by_folder)} folders ({folders}), so several runs; name one of them"
+        raise SeveralRunsError(message, tuple(str(folder) for folder in sorted(by_folder)))
+    ((_, parts),) = by_folder.items()
+    steps, loss = (np.concatenate([part.values[name] for part in parts]) for name in (STEP, LOSS))
+    check_repeats(steps, loss, path)
+    left_out = (f"{count(len(refusals), 'event file')} without a training loss left out",) if refusals else ()
+    return join_parts(parts, left_out)
+
+
+def join_parts(parts: Sequence[Columns], notes: tuple[str, ...]) -> Columns:
+    """The files of one run in their order. A restart replaces everything from its first step on, also what it did not reach again."""
+    kept: list[BoolArray] = []
+    limit = math.inf
+    for part in reversed(parts):
+        steps = part.values[STEP]
+        kept.insert(0, steps < limit)
+        limit = min(limit, float(steps[0]))
+
+    def joined(quantity: str) -> FloatArray:
+        full = [part.values.get(quantity, np.full(len(part.values[STEP]), np.nan)) for part in parts]
+        return np.concatenate([values[keep] for values, keep in zip(full, kept, strict=True)], dtype=np.float64)
+
+    return Columns(
+        values={quantity: joined(quantity) for quantity in sorted({name for part in parts for name in part.values})},
+        names=parts[-1].names,
+        found=parts[-1].found,
+        notes=(*dict.fromkeys(note for part in parts for note in part.notes), *notes),
+        overwritten=sum(int((~keep).sum()) for keep in kept),
+    )
+
+
+def read_tensorboard(path: str, wanted: Mapping[str, str]) -> Columns:
+    """Columns of one event file; tags are columns, rows are the loss's records in file order (a restart repeats steps)."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ReadError(f"{path}: can't be read ({error.strerror})") from None
+    scalars: dict[str, list[tuple[int, float]]] = {}
+    notes: list[str] = []
+    for record in _framed_records(data, path, notes):
+        step, values = _event(record, path)
+        for tag, value in values:
+            scalars.setdefault(tag, []).append((step, value))
+    if not scalars:
+        raise NoLossError(f"{path}: no scalar in the event file; expected a training loss")
+    return from_series(scalars, scalars.__getitem__, wanted, path).noted(*notes)
+
+
+def _framed_records(data: bytes, path: str, notes: list[str]) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        length = struct.unpack_from("<Q", data, at)[0] if at + 12 <= len(data) else 0
+        if length > MAX_RECORD:
+            raise ReadError(f"{path}: byte {at} starts a record of {length} bytes; expected a TensorBoard event file, or another name")
+        end = at + 12 + length + 4
+        if end > len(data):
+            notes.append("the last record is cut short and left out")
+            return
+        yield data[at + 12 : end - 4]
+        at = end
+
+
+def _event(record: bytes, path: str) -> tuple[int, list[tuple[str, float]]]:
+    """Step and scalar values of one Event message."""
+    step, values = 0, []
+    try:
+        for field, value in message_fields(record):
+            if field == _EVENT_STEP and isinstance(value, int):
+                step = signed_64(value)
+            elif field == _EVENT_SUMMARY and isinstance(value, bytes):
+                values += [scalar for item in submessages(value, _SUMMARY_VALUE) if (scalar := _scalar(item))]
+    except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
+        raise ReadError(f"{path}: a record is no Event message ({type(error).__name__}); expected a TensorBoard event file") from None
+    return step, values
+
+
+def _scalar(item: bytes) -> tuple[str, float] | None:
+    """Tag and value of one Summary.Value, where it is a scalar."""
+    tag, number = "", None
+    for field, value in message_fields(item):
+        if not isinstance(value, bytes):
+            continue
+        if field == _VALUE_TAG:
+            tag = value.decode()
+        elif field == _VALUE_SIMPLE and len(value) == 4:
+            (number,) = struct.unpack("<f", value)
+        elif field == _VALUE_TENSOR:
+            number = _tensor(value)
+    return (tag, number) if number is not None else None
+
+
+def _tensor(data: bytes) -> float | None:
+    """The value of a tensor that holds one number, else None."""
+    dtype, content = 0, b""
+    for field, value in message_fields(data):
+        if field == _TENSOR_DTYPE and isinstance(value, int):
+            dtype = value
+        elif field in (_TENSOR_CONTENT, _TENSOR_FLOATS, _TENSOR_DOUBLES) and isinstance(value, bytes):
+            content = value
+    layout = _CONTENT_FORMATS.get(dtype)
+    if layout is None or len(content) != struct.calcsize(layout):
+        return None
+    return float(struct.unpack(layout, content)[0])
+
+
+def message_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Field number and value of a protobuf message: varints as int, all else as bytes. Raises IndexError for bytes that are no message."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = _varint(data, at)
+            yield key >> 3, value
+            continue
+        length = _LENGTHS.get(kind)
+        if kind == 2:
+            length, at = _varint(data, at)
+        if length is None or at + length > len(data):
+            raise IndexError(f"field kind {kind} at byte {at}")
+        yield key >> 3, data[at : at + length]
+        at += length
+
+
+def submessages(data: bytes, field: int) -> Iterator[bytes]:
+    """The messages (or texts) in a field of a message."""
+    return (value for number, value in message_fields(data) if number == field and isinstance(value, bytes))
+
+
+def signed_64(value: int) -> int:
+    """A varint as the signed number of 64 bits that it stands for."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value & ((1 << 64) - 1), at
+        shift += 7
+        if shift > 63:
+            raise IndexError("a varint of more than 10 bytes")

@@ -1,1 +1,0 @@
-"""A comparison as one HTML file with the charts of the dashboard: no server, no network."""

@@ -1,0 +1,598 @@
+"""What an analysis measures, what it costs, and what comes next: group tests by halving, as a function of the results on record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, Literal, TypedDict
+
+from parity.judging import special
+from parity_lab.effects import SUMS, Arm, Ends, Estimate, Forks, contrast, effect, ends
+
+# Which units are guilty? Group tests by halving, with familywise control.
+#
+# H(C): no unit of the cluster C has an effect. The clusters form a binary tree over the units in order of falling weight; its root is all
+# of them, and each cluster is cut where its two halves weigh most nearly the same.
+# p(C)     = min(1, 3 min(p of `without C`, p of `alone C`, p of their sum)): what switching C off gains, what it costs alone, and both
+#            together, which has sqrt(2) times the signal of either where the effects of units add
+# looks    the halves of a cluster are tested with few forks first, and with more of them only if neither is guilty then:
+#          p(C) = min over looks of p / share of the look,  with shares that sum to 1 (Bonferroni)
+# adjusted = p(C) / weight of C,  never below that of the cluster above;  C is guilty if it and all clusters above have adjusted <= alpha;
+#            both units of a cluster of two have its weight: one of them has an effect, so at most one is named wrongly (Shaffer)
+#
+# The chance that any cluster without an effect is named is at most alpha, however the tests depend on each other: the largest clusters
+# without an effect do not overlap, so their weights sum to at most 1. A cluster is only tested if the one above it is guilty, so few of
+# the tree's clusters need forks. A unit of large weight is soon tested by itself, at a larger share of the level. Off and alone are also
+# tested separately, because a unit may do harm only together with the others, or only without them.
+#
+# A cluster for which the plan has no steps left is not tested: it is neither guilty nor innocent, and the cluster above it is named if no
+# other part of that one is guilty.
+#
+# Can fail: weights that are taken from the forks themselves; a cluster whose effects cancel hides its units; a small effect next to a
+# large one can need more forks than the plan has, and then the smallest guilty cluster, not one unit, is the answer.
+#
+# Source: Meinshausen, Hierarchical testing of variable importance, Biometrika 95 (2008); weights and pairs as in Goeman and Finos, The
+# inheritance procedure, Statistical Applications in Genetics and Molecular Biology 11 (2012).
+
+Cluster = tuple[str, ...]
+LOOKS = (0.2, 0.8)
+"""The share of the level that each look has: large effects need little of it."""
+_PARTS = 1_000_000  # weights are whole numbers, so that every machine cuts the same tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """Units by falling weight (whole numbers of at least 1)."""
+
+    units: Cluster
+    weights: tuple[int, ...]
+
+    def weight(self, cluster: Cluster) -> float:
+        """The weight of a cluster as a share of that of all units."""
+        return sum(self._weights(cluster)) / sum(self.weights)
+
+    def halves(self, cluster: Cluster) -> tuple[Cluster, ...]:
+        """The two parts of a cluster that weigh most nearly the same; none for a single unit."""
+        if len(cluster) == 1:
+            return ()
+        *left, whole = accumulate(self._weights(cluster))
+        cut = 1 + min(range(len(left)), key=lambda at: abs(whole - 2 * left[at]))
+        return cluster[:cut], cluster[cut:]
+
+    def clusters(self) -> Iterator[Cluster]:
+        """All clusters, each before its halves: 2 units - 1 of them."""
+        waiting = [self.units]
+        while waiting:
+            cluster = waiting.pop()
+            yield cluster
+            waiting.extend(reversed(self.halves(cluster)))
+
+    def _weights(self, cluster: Cluster) -> tuple[int, ...]:
+        first = self.units.index(cluster[0])
+        return self.weights[first : first + len(cluster)]
+
+
+def tree_of(weights: Mapping[str, float]) -> Tree:
+    """The tree of units with these weights (any scale); units of equal weight stay in their order.
+
+    Raises ValueError without units and for weights that are not above 0.
+    """
+    total = sum(weights.values())
+    if not weights or not all(0 < each <= total < float("inf") for each in weights.values()):
+        raise ValueError(f"weights are {dict(weights)}, expected at least one unit, each with a finite weight above 0")
+    parts = {unit: max(1, round(_PARTS * each / total)) for unit, each in weights.items()}
+    units = tuple(sorted(parts, key=lambda unit: -parts[unit]))
+    return Tree(units=units, weights=tuple(parts[unit] for unit in units))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tested:
+    """A cluster that was tested: its own p-value, the adjusted one, and whether it is guilty."""
+
+    cluster: Cluster
+    p: float
+    adjusted: float
+    guilty: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guilt:
+    """Every test in its order, the smallest guilty clusters (no tested part of them is guilty by itself), and the parts of guilty clusters
+    that were not tested."""
+
+    tested: tuple[Tested, ...]
+    named: tuple[Cluster, ...]
+    untested: tuple[Cluster, ...] = ()
+
+
+def any_way(*p: float) -> float:
+    """The p-value of a hypothesis from several tests of it (Bonferroni)."""
+    return min(1.0, len(p) * min(p))
+
+
+PValues = Callable[[tuple[Cluster, ...], int], Sequence[float] | None]
+"""The p-values of the root, or of both halves of a cluster, at a look; None if they cannot be tested (any further)."""
+
+
+def find_guilty(tree: Tree, p_of: PValues, alpha: float) -> Guilt:
+    """Test clusters from the root down; `p_of` is called for clusters only when they are needed. The root is tested at look 0 alone, at
+    the whole level.
+
+    The tree must not depend on the values that `p_of` uses. Raises ValueError for p-values outside 0 to 1.
+    """
+    tested: list[Tested] = []
+    named: list[Cluster] = []
+    untested: list[Cluster] = []
+
+    def decide(cluster: Cluster, p: float, above: float, weight: float) -> Tested:
+        adjusted = min(1.0, max(above, p / weight))
+        return Tested(cluster=cluster, p=p, adjusted=adjusted, guilty=adjusted <= alpha)
+
+    def name_parts(guilty: Tested) -> None:
+        """Name the smallest guilty clusters of a guilty one."""
+        halves = tree.halves(guilty.cluster)
+        own: tuple[Tested, ...] = ()
+        for look, share in enumerate(LOOKS) if halves else ():
+            values = p_of(halves, look)
+            if values is None:
+                break
+            before = [each.p for each in own] or [1.0, 1.0]
+            smallest = [min(old, _checked(new) / share) for old, new in zip(before, values, strict=True)]
+            own = tuple(
+                decide(half, p, guilty.adjusted, tree.weight(guilty.cluster if len(guilty.cluster) == 2 else half))
+                for half, p in zip(halves, smallest, strict=True)
+            )
+            if any(each.guilty for each in own):
+                break
+        tested.extend(own)
+        untested.extend(() if own else halves)
+        below = [each for each in own if each.guilty]
+        for each in below:
+            name_parts(each)
+        if not below:
+            named.append(guilty.cluster)
+
+    values = p_of((tree.units,), 0)
+    if values is None:
+        return Guilt(tested=(), named=(), untested=(tree.units,))
+    root = decide(tree.units, _checked(values[0]), 0.0, 1.0)
+    tested.append(root)
+    if root.guilty:
+        name_parts(root)
+    return Guilt(tested=tuple(tested), named=tuple(named), untested=tuple(untested))
+
+
+def _checked(p: float) -> float:
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"a p-value is {p}, expected 0 to 1")
+    return p
+
+
+# What an attribution costs, before anything runs, and what it could see.
+#
+# cost = evaluations (instant split), gradients (gradient split) and steps (forks), in steps of training:
+#        a forward pass of a batch is 1/3 of a step, a gradient 1 step
+# forks: the arms with everything on and everything off, with `noise_draws` forks for each parent, which measure the noise of forks and
+#   are
+#        the root's test; then the halves of each guilty cluster, each without and alone, with `draws` forks for each parent, and with
+#        `noise_draws` of them if neither is guilty. The first half without is the second one alone where the cluster is all units.
+#
+#        Where several clusters are named, `draws` more for each parent, with all of them off.
+#
+# A unit alone in its effect is found after log2(units) cuts, or fewer where the gradient split points to it. `smallest_effect` is what
+# the second look at it, without and alone together, sees with 80 % power if the fork noise is as assumed and effects add. Can fail: the
+# fork noise is known only after the A/A forks; several guilty units cost more, which is why the plan has a largest cost as well, at which
+# the search stops and names the smallest guilty clusters.
+
+FORWARD_SHARE = 1.0 / 3.0
+POWER = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyPlan:
+    """What is measured: units, batches, seeds and checkpoints of the splits; parents, draws and steps of the forks."""
+
+    units: int
+    ingredients: int
+    checkpoints: int
+    batches: int
+    seeds: int
+    gradient_batches: int
+    parents: int
+    noise_draws: int
+    draws: int
+    fork_steps: int
+
+    def __post_init__(self) -> None:
+        for name in ("units", "checkpoints", "parents", "draws", "fork_steps"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ValueError(f"plan.{name} is {value}, expected at least 1")
+        for name in ("batches", "noise_draws"):
+            if getattr(self, name) < 2:
+                raise ValueError(f"plan.{name} is {getattr(self, name)}, expected at least 2: an interval needs two values")
+
+    @property
+    def instant_steps(self) -> float:
+        """The instant split, in steps: off, on, two evaluations for each unit, one for each ingredient."""
+        rows = 2 + 2 * self.units + self.ingredients
+        return self.checkpoints * self.batches * rows * FORWARD_SHARE
+
+    @property
+    def gradient_steps(self) -> float:
+        """The gradient split, in steps: for each batch the reference, everything on, and each unit alone."""
+        return self.checkpoints * self.gradient_batches * (1 + (1 + self.units) * self.seeds) * 1.0
+
+    def forks(self, cuts: int) -> int:
+        """Forks that are trained if this many clusters are cut and one of their halves is guilty at the first look."""
+        arms = 4 * cuts - 2 if cuts else 0
+        return self.parents * (2 * self.noise_draws + arms * self.draws)
+
+    @property
+    def cuts_for_one(self) -> int:
+        """Clusters that are cut to find one guilty unit if all units weigh the same."""
+        return math.ceil(math.log2(self.units))
+
+    @property
+    def least_steps(self) -> float:
+        """Steps in all if nothing is guilty: the root alone is tested."""
+        return self._steps(0)
+
+    @property
+    def steps_for_one(self) -> float:
+        """Steps in all if one unit is guilty and the gradient points to it."""
+        return self._steps(min(1, self.cuts_for_one))
+
+    @property
+    def steps_for_any(self) -> float:
+        """Steps in all if one unit is guilty to which nothing points, and no second look is needed."""
+        return self._steps(self.cuts_for_one)
+
+    @property
+    def together_steps(self) -> float:
+        """The forks with all named units off, where several clusters are named."""
+        return self.parents * self.draws * self.fork_steps
+
+    def smallest_effect(self, fork_sd: float, alpha: float) -> float:
+        """The effect (nats) of one unit that the second look at it sees with 80 % power, given the noise of forks (nats)."""
+        df = 2 * self.parents * (self.noise_draws - 1)
+        se = fork_sd / math.sqrt(self.noise_draws * self.parents)  # of half of (on - without + alone - off), four arms
+        level = alpha * LOOKS[-1] / (3 * self.units)  # three tests, and the share of one unit
+        return float((special.stdtrit(df, 1 - level / 2) + special.stdtrit(df, POWER)) * se)
+
+    def _steps(self, cuts: int) -> float:
+        return self.instant_steps + self.gradient_steps + self.forks(cuts) * self.fork_steps
+
+
+# What an analysis measures, fixed before it begins: its units, its parents, and how often everything is measured.
+#
+# The document of a setup is what the record keeps, so that an analysis that was stopped goes on with the same plan.
+
+FORK_STEPS = 100  # the offset of a fork is settled after some 60 steps, while effects still grow (decision 0103)
+# Over all parents, at the first look and at the second, which is also that of the ends: with 9 the noise of forks was estimated too low too
+# often (decision 0100).
+FORKS_OF_AN_ARM, NOISE_FORKS = 3, 18
+BATCHES, GRADIENT_BATCHES, SEEDS = 8, 4, 2
+ALPHA = 0.025  # the chance of naming any unit without an effect (decision 0102)
+Origin = Literal["baseline", "candidate"]
+"""Whose checkpoints are forked: the baseline's, into which units are put, or the candidate's, out of which they are taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """One analysis. `units` and `ingredients` are names; `parents` are ids of runs whose checkpoint of `fork_step` is kept.
+
+    `most_steps` is the largest cost, in steps of training, at which the search stops. Without `gradients` the gradient split is left out.
+    """
+
+    units: tuple[str, ...]
+    ingredients: tuple[str, ...]
+    parents: tuple[str, ...]
+    fork_step: int
+    fork_steps: int
+    pair_steps: int
+    origin: Origin
+    noise_draws: int
+    draws: int
+    batches: int = BATCHES
+    gradient_batches: int = GRADIENT_BATCHES
+    seeds: int = SEEDS
+    most_steps: float = 0.0
+    alpha: float = ALPHA
+
+    @property
+    def plan(self) -> WhyPlan:
+        """Its cost. The two splits are measured at the checkpoint of the first parent."""
+        return WhyPlan(
+            units=len(self.units),
+            ingredients=len(self.ingredients),
+            checkpoints=1,
+            batches=self.batches,
+            seeds=self.seeds,
+            gradient_batches=self.gradient_batches,
+            parents=len(self.parents),
+            noise_draws=self.noise_draws,
+            draws=self.draws,
+            fork_steps=self.fork_steps,
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The setup as a JSON-able dict."""
+        return asdict(self)
+
+
+def make_setup(
+    *,
+    units: tuple[str, ...],
+    ingredients: tuple[str, ...],
+    parents: tuple[str, ...],
+    fork_step: int,
+    run_steps: int,
+    origin: Origin = "baseline",
+    fork_steps: int | None = None,
+    most_steps: float | None = None,
+) -> Setup:
+    """A setup with as many forks for each parent as three parents need; the largest cost is by default that of one guilty unit
+    to which nothing points, and of the forks with all named units off.
+
+    Raises ValueError for forks that would end after the run.
+    """
+    length = min(FORK_STEPS, run_steps - fork_step) if fork_steps is None else fork_steps
+    if not 1 <= length <= run_steps - fork_step:
+        raise ValueError(f"fork_steps is {length}, expected 1 to {run_steps - fork_step}: the run ends at step {run_steps}")
+    setup = Setup(
+        units=units,
+        ingredients=ingredients,
+        parents=parents,
+        fork_step=fork_step,
+        fork_steps=length,
+        pair_steps=2 * run_steps,
+        origin=origin,
+        noise_draws=-(-NOISE_FORKS // len(parents)),
+        draws=-(-FORKS_OF_AN_ARM // len(parents)),
+    )
+    return replace(setup, most_steps=setup.plan.steps_for_any + setup.plan.together_steps if most_steps is None else most_steps)
+
+
+def setup_from(document: Mapping[str, Any]) -> Setup:
+    """The setup of a document."""
+    names = ("units", "ingredients", "parents")
+    return Setup(**{**document, **{name: tuple(document[name]) for name in names}})
+
+
+class MeasureRequest(TypedDict):
+    """What a training process measures: an analysis, with its `Setup` as a document; or, with the specifications of `policies` by name, the
+    forks of a search (`parity_lab.search.Forks`).
+
+    `parents`: the specifications of the runs that are forked, by id. `baseline`: that of the baseline; None: against bf16. `results`: what
+    is on record by key, which has cost `spent` steps of training.
+    """
+
+    setup: dict[str, Any]
+    parents: dict[str, dict[str, Any]]
+    baseline: dict[str, Any] | None
+    policies: dict[str, dict[str, Any]] | None
+    results: dict[str, Any]
+    spent: float
+
+
+# What an analysis measures next, and what its forks say so far: a function of the results on record.
+#
+# instant the held-out losses (batches,) of one row: `on`, `off`, `without UNIT`, `alone UNIT`, `without INGREDIENT` gradients for one
+# batch the sums over the gradient of all units, and of each unit alone, against bf16 fork the final loss of one fork: `without CLUSTER`
+# or `alone CLUSTER`, of one parent, with one draw of random numbers
+#
+# At the end, where several clusters are named, forks with all of them off say what they do together.
+#
+# Each measurement has a key, by which its result is stored once. The same results give the same next measurement, so an analysis that was
+# killed goes on where it was. `alone` of all units is everything on, the candidate's arithmetic, `without` all units is everything off:
+# their forks measure the noise of forks, and their difference is the whole effect at the checkpoint.
+#
+# The forks test clusters of units in the order of their weight (`parity_lab.analysis`). A unit weighs (1 / units + 3 times its share of
+# the squared errors of the gradient) / 4: no fork has a part in it, and a unit that hardly moves the gradient keeps at least a quarter of
+# an equal share.
+
+Results = Mapping[str, Any]
+Way = Literal["without", "alone"]
+Kind = Literal["instant", "gradients", "fork"]
+_WAYS: tuple[Way, ...] = ("alone", "without")
+_ROUNDING = 0.01  # steps: costs are sums of thirds, and the last bit of a sum decides nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One thing to measure, at the checkpoint of `parent` (its number); `steps` is its cost in steps of training.
+
+    `way` and `units`: which units are off (`without`) or are the only ones on (`alone`). A fork has a `draw`, a gradient a `batch`.
+    """
+
+    key: str
+    kind: Kind
+    steps: float
+    parent: int = 0
+    way: Way = "without"
+    units: Cluster = ()
+    ingredient: str | None = None
+    draw: int = 0
+    batch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterEffect:
+    """What a cluster does at the checkpoint: what switching it off gains, and what it costs alone, in nats."""
+
+    cluster: Cluster
+    without: Estimate
+    alone: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """The search so far: `pending` forks of the next cluster; `stopped` if a further cluster would cost more than the plan allows.
+
+    `ends` and `guilt` are None before the forks with everything on and off are complete. `effects` are those of
+    `guilt.tested`, by cluster. `rest` are the forks with all named units off, None before they are complete or if nothing is named.
+    """
+
+    tree: Tree
+    ends: Ends | None
+    guilt: Guilt | None
+    effects: Mapping[Cluster, ClusterEffect]
+    rest: Arm | None
+    pending: tuple[Measurement, ...]
+    stopped: bool
+
+
+def label(cluster: Sequence[str]) -> str:
+    """A cluster by the unit of largest weight: no other cluster of its tree has as many units from there on."""
+    return ", ".join(cluster) if len(cluster) <= 2 else f"{cluster[0]} and {len(cluster) - 1} more"
+
+
+def instant_rows(setup: Setup) -> Iterator[Measurement]:
+    """The rows of the instant split."""
+    steps = setup.batches * FORWARD_SHARE
+    everything = setup.units
+
+    def row(name: str, way: Way, units: Cluster, ingredient: str | None = None) -> Measurement:
+        return Measurement(key=f"instant/{name}", kind="instant", steps=steps, way=way, units=units, ingredient=ingredient)
+
+    yield row("off", "without", everything)
+    yield row("on", "alone", everything)
+    for unit in setup.units:
+        yield row(f"without {unit}", "without", (unit,))
+        yield row(f"alone {unit}", "alone", (unit,))
+    for name in setup.ingredients:
+        yield row(f"without {name}", "without", (), name)
+
+
+def gradient_batches(setup: Setup) -> Iterator[Measurement]:
+    """The batches of the gradient split."""
+    for batch in range(setup.gradient_batches):
+        steps = 1.0 + (1 + len(setup.units)) * setup.seeds
+        yield Measurement(key=f"gradients/{batch}", kind="gradients", steps=steps, batch=batch)
+
+
+def tree(setup: Setup, results: Results) -> Tree:
+    """The tree of the units, by what the gradient split says; all of them weigh the same where it was not measured, or not finite."""
+    batches = [results[each.key] for each in gradient_batches(setup) if each.key in results]
+    count, error = len(setup.units), SUMS.index("error")
+    is_complete = 0 < len(batches) == setup.gradient_batches
+    errors = [sum(float(each[unit][error]) for each in batches) if is_complete else 1.0 for unit in setup.units]
+    total = sum(errors)
+    shares = [each / total for each in errors] if 0.0 < total < math.inf else [1 / count] * count
+    return tree_of({unit: (1 / count + 3 * share) / 4 for unit, share in zip(setup.units, shares, strict=True)})
+
+
+def arm_forks(setup: Setup, units: Tree, way: Way, cluster: Cluster, draws: int) -> list[Measurement]:
+    """The first forks of one arm, `draws` for each parent; each has a draw that no other arm has.
+
+    One half of all units without is the other half alone: it is one arm. Units that are no cluster of the tree are those that are named.
+    """
+    halves = units.halves(units.units)
+    if way == "without" and cluster in halves:
+        return arm_forks(setup, units, "alone", halves[cluster == halves[0]], draws)
+    numbers = _numbers(units)
+    first = 1 + max(setup.draws, setup.noise_draws) * (2 * numbers.get(cluster, len(numbers)) + (way == "alone"))
+    name = "all" if cluster == units.units else label(cluster) if cluster in numbers else "named"
+    return [
+        Measurement(
+            key=f"fork/{way} {name}/{parent}/{draw}",
+            kind="fork",
+            steps=setup.fork_steps,
+            parent=parent,
+            way=way,
+            units=cluster,
+            draw=draw,
+        )
+        for draw in range(first, first + draws)
+        for parent in range(len(setup.parents))
+    ]
+
+
+@lru_cache(maxsize=4)
+def _numbers(units: Tree) -> Mapping[Cluster, int]:
+    """The number of every cluster of the tree."""
+    return {cluster: number for number, cluster in enumerate(units.clusters())}
+
+
+def search(setup: Setup, results: Results) -> Search:
+    """Everything that the forks on record say, and the forks that are needed next."""
+    units = tree(setup, results)
+    root = units.units
+    of_ends = [fork for way in _WAYS for fork in arm_forks(setup, units, way, root, setup.noise_draws)]
+    pending = [each for each in of_ends if each.key not in results]
+    if pending:
+        return Search(tree=units, ends=None, guilt=None, effects={}, rest=None, pending=tuple(pending), stopped=False)
+    on, off = (arm_losses(setup, results, units, way, root, setup.noise_draws) for way in _WAYS)
+    both = ends(on, off)
+    effects: dict[Cluster, ClusterEffect] = {}
+    planned: set[str] = set()
+    spent, stopped = setup.plan.least_steps, False
+
+    def p_of(clusters: tuple[Cluster, ...], look: int) -> list[float] | None:
+        nonlocal spent, stopped
+        if clusters == (root,):
+            whole = effect(both.on, both.off)
+            effects[root] = ClusterEffect(cluster=root, without=whole, alone=whole)
+            return [whole.p()]
+        draws = (setup.draws, setup.noise_draws)[look]
+        forks = {fork.key: fork for each in clusters for way in _WAYS for fork in arm_forks(setup, units, way, each, draws)}
+        more = [fork for key, fork in forks.items() if key not in planned]
+        cost = sum(each.steps for each in more)
+        kept = 0.0 if clusters == units.halves(root) else setup.plan.together_steps  # both halves off is everything off
+        if pending or spent + cost + kept > setup.most_steps + _ROUNDING:
+            stopped = stopped or not pending
+            return None
+        spent += cost
+        planned.update(forks)
+        pending.extend(each for each in more if each.key not in results)
+        return None if pending else [p_of_one(each, draws) for each in clusters]
+
+    def p_of_one(cluster: Cluster, draws: int) -> float:
+        off, alone = (both.between(arm_losses(setup, results, units, way, cluster, draws)) for way in ("without", "alone"))
+        own = ClusterEffect(cluster=cluster, without=effect(both.on, off), alone=effect(alone, both.off))
+        effects[cluster] = own
+        together = contrast([(1.0, both.on), (-1.0, off), (1.0, alone), (-1.0, both.off)])
+        return any_way(own.without.p(), own.alone.p(), together.p())
+
+    guilt = find_guilty(units, p_of, setup.alpha)
+    rest = None
+    if guilt.named and not pending:
+        named = tuple(unit for unit in root if any(unit in cluster for cluster in guilt.named))
+        pending = [each for each in arm_forks(setup, units, "without", named, setup.draws) if each.key not in results]
+        rest = None if pending else _off(both, setup, results, units, named)
+    return Search(tree=units, ends=both, guilt=guilt, effects=effects, rest=rest, pending=tuple(pending), stopped=stopped)
+
+
+def _off(both: Ends, setup: Setup, results: Results, units: Tree, named: Cluster) -> Arm:
+    """The forks with these units off."""
+    if named == units.units:
+        return both.off
+    return both.between(arm_losses(setup, results, units, "without", named, setup.noise_draws))
+
+
+def next_measurement(setup: Setup, results: Results) -> Measurement | None:
+    """What to measure next; None at the end of the analysis."""
+    for each in (*instant_rows(setup), *gradient_batches(setup)):
+        if each.key not in results:
+            return each
+    pending = search(setup, results).pending
+    return pending[0] if pending else None
+
+
+def steps_spent(setup: Setup, results: Results) -> float:
+    """The cost of what is on record, in steps of training."""
+    splits = sum(each.steps for each in (*instant_rows(setup), *gradient_batches(setup)) if each.key in results)
+    return splits + setup.fork_steps * sum(key.startswith("fork/") for key in results)
+
+
+def arm_losses(setup: Setup, results: Results, units: Tree, way: Way, cluster: Cluster, draws: int) -> Forks:
+    """The final losses of the first forks of an arm, `draws` of each parent, as far as they are on record."""
+    losses: dict[str, list[float]] = {parent: [] for parent in setup.parents}
+    for each in arm_forks(setup, units, way, cluster, draws):
+        if each.key in results:
+            losses[setup.parents[each.parent]].append(float(results[each.key]))
+    return losses

@@ -1,0 +1,345 @@
+"""The answer of an analysis as a document and in lines of text: the parts of the effect with intervals, what is named, what stays open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+
+from parity.wording import age_in_words, count, interval_words, percent, signed
+from parity_lab.analysis import Guilt, Results, Search, Setup, arm_losses, gradient_batches, instant_rows, label, search, steps_spent
+from parity_lab.effects import SUMS, Ends, Estimate, contrast, effect, estimate, gradient_error, split
+
+# The answer of an analysis as a document: the parts of the effect with intervals, what is named, and what stays unexplained.
+#
+# named the smallest guilty clusters, each with what switching it off gains and what it costs alone interaction what switching all m named
+# clusters off gains, minus the sum of what switching each off gains: (1 - m) U - W + sum W_i unexplained what is left of the effect with
+# all of them off: W - E
+#
+# with U the forks with everything on, E off, W_i without the cluster i and W without all named ones (`parity_lab.effects.contrast`). The
+# effect is the sum of the named parts, their interaction and what is unexplained.
+#
+# The effect is that of everything on after the checkpoint, not the gap of the full runs: what builds up before the checkpoint is not in
+# the weights. The sign of an effect is reported, and naming is two-sided: weights that have adapted to a fault may end worse without it.
+
+CONFIDENCE = 0.95
+
+
+class EstimateDocument(TypedDict):
+    """A value in nats with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class ClusterDocument(TypedDict):
+    """Units that were tested together, by falling weight. `adjusted` is the p-value with familywise control."""
+
+    units: list[str]
+    without: EstimateDocument
+    alone: EstimateDocument
+    p: float
+    adjusted: float
+    guilty: bool
+
+
+class NoiseDocument(TypedDict):
+    """The standard deviation (nats) between forks that differ in random numbers only, with all units on and with all off.
+
+    What it rests on is that of the larger one, which counts for the forks between them.
+    """
+
+    on: float
+    off: float
+    df: float
+    parents: int
+    enough: bool
+
+
+class PartDocument(TypedDict):
+    """The forward part of one unit, or what switching an ingredient off gains; an ingredient has no `alone`."""
+
+    name: str
+    without: EstimateDocument
+    alone: EstimateDocument | None
+
+
+class InstantDocument(TypedDict):
+    """The loss that each unit costs at once, on the same weights and held-out batches."""
+
+    whole: EstimateDocument
+    units: list[PartDocument]
+    ingredients: list[PartDocument]
+    unexplained_without: EstimateDocument
+    unexplained_alone: EstimateDocument
+
+
+class GradientDocument(TypedDict):
+    """How far a unit alone (name `all`: all of them) moves the gradient of the weights from that of bf16.
+
+    `error` is the relative error with its interval, `systematic` the part of it that does not average out over rounding seeds.
+    """
+
+    name: str
+    error: EstimateDocument
+    systematic: float
+    cosine: float
+
+
+class Answer(TypedDict):
+    """What an analysis has measured so far; parts that are not complete are null. `effect` is everything on minus everything off, by forks.
+
+    `interaction` is null where fewer than two clusters are named. The effect is the sum of what switching each named cluster off gains, of
+    the interaction, and of what is `unexplained`.
+
+    `untested` are parts of guilty clusters that were not tested: `stopped` says whether the largest cost was reached.
+    """
+
+    complete: bool
+    steps_spent: float
+    effect: EstimateDocument | None
+    noise: NoiseDocument | None
+    named: list[ClusterDocument]
+    tested: list[ClusterDocument]
+    untested: list[list[str]]
+    interaction: EstimateDocument | None
+    unexplained: EstimateDocument | None
+    stopped: bool
+    instant: InstantDocument | None
+    gradients: list[GradientDocument] | None
+
+
+def answer(setup: Setup, results: Results) -> Answer:
+    """What these results say. Raises ValueError for forks that are equal or not finite."""
+    forks = search(setup, results)
+    guilt = forks.guilt
+    instant, gradients = _instant(setup, results), _gradients(setup, results)
+    tested = _tested(forks, guilt) if guilt else []
+    named = [each for each in tested if guilt and tuple(each["units"]) in guilt.named]
+    return {
+        "complete": not forks.pending and instant is not None and gradients is not None,
+        "steps_spent": steps_spent(setup, results),
+        "effect": estimate_document(forks.effects[forks.tree.units].without) if guilt else None,
+        "noise": _noise(forks.ends) if forks.ends else None,
+        "named": named,
+        "tested": tested,
+        "untested": [list(each) for each in guilt.untested] if guilt else [],
+        "interaction": _interaction(setup, results, forks),
+        "unexplained": _unexplained(forks),
+        "stopped": forks.stopped,
+        "instant": instant,
+        "gradients": gradients,
+    }
+
+
+def estimate_document(own: Estimate) -> EstimateDocument:
+    """An estimate with its interval."""
+    low, high = own.bounds(CONFIDENCE)
+    return {"value": own.value, "low": low, "high": high}
+
+
+def _tested(forks: Search, guilt: Guilt) -> list[ClusterDocument]:
+    return [
+        {
+            "units": list(each.cluster),
+            "without": estimate_document(forks.effects[each.cluster].without),
+            "alone": estimate_document(forks.effects[each.cluster].alone),
+            "p": each.p,
+            "adjusted": each.adjusted,
+            "guilty": each.guilty,
+        }
+        for each in guilt.tested
+    ]
+
+
+def _noise(ends: Ends) -> NoiseDocument:
+    larger = ends.noise
+    own: NoiseDocument = {
+        "on": ends.on.noise.sd,
+        "off": ends.off.noise.sd,
+        "df": larger.df,
+        "parents": larger.parents,
+        "enough": larger.is_enough,
+    }
+    return own
+
+
+def _interaction(setup: Setup, results: Results, forks: Search) -> EstimateDocument | None:
+    if forks.guilt is None or forks.ends is None or forks.rest is None or len(forks.guilt.named) < 2:
+        return None
+    losses = (arm_losses(setup, results, forks.tree, "without", cluster, setup.noise_draws) for cluster in forks.guilt.named)
+    arms = [(1.0, forks.ends.between(each)) for each in losses]
+    return estimate_document(contrast([(1.0 - len(arms), forks.ends.on), (-1.0, forks.rest), *arms]))
+
+
+def _unexplained(forks: Search) -> EstimateDocument | None:
+    if forks.ends is None or forks.rest is None:
+        return None
+    if forks.rest is forks.ends.off:  # everything is named: nothing is left
+        return {"value": 0.0, "low": 0.0, "high": 0.0}
+    return estimate_document(effect(forks.rest, forks.ends.off))
+
+
+def _instant(setup: Setup, results: Results) -> InstantDocument | None:
+    rows = {each.key.removeprefix("instant/"): results.get(each.key) for each in instant_rows(setup)}
+    losses = {name: np.asarray(values, np.float64) for name, values in rows.items() if values is not None}
+    if len(losses) < len(rows):
+        return None
+    units = split(losses, setup.units)
+    gains = {name: estimate(losses["on"] - losses[f"without {name}"]) for name in setup.ingredients}
+    return {
+        "whole": estimate_document(units.whole),
+        "units": [
+            {"name": part.name, "without": estimate_document(part.without), "alone": estimate_document(part.alone)} for part in units.parts
+        ],
+        "ingredients": [{"name": name, "without": estimate_document(gain), "alone": None} for name, gain in gains.items()],
+        "unexplained_without": estimate_document(units.unexplained_without),
+        "unexplained_alone": estimate_document(units.unexplained_alone),
+    }
+
+
+def _gradients(setup: Setup, results: Results) -> list[GradientDocument] | None:
+    keys = [each.key for each in gradient_batches(setup)]
+    if any(key not in results for key in keys):
+        return None
+    batches = [results[key] for key in keys]
+    documents: list[GradientDocument] = []
+    for name in ("all", *setup.units) if batches else ():
+        sums = np.array([each[name] for each in batches], np.float64).reshape(len(batches), 1, len(SUMS))
+        error = gradient_error(sums)
+        low, high = error.squared_error.bounds(CONFIDENCE)
+        own: EstimateDocument = {"value": error.relative_error, "low": math.sqrt(max(0.0, low)), "high": math.sqrt(max(0.0, high))}
+        documents.append({"name": name, "error": own, "systematic": error.systematic, "cosine": error.cosine})
+    return documents
+
+
+# A plan and an answer in lines of text, as the command line prints them.
+
+NO_VERDICT = "This ranks causes; it is no verdict. Confirm a change by a job of its own, which the judge reads."
+IF_NONE_IS_NAMED = (
+    "Longer forks (--fork-steps) or an earlier checkpoint (--step) can show more; ablation runs (--ablation) show the whole gap."
+)
+_SHOWN = 5
+_DECIMALS = 4
+
+
+def nats(own: Mapping[str, float]) -> str:
+    """An estimate with its interval."""
+    return f"{signed(own['value'], _DECIMALS)} ({interval_words(own['low'], own['high'], _DECIMALS)})"
+
+
+def gap_words(gap: Mapping[str, Any]) -> str:
+    """The gap of the full runs and their verdict."""
+    if gap["gap"] is None or gap["low"] is None or gap["high"] is None:
+        return f"not measured, {gap['verdict']}"
+    return f"{nats({'value': gap['gap'], 'low': gap['low'], 'high': gap['high']})} nats, {gap['verdict']}"
+
+
+def off_words(plan: Mapping[str, Any]) -> str:
+    """What a unit has that is off."""
+    return "the baseline's arithmetic" if plan["against"] == "baseline" else "bf16"
+
+
+def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
+    """What an analysis measures and what it costs."""
+    yield f"{plan['candidate']} of {plan['explains_name']} ({plan['explains']}); a unit that is off has {off_words(plan)}"
+    yield f"gap of the full runs: {gap_words(plan['gap'])}"
+    parents = count(len(plan["parents"]), "run")
+    units = count(len(plan["units"]), "unit")
+    where = f"at step {plan['fork_step']:,} of {parents} of the {plan['origin']}"
+    yield f"measures: {units} (GEMM of a layer) {where}, by forks of {plan['fork_steps']} steps"
+    share = percent(plan["steps_for_one"] / plan["pair_steps"])
+    time = f"; about {age_in_words(plan['seconds'])}" if plan["seconds"] is not None else ""
+    yield (
+        f"cost: about {plan['steps_for_one']:,.0f} steps to find one unit, {share} of a pair's {plan['pair_steps']:,}{time}; "
+        f"at least {plan['least_steps']:,.0f}, at most {plan['most_steps']:,.0f}"
+    )
+    if plan["smallest_effect"] is not None:
+        yield f"sees: effects of one unit from about {plan['smallest_effect']:.4f} nats on, if forks vary an eighth as much as reruns"
+    if len(plan["parents"]) < 3:
+        yield f"note: {parents} kept the checkpoint; 3 or more say more about other runs than these"
+
+
+def answer_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterator[str]:
+    """What an analysis found so far."""
+    yield f"gap of the full runs: {gap_words(plan['gap'])}"
+    effect = answer["effect"]
+    if effect is None:
+        yield f"{answer['steps_spent']:,.0f} of at most {plan['most_steps']:,.0f} steps are done; the forks have no result yet"
+    else:
+        yield from _fork_lines(plan, answer, effect)
+    if answer["instant"] is not None:
+        yield from _instant_lines(answer["instant"])
+    if answer["gradients"]:
+        yield _gradient_line(answer["gradients"])
+    yield f"cost: {answer['steps_spent']:,.0f} steps, {percent(answer['steps_spent'] / plan['pair_steps'])} of a pair's"
+    yield NO_VERDICT
+
+
+def ablation_lines(own: Mapping[str, Any]) -> Iterator[str]:
+    """The parts of a gap by the user's own ablation runs."""
+    yield f"{own['candidate']} of {own['job_name']} ({own['job']}), by ablation runs: a part is its gap minus that of the ablation"
+    yield f"gap of the full runs: {gap_words(own['gap'])}"
+    replicates = count(own["pairs"], "replicate")
+    yield f"whole: {own['candidate']} minus {own['baseline']}: {nats(own['whole'])} nats, over {replicates} of every arm"
+    for each in own["parts"]:
+        yield f"  {each['name']}: gains {nats(each['part'])}, leaves {nats(each['left'])}"
+    yield f"sum of the parts: {nats(own['total'])}; unexplained: {nats(own['unexplained'])}"
+    if own["assumed"]:
+        yield f"note: {assumed_words(own['assumed'])}"
+    for each in own["left_out"]:
+        yield f"left out: {each}"
+    yield f"not measured: {own['cannot']}"
+    yield NO_VERDICT
+
+
+def assumed_words(arms: Sequence[str]) -> str:
+    """That the run noise of these arms is not measured."""
+    return (
+        f"{', '.join(arms)} {'has' if len(arms) == 1 else 'have'} one run, so the run noise in these intervals is an assumption; "
+        "train 2 or more replicates per arm"
+    )
+
+
+def _fork_lines(plan: Mapping[str, Any], answer: Mapping[str, Any], effect: Mapping[str, float]) -> Iterator[str]:
+    yield f"effect at step {plan['fork_step']:,}: with all units on the loss is {nats(effect)} nats higher after {plan['fork_steps']} steps"
+    gap = plan["gap"]["gap"]
+    if gap and answer["named"]:
+        yield f"  {percent(effect['value'] / gap)} of the gap; the rest built up before this checkpoint, or takes longer to show"
+    for each in answer["named"]:
+        yield f"named: {label(each['units'])}: alone it costs {nats(each['alone'])}, switching it off gains {nats(each['without'])}"
+        if len(each["units"]) > 2:
+            yield f"  units: {', '.join(each['units'])}"
+    if not answer["named"]:
+        yield f"named: none; the effect cannot be told from the noise of forks. {IF_NONE_IS_NAMED}"
+    else:
+        if answer.get("interaction"):  # an answer of an earlier version has none
+            yield f"interaction: {nats(answer['interaction'])}: what switching all of them off gains, minus the sum of these gains"
+        if answer["unexplained"]:
+            yield f"unexplained at the checkpoint: {nats(answer['unexplained'])}"
+    for units in answer["untested"]:
+        yield f"not tested{', the largest cost was reached' if answer['stopped'] else ' yet'}: {label(units)}"
+    if answer["stopped"] and not answer["untested"]:
+        yield "stopped: the largest cost was reached before more forks could tell parts of what is named apart"
+    noise = answer["noise"]
+    sizes = f"{noise['on']:.5f} nats with all units on, {noise['off']:.5f} with all off"
+    yield f"noise of forks: {sizes}; {noise['df']:.0f} degrees of freedom, {count(noise['parents'], 'run')}"
+
+
+def _instant_lines(instant: Mapping[str, Any]) -> Iterator[str]:
+    yield f"forward pass at once: the quantized loss is {nats(instant['whole'])} nats higher on the same weights"
+    parts: Sequence[Mapping[str, Any]] = sorted(instant["units"], key=lambda part: -abs(part["without"]["value"]))[:_SHOWN]
+    for part in (*parts, *instant["ingredients"]):
+        if part["without"]["value"]:
+            yield f"  without {part['name']}: {nats(part['without'])} less"
+    yield f"  unexplained by single units: {nats(instant['unexplained_without'])}"
+
+
+def _gradient_line(gradients: Sequence[Mapping[str, Any]]) -> str:
+    whole, *units = gradients
+    largest = sorted(units, key=lambda each: -each["error"]["value"])[:_SHOWN]
+    parts = ", ".join(f"{each['name']} {percent(each['error']['value'])}" for each in largest)
+    return f"error of the gradient against bf16: {percent(whole['error']['value'])} in all; largest alone: {parts}"

@@ -1,0 +1,427 @@
+"""Which policy is the fastest that the judge will pass? What to run next, as a pure function of the setup and the results so far."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from parity.design.chances import drawing
+from parity.design.experiment import BASELINE, CANDIDATE, Design
+from parity.judging import special
+from parity.judging.criteria import Criteria, criteria_from_mapping
+from parity.judging.curve import FloatArray
+from parity.judging.floors import read_floors
+from parity.judging.lending import Lenders
+from parity.wording import age_in_words, count, interval_words, signed
+from parity_lab.belief import WANTED, Belief, Confirmation, Evaluation, Noise, Outcome, Result, Shares, believe, confirmation
+from parity_lab.effects import Arm, Estimate, effect, fork_noise
+from parity_lab.effects import Forks as MeasuredForks
+from parity_lab.policies import Policy, Space, Switch, all_policies, alone, export_lines
+
+# Which policy is the fastest that the judge will pass? What to run next, as a pure function of the results so far.
+#
+#     1  forks    each switch alone, the candidate and the baseline, from the baseline's checkpoints of every parent
+#     2  pilots   one full run at a time, of the policy that promises most
+#     3  confirm  fresh pairs of the fastest policy that passes with 95 % power; after a fail or an inconclusive, of the next one
+#
+# After each step `believe` gives the gap of every policy with its error. A policy is out if its gap is above the target (the largest gap
+# with 95 % power) with 98 % probability, or if it is no faster than the leader, the fastest one that may be confirmed now. Of the others,
+# the one with the largest chance to fit times the time that it would save is run; if none would save 1 % of a step, the leader is
+# confirmed.
+#
+# If forks do not see the candidate's gap (95 %), the search ends: forks of this checkpoint have no effect, or the opposite one.
+#
+# `ask` names what lacks, and the same results give the same answer: a search that was stopped goes on with what is on record. Can fail:
+# see `belief`; whatever is wrong there costs time or a confirmation, never a wrong pass (`power`).
+
+AA_DRAWS = 2
+OUT = 0.02
+WORTH = 0.01
+Step = tuple[Evaluation, ...]
+_NO_SD = 1e-12  # nats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setting:
+    """What a search knows before it runs anything.
+
+    `times` (2^n,) are those of a step, by policy (`cost`). `given` are full runs that exist: of the baseline and of the candidate, at least
+    one each. `parents` are baseline runs with a kept checkpoint. `baseline_sd` and `candidate_sd` are the run noise (nats).
+    """
+
+    size: int
+    times: FloatArray
+    given: tuple[Result, ...]
+    parents: tuple[str, ...]
+    baseline_sd: float
+    candidate_sd: float
+    confirmation: Confirmation
+    target: float
+    pilots: int = 4
+
+    def __post_init__(self) -> None:
+        if len(self.times) != 2**self.size:
+            raise ValueError(f"{len(self.times)} times, expected {2**self.size}: one for each policy of {self.size} switches")
+        for policy in ("0" * self.size, "1" * self.size):
+            if not any(each.evaluation.kind == "run" and each.evaluation.policy == policy for each in self.given):
+                raise ValueError(f"no run of policy {policy} is given, expected full runs of the baseline and of the candidate")
+        if not self.parents:
+            raise ValueError("there are no parents, expected baseline runs with a kept checkpoint (`keep_checkpoints`)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rating:
+    """Every policy after the results so far: gaps, chance to pass a confirmation, chance that the gap is at or below the target."""
+
+    policies: tuple[Policy, ...]
+    belief: Belief
+    passes: FloatArray
+    fits: FloatArray
+
+
+def ask(setting: Setting, results: Sequence[Result], barred: Collection[Policy] = ()) -> Step | Outcome:
+    """What to run next (all of it may run at once), or how the search ended. The order of `results` does not matter.
+
+    `barred` policies have been judged by another job: they are neither confirmed nor tried in pilots.
+    """
+    have = {result.evaluation: result for result in results}
+    batches: list[list[Result]] = []
+    while True:
+        step = _next(setting, batches, barred)
+        if isinstance(step, Outcome):
+            return step
+        lacking = tuple(each for each in step if each not in have)
+        if lacking:
+            return lacking
+        batches.append([have[each] for each in step])
+
+
+def first_step(setting: Setting) -> Step:
+    """The forks of every switch alone, and the A/A forks, for each parent."""
+    both_ends = [("0" * setting.size, draw) for draw in range(AA_DRAWS)] + [("1" * setting.size, draw) for draw in range(AA_DRAWS)]
+    own = dict.fromkeys([*both_ends, *((alone(setting.size, at), 0) for at in range(setting.size))])  # a single switch is the candidate
+    return tuple(Evaluation(kind="fork", policy=policy, number=draw, parent=parent) for parent in setting.parents for policy, draw in own)
+
+
+def shares(setting: Setting, forks: Sequence[Result]) -> tuple[Estimate, tuple[Estimate, ...]]:
+    """The effects (nats) of the candidate and of each switch alone in the forks of the first step."""
+    unchanged, everything = (_by_parent(forks, bit * setting.size) for bit in "01")
+    noise = fork_noise([unchanged, everything])
+    baseline = Arm(forks=unchanged, noise=noise)
+    own = [effect(Arm(forks=_by_parent(forks, alone(setting.size, at)), noise=noise), baseline) for at in range(setting.size)]
+    return effect(Arm(forks=everything, noise=noise), baseline), tuple(own)
+
+
+def rate(setting: Setting, batches: Sequence[Sequence[Result]]) -> Rating:
+    """Every policy after these batches, of which the first is `first_step`."""
+    whole, own = shares(setting, batches[0])
+    policies = all_policies(setting.size)
+    belief = believe(
+        policies,
+        [*setting.given, *(result for batch in batches for result in batch)],
+        Noise(baseline=setting.baseline_sd, candidate=setting.candidate_sd),
+        Shares(gap=candidate_gap(setting), whole=whole.value, own=own),
+    )
+    passes = setting.confirmation.expected(belief.mean, belief.sd)
+    fits: FloatArray = special.ndtr((setting.target - belief.mean) / np.maximum(belief.sd, _NO_SD))
+    return Rating(policies=policies, belief=belief, passes=passes, fits=fits)
+
+
+def candidate_gap(setting: Setting) -> float:
+    """The candidate's gap in the full runs that are given, in nats."""
+    means = [
+        np.mean([each.value for each in setting.given if each.evaluation.kind == "run" and each.evaluation.policy == bit * setting.size])
+        for bit in "01"
+    ]
+    return float(means[1] - means[0])
+
+
+def fastest(setting: Setting, rating: Rating, least: float = WANTED, tried: Sequence[Policy] = ()) -> int | None:
+    """The number of the fastest policy that passes with at least this chance and was not tried, or None."""
+    may = [at for at, policy in enumerate(rating.policies) if rating.passes[at] >= least and policy not in tried]
+    return min(may, key=lambda at: (setting.times[at], at)) if may else None
+
+
+def _next(setting: Setting, batches: Sequence[Sequence[Result]], barred: Collection[Policy]) -> Step | Outcome:
+    """The step after these complete ones."""
+    flat = [result for batch in batches for result in batch]
+    confirmed = [result for result in flat if result.evaluation.kind == "confirmation"]
+    if confirmed and confirmed[-1].passed:
+        return Outcome(policy=confirmed[-1].evaluation.policy, reason="it passed its confirmation", confirmations=len(confirmed))
+    if candidate_gap(setting) <= 0.0:
+        return _end("the candidate's runs are no worse than the baseline's; there is no gap to search for")
+    if not batches:
+        return first_step(setting)
+    if shares(setting, batches[0])[0].bounds(0.9)[0] <= 0.0:
+        return _end("forks from this checkpoint do not show the candidate's gap; keep an earlier checkpoint, or compare full runs")
+    rating = rate(setting, batches)
+    tried = [*barred, *(result.evaluation.policy for result in confirmed)]
+    leader = fastest(setting, rating, tried=tried)
+    pilots = [result.evaluation.policy for result in flat if result.evaluation.kind == "run"]
+    if not confirmed and len(pilots) < setting.pilots:
+        best = _promising(setting, rating, leader, barred)
+        if best is not None:
+            return (Evaluation(kind="run", policy=rating.policies[best], number=pilots.count(rating.policies[best])),)
+    if leader is None or rating.policies[leader] == "0" * setting.size:
+        return _end("no policy faster than the baseline passes its confirmation with 95 % power", len(confirmed))
+    policy = rating.policies[leader]
+    if len(confirmed) < setting.confirmation.most:
+        return (Evaluation(kind="confirmation", policy=policy, number=len(confirmed)),)
+    return _end("no policy passed its confirmation", len(confirmed))
+
+
+def _promising(setting: Setting, rating: Rating, leader: int | None, barred: Collection[Policy]) -> int | None:
+    """The policy, neither out nor barred, with the largest chance to fit times the time that it saves; None if that is below 1 %."""
+    reference = float(setting.times[leader]) if leader is not None else 1.0
+    is_open = np.array([policy not in barred for policy in rating.policies])
+    gains = np.where((rating.fits > OUT) & is_open, (1.0 - setting.times / reference) * rating.fits, 0.0)
+    best = int(np.argmax(gains))
+    return best if gains[best] >= WORTH else None
+
+
+def _by_parent(results: Sequence[Result], policy: Policy) -> MeasuredForks:
+    rows = [(each.evaluation.parent, each.value) for each in results if each.evaluation.kind == "fork" and each.evaluation.policy == policy]
+    return {parent: [value for own, value in rows if own == parent] for parent in dict.fromkeys(own for own, _ in rows)}
+
+
+def _end(reason: str, confirmations: int = 0) -> Outcome:
+    return Outcome(policy=None, reason=reason, confirmations=confirmations)
+
+
+# What a search is given, fixed before it begins, as a document: so that the same record gives the same next step.
+#
+# A fork of a search is trained from a baseline's checkpoint with random numbers of its own: no two share a draw.
+
+SwitchSource = Literal["request", "analysis", "default"]
+"""Where switches come from: named by the request, by an analysis of the base job, or parts of blocks."""
+GIVEN = 1000  # the full runs that a search starts from are numbered from here
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSetup:
+    """One search. Losses are in nats, costs in steps of training.
+
+    `times` (2^n,) are those of a step by policy, as a share of the baseline's. `given` are losses of full runs of the baseline and of the
+    candidate. `parents` are ids of baseline runs whose checkpoint of `fork_step` is kept. `margin` is in nats. `floors` is the table of
+    reruns from which confirmations borrow, of `family`; None without one. `budget`: the largest cost of everything.
+    `switches_from` says where the switches come from, `analysis` is the job whose answer they follow.
+    """
+
+    switches: tuple[Switch, ...]
+    times: tuple[float, ...]
+    given: Mapping[Policy, Sequence[float]]
+    parents: tuple[str, ...]
+    fork_step: int
+    fork_steps: int
+    run_steps: int
+    pairs: int
+    pilots: int
+    confirmations: int
+    margin: float
+    design: Mapping[str, Any]
+    criteria: Mapping[str, Any]
+    floors: str | None
+    family: str | None
+    budget: float | None = None
+    switches_from: SwitchSource | None = None
+    analysis: str | None = None
+
+    @property
+    def space(self) -> Space:
+        """Its policies."""
+        return Space(switches=self.switches)
+
+    @property
+    def policy_of_the_job(self) -> Criteria:
+        """The criteria of the job that it starts from."""
+        return criteria_from_mapping(self.criteria)
+
+    @cached_property
+    def _lenders(self) -> Lenders:
+        families = {BASELINE: self.family, CANDIDATE: self.family} if self.family and self.floors else {}
+        return Lenders(read_floors(self.floors) if self.floors else None, families)
+
+    @cached_property
+    def confirmation(self) -> Confirmation:
+        """One of its confirmations."""
+        return confirmation(Design(**self.design), self.policy_of_the_job, self.margin, self.confirmations, self._lenders)
+
+    @cached_property
+    def target(self) -> float | None:
+        """The largest gap (nats) that a confirmation passes with 95 % power; None where even a gap of 0 has less."""
+        return self.confirmation.largest_gap(WANTED)
+
+    @cached_property
+    def setting(self) -> Setting:
+        """The same for `parity_lab.search`. ValueError for one that no policy could pass."""
+        if self.target is None:
+            chance = self.confirmation.passes(0.0)
+            raise ValueError(f"a policy without a gap would be confirmed with {100 * chance:.0f} %, expected at least {100 * WANTED:.0f} %")
+        taus = drawing(Design(**self.design), self.policy_of_the_job, self._lenders).taus
+        return Setting(
+            size=len(self.switches),
+            times=np.array(self.times),
+            given=tuple(
+                Result(evaluation=Evaluation(kind="run", policy=policy, number=GIVEN + at), value=value)
+                for policy, losses in self.given.items()
+                for at, value in enumerate(losses)
+            ),
+            parents=self.parents,
+            baseline_sd=taus[0],
+            candidate_sd=taus[1],
+            confirmation=self.confirmation,
+            target=self.target,
+            pilots=self.pilots,
+        )
+
+    def cost(self, step: Step) -> float:
+        """What a step costs."""
+        each = {"fork": self.fork_steps, "run": self.run_steps, "confirmation": 2 * self.pairs * self.run_steps}
+        return float(sum(each[evaluation.kind] for evaluation in step))
+
+    @property
+    def least_steps(self) -> float:
+        """The cost of the forks, after which a search without a chance ends."""
+        return self.cost(first_step(self.setting))
+
+    @property
+    def most_steps(self) -> float:
+        """The cost if everything is needed: the forks, every pilot and every confirmation; at most the budget."""
+        late = self.pilots * self.run_steps + self.confirmations * 2 * self.pairs * self.run_steps
+        most = self.least_steps + late
+        return most if self.budget is None else min(most, self.budget)
+
+    def document(self) -> dict[str, Any]:
+        """The setup as a JSON-able dict; `setup_from` gives it back."""
+        return asdict(self) | {"switches": [{"name": each.name, "override": dict(each.override)} for each in self.switches]}
+
+
+def setup_from(document: Mapping[str, Any]) -> SearchSetup:
+    """The setup of a document."""
+    switches = tuple(Switch(**each) for each in document["switches"])
+    return SearchSetup(**{**document, "switches": switches, "times": tuple(document["times"]), "parents": tuple(document["parents"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkOfPolicy:
+    """A fork to train: its key on the record, the name of its policy's arm, its parent, and which random numbers it takes."""
+
+    key: str
+    policy: str
+    parent: str
+    draw: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forks:
+    """The forks of one step, from the checkpoint of `fork_step` of their parents, each `fork_steps` long."""
+
+    parents: tuple[str, ...]
+    fork_step: int
+    fork_steps: int
+    forks: tuple[ForkOfPolicy, ...]
+
+    def document(self) -> dict[str, Any]:
+        """The forks as a JSON-able dict; `read` gives them back."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Forks:
+        """The forks of a document."""
+        rows = tuple(ForkOfPolicy(**each) for each in document["forks"])
+        return cls(**{**document, "parents": tuple(document["parents"]), "forks": rows})
+
+
+def forks_of(setup: SearchSetup, step: Sequence[Evaluation]) -> Forks:
+    """The forks of a step."""
+    size = len(setup.switches)
+    return Forks(
+        parents=setup.parents,
+        fork_step=setup.fork_step,
+        fork_steps=setup.fork_steps,
+        forks=tuple(
+            ForkOfPolicy(
+                key=key_of(each),
+                policy=arm_name(each.policy),
+                parent=each.parent,
+                draw=1 + each.number * 2**size + int(each.policy, 2),
+            )
+            for each in step
+        ),
+    )
+
+
+def key_of(evaluation: Evaluation) -> str:
+    """The key of a fork's result."""
+    return f"{evaluation.policy}.{evaluation.number}.{evaluation.parent}"
+
+
+def arm_name(policy: Policy) -> str:
+    """The name of the arm that trains a policy."""
+    return f"policy-{policy}"
+
+
+# A search in lines of text, as the command line prints it.
+
+_SHOWN = 8
+
+
+def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
+    """What a search runs, costs and guarantees."""
+    yield f"{plan['candidate']} of {plan['base_name']} ({plan['base']}): {plan['candidate_speed']:.2f} times the baseline's speed per step"
+    names = ", ".join(each["name"] for each in plan["switches"])
+    yield f"space: {2 ** len(plan['switches']):,} policies of {count(len(plan['switches']), 'switch', 'switches')}: {names}"
+    source = switches_words(plan)
+    if source:
+        yield f"switches: {source}"
+    parents = count(len(plan["parents"]), "baseline run")
+    yield f"forks: {plan['fork_steps']} steps from step {plan['fork_step']:,} of {parents}; at most {count(plan['pilots'], 'pilot run')}"
+    yield (
+        f"confirmation: {count(plan['pairs'], 'fresh pair')} at {100 * plan['confidence']:.4g} %, at most {plan['confirmations']} times; "
+        f"aims at gaps up to {plan['target']:.4f} nats, which pass with 95 % power (margin {plan['margin']:.4f})"
+    )
+    time = f"; the most takes about {age_in_words(plan['seconds'])} on one device" if plan["seconds"] is not None else ""
+    yield f"cost: {plan['least_steps']:,.0f} to {plan['most_steps']:,.0f} steps; a pair of full runs has {plan['pair_steps']:,}{time}"
+    yield f"guarantee: {plan['guarantee']} It counts for one search on this question, and is as good as the judge's interval."
+
+
+def switches_words(plan: Mapping[str, Any]) -> str:
+    """Where the switches come from; empty for a search that did not record it."""
+    source = plan.get("switches_from")  # a server of an older version has none
+    if source == "analysis":
+        return f"what analysis {plan['analysis']} named, then the other blocks"
+    if source == "default":
+        return f"attention and MLP by GEMM; no analysis of {plan['base']} names a part (`parity why {plan['base']}` makes one)"
+    return "as named in search.switches" if source == "request" else ""
+
+
+def step_line(step: Mapping[str, Any]) -> str:
+    """A step in one line."""
+    what = step["policies"][0] if len(step["policies"]) == 1 else count(len(step["policies"]), "policy", "policies")
+    return f"step {step['number']}: {step['kind']} of {what}, {step['cost']:,.0f} steps, {step['status']}" + (
+        f": {step['outcome']}" if step["outcome"] else ""
+    )
+
+
+def answer_lines(search: Mapping[str, Any]) -> Iterator[str]:
+    """How a search ended."""
+    if search["policy"] is None:
+        yield f"no policy: {search['message']}"
+    else:
+        own = next(each for each in search["policies"] if each["policy"] == search["policy"])
+        back = ", ".join(own["takes_back"]) or "nothing"
+        yield f"confirmed: policy {own['policy']}, {search['speed']:.2f} times the baseline's speed per step; takes back {back}"
+        last = next(step for step in reversed(search["steps"]) if step["kind"] == "confirmation")
+        yield f"{last['outcome']}; job {last['job']}"
+    yield f"{search['steps_spent']:,.0f} steps spent in {count(len(search['steps']), 'step')}"
+    for each in search["policies"][:_SHOWN]:
+        gap = f"{signed(each['gap'], 4)} nats ({interval_words(each['low'], each['high'], 4)})"
+        yield f"  {each['policy']}  {each['speed']:.2f}x  {gap}  {each['state']}"
+    if search["policy"] is not None:
+        candidate = search["job"]["candidates"][0]
+        yield from export_lines(candidate["recipe"], candidate.get("overrides", ()))
+    yield f"guarantee: {search['plan']['guarantee']}"

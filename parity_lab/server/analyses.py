@@ -1,0 +1,609 @@
+"""Analyses on the record: submitted from kept checkpoints, their results and answer, and the parts of a gap from a user's own runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.document_types import FloorDocument, GapDocument, VerdictDocument
+from parity.judging.interval import Interval
+from parity.wording import interval_words, signed
+from parity_lab.analysis import Origin, Setup, make_setup, setup_from
+from parity_lab.answer import CONFIDENCE, Answer, answer
+from parity_lab.effects import AblationArm, ArmNoise, Pair, ablate
+from parity_lab.server.tables import Against, Analysis, AnalysisResult
+from parity_lab.training.menu import Measured
+from parity_lab.training.program import subject
+from server.curves import loading
+from server.curves.loading import label
+from server.database import tables
+from server.database.sessions import find_job
+from server.database.states import JOB_ENDED, JOB_OPEN
+from server.database.tables import Arm, Job, JobStatus, Run, Verdict
+from server.errors import ConflictError, InvalidError, NotFoundError
+from server.jobs.conclude import verdict_documents
+from server.jobs.fingerprint import job_spec, unsound
+from server.jobs.submit import Order, announce_new, arm_rows
+from training.rules import SpecError
+from training.spec import JobSpec, RunSpec
+
+# The loss of a run late in training, as one number.
+
+
+def late_loss(session: Session, run: Run, job: Job) -> float:
+    """The mean loss (nats) of a run in the last part of its steps, which the policy of the job names."""
+    curve = loading.losses(session, run)
+    first = run.planned_steps * (1.0 - criteria_from_mapping(job.criteria).window_fraction)
+    value = float(curve.loss[curve.steps >= first].mean())
+    if not math.isfinite(value):
+        raise ConflictError(f"the loss of run {run.id} is not finite at its end")
+    return value
+
+
+# The row of a job that trains something more for another job, on the same devices: forks, an analysis, a step of a search.
+
+_OF_THE_ORIGIN = ("engine", "capability", "devices", "criteria", "revision", "branch", "model", "device_class", "threads")
+
+
+def derived_job(origin: Job, spec: JobSpec, submitted_by: str | None, max_run_seconds: float | None) -> Job:
+    """A queued job with the arms of `spec`, without runs, for the engine, devices and revision of `origin`; it reuses no runs."""
+    row = Job(
+        id=tables.new_id("j"),
+        name=spec.name,
+        status="queued",
+        spec=spec.document(),
+        submitted_by=submitted_by,
+        max_run_seconds=max_run_seconds,
+        reuse=False,
+        created_at=time.time(),
+        **{name: getattr(origin, name) for name in _OF_THE_ORIGIN},
+    )
+    row.arms.extend(arm_rows(spec))
+    return row
+
+
+# Submits an analysis: a job of its own that explains the gap of a candidate of a job that has ended, from the checkpoints its runs kept.
+#
+# It has one run of kind `why`, which a worker of the same device class claims, and which is fenced, cancelled and resumed like any other.
+# It ends without a verdict: no judge, baseline, run floor, forecast or reuse ever sees it.
+
+DEFAULT_SHARE = 0.6  # of the steps: the checkpoint from which to fork
+MOST_PARENTS = 3
+FORKS_OVER_RERUNS = 1 / 8  # the spread of forks of one checkpoint, as a share of that of reruns from step 0 (decision 0089)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What to explain: a candidate of a job (None: its only one), and how.
+
+    `against`: what a unit takes that is off. `origin`: whose checkpoints are forked. `step`: the kept checkpoint (None: the one nearest to
+    60 % of the steps). `fork_steps` and `budget` (the largest cost, in steps of training) have defaults. `anyway`: also explain a gap that
+    passed, or one that the forks probably cannot see.
+    """
+
+    candidate: str | None = None
+    against: Against = "baseline"
+    origin: Origin = "baseline"
+    step: int | None = None
+    fork_steps: int | None = None
+    budget: float | None = None
+    anyway: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedAnalysis:
+    """An analysis that could be queued. `smallest_effect` (nats) is what the test of one unit sees with 80 % power, if the noise of forks
+    is an eighth of that of reruns; None if the verdict has no gap. `seconds`: about how long it takes; None while that is unknown."""
+
+    job: Job
+    arm: Arm
+    verdict: Verdict
+    against: Against
+    setup: Setup
+    smallest_effect: float | None
+    seconds: float | None
+
+
+def plan_analysis(session: Session, job_id: str, question: Question) -> PlannedAnalysis:
+    """What an analysis would measure and cost. Raises NotFoundError, InvalidError or ConflictError with what to do instead."""
+    job = find_job(session, job_id)
+    own = session.get(Analysis, job.id)
+    if own is not None:
+        raise ConflictError(f"job {job.id} is an analysis itself; explain job {own.explains}")
+    if job.status not in JOB_ENDED:
+        raise ConflictError(f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict")
+    arm = candidate_of(job, question.candidate)
+    verdict = next((each for each in job.verdicts if each.candidate == arm.name), None)
+    if verdict is None:
+        raise ConflictError(f"candidate {arm.name} of job {job.id} has no verdict, so there is no gap to explain; train the job again")
+    if verdict.outcome == "pass" and not question.anyway:
+        raise ConflictError(
+            f"candidate {arm.name} of job {job.id} passed: its gap is {_gap_words(verdict)}; to explain it all the same, use --anyway "
+            "(in a request: anyway: true)"
+        )
+    spec = readable_spec(job)
+    forked = arm if question.origin == "candidate" else job.arms[0]
+    step = kept_step(forked, question.step, spec.schedule.steps)
+    measured = _subject(spec, arm, question, step)  # before the parents, whose remedy is to train again
+    parents = fork_parents(session, job, forked, step)[:MOST_PARENTS]
+    try:
+        setup = make_setup(
+            units=tuple(unit.name for unit in measured.units),
+            ingredients=tuple(measured.ingredients),
+            parents=tuple(parent.id for parent in parents),
+            fork_step=step,
+            run_steps=spec.schedule.steps,
+            origin=question.origin,
+            fork_steps=question.fork_steps,
+            most_steps=question.budget,
+        )
+    except ValueError as error:
+        raise InvalidError(str(error)) from error
+    planned = _planned(session, job, arm, verdict, question.against, setup)
+    _check_worth(planned, anyway=question.anyway)
+    return planned
+
+
+def plan_of(session: Session, analysis: Analysis) -> PlannedAnalysis:
+    """The plan of an analysis on record."""
+    job = analysis.explained
+    arm = next(arm for arm in job.arms if arm.name == analysis.candidate)
+    verdict = next(each for each in job.verdicts if each.candidate == arm.name)
+    return _planned(session, job, arm, verdict, analysis.against, setup_from(analysis.setup))
+
+
+def analysis_of(session: Session, job_id: str) -> Analysis:
+    """The analysis that a job is, or the newest of those that explain it; NotFoundError with the way to one."""
+    job = find_job(session, job_id)
+    newest = select(Analysis).where(Analysis.explains == job.id).order_by(Analysis.job_id.desc()).limit(1)
+    analysis = session.get(Analysis, job.id) or session.scalars(newest).first()
+    if analysis is None:
+        raise NotFoundError(f"job {job.id} has no analysis; `parity why {job.id}` plans one")
+    return analysis
+
+
+def _planned(session: Session, job: Job, arm: Arm, verdict: Verdict, against: Against, setup: Setup) -> PlannedAnalysis:
+    return PlannedAnalysis(
+        job=job,
+        arm=arm,
+        verdict=verdict,
+        against=against,
+        setup=setup,
+        smallest_effect=_smallest_effect(job, verdict, setup),
+        seconds=seconds_of([session.get_one(Run, parent) for parent in setup.parents], setup.plan.steps_for_one),
+    )
+
+
+def submit_analysis(session: Session, job_id: str, question: Question, submitted_by: str | None = None, order: Order | None = None) -> Job:
+    """Queue an analysis, or return the open one with the same plan. Ring the doorbell after the commit. Errors as `plan_analysis`."""
+    planned, order = plan_analysis(session, job_id, question), order or Order()
+    job, arm = planned.job, planned.arm
+    same = select(Analysis).join(Job, Job.id == Analysis.job_id).where(Analysis.explains == job.id, Job.status.in_(sorted(JOB_OPEN)))
+    for other in session.scalars(same):
+        if (other.candidate, other.against, setup_from(other.setup)) == (arm.name, question.against, planned.setup):
+            return other.job
+    whole = readable_spec(job)
+    own = whole.arms[arm.position]
+    spec = replace(
+        whole,
+        name=f"why: {arm.name} of {job.name}"[:200],
+        baseline=replace(whole.baseline, replicates=1),
+        candidates=(replace(own, replicates=1),),
+        noise=None,
+        family=None,
+        keep_checkpoints=(),
+    )
+    row = derived_job(job, spec, submitted_by, order.max_run_seconds)
+    first = session.get_one(Run, planned.setup.parents[0])
+    row.runs.append(
+        Run(
+            id=tables.new_id("r"),
+            arm=row.arms[1],
+            position=0,
+            kind="why",
+            seed=first.seed,
+            replicate=first.replicate,
+            capability=job.capability,
+            priority=order.priority,
+            forked_from=first.id,
+            planned_steps=math.ceil(planned.setup.most_steps),
+            created_at=row.created_at,
+            state="queued",
+        )
+    )
+    announce_new(session, row)
+    session.add(Analysis(job=row, explains=job.id, candidate=arm.name, against=question.against, setup=planned.setup.document()))
+    return row
+
+
+def results_of(session: Session, job_id: str) -> dict[str, Any]:
+    """The results on record of an analysis, by key."""
+    rows = session.execute(
+        select(AnalysisResult.key, AnalysisResult.value).join(Run, Run.id == AnalysisResult.run_id).where(Run.job_id == job_id)
+    )
+    return {row.key: row.value for row in rows}
+
+
+def answer_of(session: Session, analysis: Analysis) -> Answer:
+    """What the results on record say. Raises ValueError for forks that tell nothing."""
+    return answer(setup_from(analysis.setup), results_of(session, analysis.job_id))
+
+
+def baseline_of(job: Job) -> RunSpec:
+    """The specification of the baseline of the job of an analysis."""
+    spec = readable_spec(job)
+    return spec.run_of(spec.baseline, 0)
+
+
+def candidate_of(job: Job, name: str | None) -> Arm:
+    """A candidate of a job by its name, or its only one. Raises InvalidError for an unknown name, and without a name among several."""
+    candidates = [arm for arm in job.arms if arm.role == "candidate"]
+    names = ", ".join(arm.name for arm in candidates)
+    if name is None and len(candidates) != 1:
+        raise InvalidError(f"job {job.id} has {len(candidates)} candidates, expected candidate to name one of them: {names}")
+    arm = next((arm for arm in candidates if name in (None, arm.name)), None)
+    if arm is None:
+        raise InvalidError(f"job {job.id} has no candidate {name!r}, expected one of {names}")
+    return arm
+
+
+def readable_spec(job: Job) -> JobSpec:
+    """The specification of a job. Raises ConflictError for one that this version cannot read."""
+    try:
+        return job_spec(job)
+    except ValueError as error:
+        raise ConflictError(f"this version cannot read the specification of job {job.id}; train it again") from error
+
+
+def fork_parents(session: Session, job: Job, arm: Arm, step: int) -> Sequence[Run]:
+    """The runs of an arm that kept a checkpoint of this step. Raises ConflictError, which says how to keep one, where none did."""
+    reasons = []
+    parents = []
+    for run in arm.runs:
+        trained = run.source or run
+        reason = unsound(session, trained)
+        if reason is None and step not in (trained.kept_checkpoints or ()):
+            kept = ", ".join(map(str, trained.kept_checkpoints or ())) or "none"
+            reason = f"run {trained.id} kept no checkpoint of step {step} (kept: {kept})"
+        if reason is None:
+            parents.append(trained)
+        else:
+            reasons.append(reason)
+    if not parents:
+        reason = reasons[0] if reasons else "it has no runs trained from step 0"
+        remedy = f"add keep_checkpoints: [{step}] to its job file and train it again, on one process per run"
+        raise ConflictError(f"arm {arm.name} of job {job.id} cannot be forked at step {step}: {reason}; {remedy}")
+    return parents
+
+
+def kept_step(arm: Arm, wanted: int | None, steps: int) -> int:
+    """The checkpoint to fork from: the one that is wanted, else the kept one nearest to 60 % of the steps."""
+    kept = {step for run in arm.runs for step in (run.source or run).kept_checkpoints or () if step < steps}
+    target = DEFAULT_SHARE * steps
+    return wanted if wanted is not None else min(kept, key=lambda step: abs(step - target), default=max(1, round(target)))
+
+
+def _subject(spec: JobSpec, arm: Arm, question: Question, step: int) -> Measured:
+    candidate = spec.run_of(spec.arms[arm.position], 0)
+    baseline = spec.run_of(spec.baseline, 0) if question.against == "baseline" else None
+    length = min(candidate.schedule.steps - step, 1) if question.fork_steps is None else question.fork_steps
+    try:
+        return subject(candidate, baseline, step, length)
+    except SpecError as error:
+        raise InvalidError(f"candidate {arm.name} cannot be analysed: {error}") from error
+
+
+def _smallest_effect(job: Job, verdict: Verdict, setup: Setup) -> float | None:
+    gap: GapDocument | None = json.loads(verdict.document).get("gap")
+    if gap is None or not math.isfinite(gap["se"]):
+        return None
+    runs = min(
+        sum(run.state == "finished" for run in arm.runs) for arm in job.arms if arm.role == "baseline" or arm.name == verdict.candidate
+    )
+    rerun_sd = gap["se"] * math.sqrt(max(1, runs) / 2)
+    return setup.plan.smallest_effect(FORKS_OVER_RERUNS * rerun_sd, setup.alpha)
+
+
+def seconds_of(parents: Sequence[Run], steps: float) -> float | None:
+    """About how long so many steps take on one device, at the speed of the fastest of these runs; None while that is unknown."""
+    speeds = [
+        run.planned_steps / (run.finished_at - run.started_at)
+        for run in parents
+        if run.started_at and run.finished_at and run.finished_at > run.started_at
+    ]
+    return steps / max(speeds) if speeds else None
+
+
+def _check_worth(planned: PlannedAnalysis, *, anyway: bool) -> None:
+    """Refuse a budget below the least cost, and forks that probably cannot see the gap."""
+    plan, setup = planned.setup.plan, planned.setup
+    if setup.most_steps < plan.least_steps:
+        raise InvalidError(
+            f"budget is {setup.most_steps:,.0f} steps, expected at least {plan.least_steps:,.0f} (the splits and "
+            f"the unchanged forks alone); about {plan.steps_for_one:,.0f} find one unit to which the gradient points"
+        )
+    gap, smallest = planned.verdict.gap, planned.smallest_effect
+    if gap is not None and smallest is not None and smallest > abs(gap) and not anyway:
+        raise ConflictError(
+            f"the gap is {_gap_words(planned.verdict)}, and forks would probably see effects from {smallest:.4f} nats per unit on; keep "
+            "checkpoints of more runs, or use --anyway (in a request: anyway: true)"
+        )
+
+
+def _gap_words(verdict: Verdict) -> str:
+    if verdict.gap is None or verdict.ci_low is None or verdict.ci_high is None:
+        return "not measured"
+    return f"{signed(verdict.gap, 4)} nats ({interval_words(verdict.ci_low, verdict.ci_high, 4)})"
+
+
+# An analysis as the API and the pages show it: what it explains, what it costs, and what it says so far.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedGap:
+    """The verdict on the candidate: its gap with the interval that decided, in nats; null where it was not measured."""
+
+    verdict: Literal["pass", "fail", "inconclusive"]
+    gap: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalysisPlan:
+    """What an analysis measures and costs. Costs are in steps of training; a pair of full runs has `pair_steps`.
+
+    `least_steps` if no unit has an effect, `steps_for_one` if one has to which the gradient points, `most_steps` is where the search
+    stops, by default enough for one unit to which nothing points. `smallest_effect`: nats that the test of one unit sees with 80 % power
+    if forks vary an eighth as much as reruns. `seconds`: about how long `steps_for_one` take; null while that is unknown.
+    """
+
+    explains: str
+    explains_name: str
+    candidate: str
+    against: Against
+    origin: Origin
+    gap: ExplainedGap
+    units: list[str]
+    ingredients: list[str]
+    parents: list[str]
+    fork_step: int
+    fork_steps: int
+    least_steps: float
+    steps_for_one: float
+    most_steps: float
+    pair_steps: int
+    smallest_effect: float | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalysisDocument:
+    """An analysis: a job of its own, its plan, and its answer (`parity_lab.answer.Answer`).
+
+    While it runs the answer is what the results on record say.
+    """
+
+    job: str
+    status: JobStatus
+    code: str | None
+    message: str | None
+    plan: AnalysisPlan
+    answer: Mapping[str, Any] | None
+
+
+def plan_document(planned: PlannedAnalysis) -> AnalysisPlan:
+    """A plan."""
+    setup, verdict = planned.setup, planned.verdict
+    return AnalysisPlan(
+        explains=planned.job.id,
+        explains_name=planned.job.name,
+        candidate=planned.arm.name,
+        against=planned.against,
+        origin=setup.origin,
+        gap=ExplainedGap(verdict=verdict.outcome, gap=verdict.gap, low=verdict.ci_low, high=verdict.ci_high),
+        units=list(setup.units),
+        ingredients=list(setup.ingredients),
+        parents=list(setup.parents),
+        fork_step=setup.fork_step,
+        fork_steps=setup.fork_steps,
+        least_steps=setup.plan.least_steps,
+        steps_for_one=setup.plan.steps_for_one,
+        most_steps=setup.most_steps,
+        pair_steps=setup.pair_steps,
+        smallest_effect=planned.smallest_effect,
+        seconds=planned.seconds,
+    )
+
+
+def analysis_document(session: Session, analysis: Analysis) -> AnalysisDocument:
+    """An analysis on record."""
+    job = analysis.job
+    return AnalysisDocument(
+        job=job.id,
+        status=job.status,
+        code=job.code,
+        message=job.message,
+        plan=plan_document(plan_of(session, analysis)),
+        answer=_answer(session, analysis),
+    )
+
+
+def _answer(session: Session, analysis: Analysis) -> Mapping[str, Any] | None:
+    if analysis.answer is not None:
+        return analysis.answer
+    try:
+        return answer_of(session, analysis)
+    except ValueError:  # forks that tell nothing: the run says so
+        return None
+
+
+# The parts of a candidate's gap from other candidates of its job that leave a part of its recipe out: of any engine, from the record.
+
+CANNOT = (
+    "forks, the forward loss and the gradient of single GEMMs, which need engine emulated and kept checkpoints; a part here is all that an "
+    "ablation leaves out"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartEstimate:
+    """A value in nats with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AblationDocument:
+    """An ablation: the part of the gap that it leaves out, and the gap that stays."""
+
+    name: str
+    part: PartEstimate
+    left: PartEstimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AblationsDocument:
+    """The gap of `candidate` in parts. `whole` is its gap over the `pairs` (seeds and replicates) that all arms have; the parts, their sum
+    `total` and what is `unexplained` are of the same runs. `gap` is that of its verdict.
+
+    `left_out` are runs that are not used, each with why; `assumed` names the arms without reruns, whose run noise is an assumption.
+    """
+
+    job: str
+    job_name: str
+    baseline: str
+    candidate: str
+    gap: ExplainedGap
+    whole: PartEstimate
+    parts: list[AblationDocument]
+    total: PartEstimate
+    unexplained: PartEstimate
+    pairs: int
+    left_out: list[str]
+    assumed: list[str]
+    cannot: str
+
+
+def ablations_document(session: Session, job_id: str, candidate: str | None, ablations: Sequence[str]) -> AblationsDocument:
+    """The parts of a candidate's gap, one for each ablation: a name of another candidate (none: all others).
+
+    Raises NotFoundError, InvalidError or ConflictError with what to do instead.
+    """
+    job = find_job(session, job_id)
+    if job.status not in JOB_ENDED:
+        raise ConflictError(f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict")
+    full = candidate_of(job, candidate)
+    others = [arm.name for arm in job.arms if arm.role == "candidate" and arm is not full]
+    chosen = [candidate_of(job, name) for name in dict.fromkeys(ablations or others)]
+    if full in chosen:
+        raise InvalidError(
+            f"ablation {full.name!r} is the candidate itself, expected other candidates of job {job.id}: {', '.join(others)}"
+        )
+    if not chosen:
+        raise InvalidError(
+            f"job {job.id} has no candidate but {full.name}, expected ablations of it; train each as another candidate of one job: the "
+            "same recipe without one part"
+        )
+    documents = {document["candidate"]["name"]: document for document in verdict_documents(job)}
+    missing = next((arm.name for arm in (full, *chosen) if _is_unmeasured(documents.get(arm.name))), None)
+    if missing is not None:
+        raise ConflictError(f"the verdict on {missing} of job {job.id} has no gap, expected one; train the job again")
+    left_out: list[str] = []
+    within = min((_within(documents[arm.name]) for arm in (full, *chosen)), key=lambda own: own[0])
+    baseline = job.arms[0]
+    measured = [
+        AblationArm(
+            name=baseline.name,
+            losses=_losses(session, job, baseline, documents[full.name]["baseline"]["left_out"], left_out),
+            noise=_noise(_floor(documents[full.name], "baseline"), *within),
+        ),
+        *(
+            AblationArm(
+                name=arm.name,
+                losses=_losses(session, job, arm, documents[arm.name]["candidate"]["left_out"], left_out),
+                noise=_noise(_floor(documents[arm.name], "candidate"), *_within(documents[arm.name])),
+            )
+            for arm in (full, *chosen)
+        ),
+    ]
+    try:
+        result = ablate(measured[0], measured[1], measured[2:])
+    except ValueError as error:
+        raise ConflictError(f"job {job.id} cannot be explained by its ablations: {error}") from error
+    verdict = next(each for each in job.verdicts if each.candidate == full.name)
+    left_out += [
+        f"{arm.name} replicate {replicate}: not every arm has it"
+        for arm in measured
+        for _, replicate in sorted(set(arm.losses) - set(result.pairs))
+    ]
+    return AblationsDocument(
+        job=job.id,
+        job_name=job.name,
+        baseline=baseline.name,
+        candidate=full.name,
+        gap=ExplainedGap(verdict=verdict.outcome, gap=verdict.gap, low=verdict.ci_low, high=verdict.ci_high),
+        whole=_estimate(result.whole),
+        parts=[AblationDocument(name=each.name, part=_estimate(each.part), left=_estimate(each.left)) for each in result.parts],
+        total=_estimate(result.total),
+        unexplained=_estimate(result.unexplained),
+        pairs=len(result.pairs),
+        left_out=left_out,
+        assumed=list(result.assumed),
+        cannot=CANNOT,
+    )
+
+
+def _is_unmeasured(document: VerdictDocument | None) -> bool:
+    return document is None or document.get("gap") is None or document.get("tau") is None or document.get("se_parts") is None
+
+
+def _losses(session: Session, job: Job, arm: Arm, copies: Sequence[Mapping[str, str]], left_out: list[str]) -> dict[Pair, float]:
+    """The late losses of an arm's runs that count, by pair; the others are added to `left_out` with why."""
+    why = {copy["label"]: copy["why"] for copy in copies}
+    losses: dict[Pair, float] = {}
+    for run in arm.runs:
+        reason = unsound(session, run.source or run) or why.get(label(run))
+        if reason is not None:
+            left_out.append(f"{label(run)}: {reason}")
+            continue
+        losses[run.seed, run.replicate] = late_loss(session, run, job)
+    return losses
+
+
+def _floor(document: VerdictDocument, side: str) -> FloorDocument:
+    floor: FloorDocument = (document["tau"] or {})[side]  # type: ignore[index, literal-required]
+    return floor
+
+
+def _within(document: VerdictDocument) -> tuple[float, float]:
+    parts = document["se_parts"]
+    assert parts is not None  # noqa: S101 (checked before)
+    return parts["within"], parts["within_df"]
+
+
+def _noise(floor: FloorDocument, within: float, within_df: float) -> ArmNoise:
+    return ArmNoise(
+        tau=floor["value"],
+        df=floor["df"],
+        prior=f"{floor['prior_basis']} {floor['prior']!r}",
+        prior_df=floor["prior_df"],
+        within=within if math.isfinite(within) else 0.0,
+        within_df=within_df,
+        reruns=floor["measured_df"] > 0 or "early_stopped" in floor or "borrowed" in floor,
+    )
+
+
+def _estimate(own: Interval) -> PartEstimate:
+    low, high = own.bounds(CONFIDENCE)
+    return PartEstimate(value=own.mean, low=low, high=high)

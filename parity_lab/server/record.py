@@ -1,0 +1,585 @@
+"""A search on the record: it begins, goes on, ends, and is shown; and what the core asks of the kinds of jobs that the lab has."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session
+
+from parity.wording import interval_words, signed
+from parity_lab.analysis import MeasureRequest, steps_spent
+from parity_lab.analysis import setup_from as analysis_setup_from
+from parity_lab.answer import Answer
+from parity_lab.belief import Evaluation, Result, documents, evaluations_from, results_from
+from parity_lab.belief import Outcome as SearchOutcome
+from parity_lab.policies import names
+from parity_lab.search import Rating, SearchSetup, SwitchSource, ask, forks_of, rate, setup_from
+from parity_lab.search import setup_from as search_setup
+from parity_lab.server.analyses import answer_of, baseline_of, results_of
+from parity_lab.server.searches import UNKNOWN, PlannedSearch, Wish, job_of_policy, plan_search, queue_step, results_of_step
+from parity_lab.server.tables import Analysis, Search, SearchState, SearchStep
+from server.concurrency import Repeating
+from server.database import tables
+from server.database.sessions import Database, hold_lock, time_text
+from server.database.states import JOB_ENDED
+from server.database.tables import Job, JobStatus, Run
+from server.errors import ConflictError, LookError, NotFoundError, TooManyError
+from server.jobs.fingerprint import job_spec, run_spec
+from server.jobs.kinds import Kind, Outcome
+from server.jobs.ledger import question_of
+from server.jobs.lifecycle import cancel_job
+from server.jobs.submit import Order, check_queue
+from server.settings import Settings
+
+# A search on the record: it begins, goes on when the job of its newest step has ended, and is cancelled or resumed.
+#
+# `parity_lab.search.ask` names what lacks, from the setup and the results on record: nothing else is kept. So a search whose server
+# died goes on where it was, and two servers that advance it at once do the same once.
+#
+# The guarantee rests on three rules of this module. Each confirmation, once queued, is used: one that was cancelled or failed counts as
+# one that did not pass. At most `setup.confirmations` are queued. And a question that one search has used a confirmation on is refused to
+# others, whatever margin their base job has.
+
+NOT_PASSED = {"value": 0.0, "se": UNKNOWN, "passed": False}
+"""What a confirmation without a verdict counts as."""
+
+
+def submit_search(session: Session, job_id: str, wish: Wish, submitted_by: str | None = None, order: Order | None = None) -> Search:
+    """Write a search and its first step. Ring the doorbell after the commit. Errors as `plan_search`."""
+    planned, order = plan_search(session, job_id, wish), order or Order()
+    question = question_of(planned.job, planned.arm)
+    hold_lock(session, f"search {question}")
+    _check_new(session, question)
+    search = Search(
+        id=tables.new_id("s"),
+        base=planned.job,
+        candidate=planned.arm.name,
+        question=question,
+        setup=planned.setup.document(),
+        state="running",
+        priority=order.priority,
+        max_run_seconds=order.max_run_seconds,
+        submitted_by=submitted_by,
+        created_at=time.time(),
+    )
+    session.add(search)
+    session.flush()
+    _write_next(session, search, planned.setup, ask(planned.setup.setting, ()))
+    return search
+
+
+def find_search(session: Session, search_id: str) -> Search:
+    """A search by its id; NotFoundError for an unknown one."""
+    search = session.get(Search, search_id) if tables.is_id("s", search_id) else None
+    if search is None:
+        raise NotFoundError(f"there is no search {search_id}; `parity search parity.yaml` begins one")
+    return search
+
+
+def advance(database: Database, search_id: str, may_queue: Callable[[Session, str], None] = lambda _session, _sender: None) -> Job | None:
+    """Record what the newest step gave, and queue the next one or end the search; the job that was queued. Safe to call at any time.
+
+    What comes next is computed outside the write transaction. `may_queue` raises TooManyError for a sender whose queue is full.
+    """
+    with database.read() as session:
+        search = find_search(session, search_id)
+        if search.state != "running" or not search.steps or search.steps[-1].job.status not in JOB_ENDED:
+            return None
+        setup, newest = setup_from(search.setup), search.steps[-1]
+        given_up = _why_given_up(session, newest)
+        number = newest.number
+        results = [*_results(search), *_new_results(session, newest)]
+    barred, refusal = [setup.space.candidate], ""
+    while True:
+        decided = None if given_up else ask(setup.setting, results, barred)
+        try:
+            with database.write() as session:
+                search = _locked(session, search_id)
+                if search.state != "running" or search.steps[-1].number != number:
+                    return None
+                if decided is None:
+                    end(search, "failed", given_up)
+                    return None
+                _keep_results(session, search.steps[-1])
+                job = _write_next(session, search, setup, decided, refusal)
+                if job is not None:
+                    may_queue(session, search.submitted_by or "")
+                return job
+        except LookError as error:  # another job has judged this policy; the next best one is tried
+            if decided is None or isinstance(decided, SearchOutcome):
+                raise
+            barred.append(decided[0].policy)
+            refusal = refusal or f"policy {decided[0].policy} cannot be confirmed: {error}"
+
+
+def waiting(session: Session) -> Sequence[str]:
+    """The searches whose newest step has ended."""
+    open_searches = session.scalars(select(Search).where(Search.state == "running").order_by(Search.id))
+    return [search.id for search in open_searches if search.steps and search.steps[-1].job.status in JOB_ENDED]
+
+
+def cancel_search(session: Session, search_id: str) -> bool:
+    """Cancel a search and the job of its newest step; False if it had already ended."""
+    find_search(session, search_id)
+    search = _locked(session, search_id)
+    if search.state != "running":
+        return False
+    if search.steps:
+        cancel_job(session, search.steps[-1].job_id, f"search {search_id} was cancelled")
+    end(search, "cancelled", "cancelled by request")
+    return True
+
+
+def resume_search(session: Session, search_id: str) -> Job | None:
+    """Let a cancelled or failed search go on: the step that it lacks is queued again. ConflictError for any other.
+
+    A confirmation that had been queued is used, whatever became of it. If it is the newest step, `advance` queues what follows.
+    """
+    hold_lock(session, f"search {find_search(session, search_id).question}")
+    search = _locked(session, search_id)
+    if search.state not in {"cancelled", "failed"}:
+        raise ConflictError(f"search {search.id} is {search.state}, expected cancelled or failed")
+    _check_new(session, search.question, but=search.id)
+    setup = setup_from(search.setup)
+    search.state, search.message, search.finished_at = "running", None, None
+    newest = search.steps[-1] if search.steps else None
+    if newest is not None and newest.job.status in JOB_ENDED:
+        _keep_results(session, newest)
+        if newest.results is None and newest.evaluations[0]["kind"] == "confirmation":
+            newest.results = [NOT_PASSED]
+        if newest.results is not None:
+            return None
+    return _write_next(session, search, setup, ask(setup.setting, _results(search), [setup.space.candidate]))
+
+
+def end(search: Search, state: SearchState, message: str, policy: str | None = None) -> None:
+    """End a search."""
+    search.state, search.message, search.policy, search.finished_at = state, message, policy, time.time()
+
+
+def spent(search: Search) -> float:
+    """The cost of the steps that were queued, in steps of training."""
+    return sum(step.cost for step in search.steps)
+
+
+def _locked(session: Session, search_id: str) -> Search:
+    """A search as it is now, which nobody else changes until the transaction ends."""
+    hold_lock(session, f"search {search_id}")
+    search = session.get_one(Search, search_id, populate_existing=True)
+    session.refresh(search, ["steps"])
+    return search
+
+
+def _keep_results(session: Session, step: SearchStep) -> None:
+    if step.results is None:
+        step.results = results_of_step(session, step, evaluations_from(step.evaluations))
+
+
+def _results(search: Search) -> list[Result]:
+    """The results on record."""
+    return [
+        result
+        for step in search.steps
+        if step.results is not None
+        for result in results_from(evaluations_from(step.evaluations), step.results)
+    ]
+
+
+def _new_results(session: Session, step: SearchStep) -> Sequence[Result]:
+    """Those of the newest step, which has ended, if they are not on record yet."""
+    evaluations = evaluations_from(step.evaluations)
+    rows = None if step.results is not None else results_of_step(session, step, evaluations)
+    return results_from(evaluations, rows) if rows is not None else ()
+
+
+def _why_given_up(session: Session, step: SearchStep) -> str:
+    """Why a step whose job has ended has no results; empty if it has them."""
+    if step.results is not None or results_of_step(session, step, evaluations_from(step.evaluations)) is not None:
+        return ""
+    job = step.job
+    reason = f"{job.code}: {job.message}" if job.code else job.message or job.status
+    return f"step {step.number} ({job.id}) {job.status}: {reason}"[:2000]
+
+
+def _write_next(
+    session: Session, search: Search, setup: SearchSetup, decided: tuple[Evaluation, ...] | SearchOutcome, refusal: str = ""
+) -> Job | None:
+    """Queue the next step, or end the search; the job. `refusal`: why a faster policy could not be confirmed."""
+    if isinstance(decided, SearchOutcome):
+        if decided.policy is None:
+            end(search, "none", "; ".join(filter(None, [decided.reason, refusal])))
+        else:
+            _check_confirmed(search, decided.policy)
+            end(search, "found", decided.reason, decided.policy)
+        return None
+    cost = setup.cost(decided)
+    if setup.budget is not None and spent(search) + cost > setup.budget:
+        end(search, "none", f"the next step costs {cost:,.0f} steps, more than the budget of {setup.budget:,.0f} leaves")
+        return None
+    if decided[0].kind == "confirmation" and _used(search) >= setup.confirmations:
+        end(search, "none", "no confirmation is left")
+        return None
+    job = queue_step(session, search, setup, decided)
+    number = max((step.number for step in search.steps), default=0) + 1
+    search.steps.append(SearchStep(number=number, job=job, evaluations=documents(decided), results=None, cost=cost, created_at=time.time()))
+    session.flush()
+    return job
+
+
+def _used(search: Search) -> int:
+    """Confirmations that were queued."""
+    return sum(step.evaluations[0]["kind"] == "confirmation" for step in search.steps)
+
+
+def _check_confirmed(search: Search, policy: str) -> None:
+    """The last line before a policy is returned: that the judge's own verdict on record passed it, in a confirmation of this search."""
+    for step in search.steps:
+        own = step.evaluations[0]
+        if own["kind"] == "confirmation" and own["policy"] == policy and any(each.outcome == "pass" for each in step.job.verdicts):
+            return
+    raise RuntimeError(f"search {search.id} would return policy {policy}, which no confirmation on record passed")
+
+
+def _check_new(session: Session, question: str, but: str = "") -> None:
+    """Refuse a second search on a question that an earlier one has used a confirmation on, or is still at."""
+    for other in session.scalars(select(Search).where(Search.question == question, Search.id != but).order_by(Search.id)):
+        if other.state == "running":
+            raise ConflictError(f"search {other.id} is at this question; wait for it, or cancel it: parity search {other.id} --cancel")
+        if _used(other):
+            raise ConflictError(
+                f"search {other.id} has used {_used(other)} of its {other.setup['confirmations']} confirmations on this question; those "
+                "that one search declares share the error. Judge the job again under a new name (criteria.question), or resume it"
+            )
+
+
+# The thread of an API process that lets searches go on when the job of their newest step has ended.
+#
+# It runs here and not in the workers, which run strangers' job files and may queue nothing (`server/roles.sql`).
+
+_log = logging.getLogger(__name__)
+Ring = Callable[[str], None]
+
+
+class Searcher(Repeating):
+    """The thread of an API process that looks once every second at searches that run, or every `reconcile_seconds` if that is less."""
+
+    def __init__(self, settings: Settings, database: Database, ring: Ring) -> None:
+        seconds = min(1.0, settings.reconcile_seconds)
+        super().__init__("searches", self._look, seconds, "searches could not be looked at")
+        self._settings = settings
+        self._database = database
+        self._ring = ring
+
+    def _look(self) -> None:
+        advance_all(self._settings, self._database, self._ring)
+
+
+def advance_all(settings: Settings, database: Database, ring: Ring) -> None:
+    """Let every search go on whose newest step has ended; one whose sender's queue is full waits."""
+
+    def may_queue(session: Session, sender: str) -> None:
+        check_queue(session, settings, sender)
+
+    with database.read() as session:
+        due = waiting(session)
+    for search_id in due:
+        try:
+            job = advance(database, search_id, may_queue)
+        except TooManyError as error:
+            _log.info("search %s waits: %s", search_id, error)
+            continue
+        except Exception:  # noqa: BLE001 (one search that cannot go on must not block the others)
+            _log.exception("search %s could not go on and will be tried again", search_id)
+            continue
+        if job is not None:
+            ring(job.capability)
+
+
+# A search as the API and the pages show it: what it costs, what each step gave, where it is, and what it guarantees.
+
+_SHOWN = 200  # policies of a document, the fastest first
+_TWO_SIGMA = 1.96
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSwitch:
+    """A part that can go back, and the override that does it."""
+
+    name: str
+    override: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPlan:
+    """What a search runs and costs. Losses are in nats, costs in steps of training; a pair of full runs has `pair_steps`.
+
+    `switches_from`: the request, the answer of the job `analysis`, or parts of blocks by default; null for a search of an older version.
+    `least_steps` is the cost of the first forks, `most_steps` that of everything. `target` is the largest gap that is confirmed with 95 %
+    power. `candidate_speed`: how many times as fast as the baseline's a step of the candidate is. `seconds`: about how long `most_steps`
+    take on one device; null while that is unknown.
+    """
+
+    base: str
+    base_name: str
+    candidate: str
+    switches: list[SearchSwitch]
+    switches_from: SwitchSource | None
+    analysis: str | None
+    parents: list[str]
+    fork_step: int
+    fork_steps: int
+    pairs: int
+    pilots: int
+    confirmations: int
+    confidence: float
+    margin: float
+    target: float
+    candidate_speed: float
+    least_steps: float
+    most_steps: float
+    pair_steps: int
+    seconds: float | None
+    guarantee: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchStepDocument:
+    """A step: its job, what it evaluates, its cost in steps of training, and what came of it in one sentence."""
+
+    number: int
+    kind: Literal["forks", "pilot", "confirmation"]
+    job: str
+    status: JobStatus
+    policies: list[str]
+    cost: float
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDocument:
+    """A policy: the switches that it takes back, its speed as a multiple of the baseline's, and its gap (nats) with a 95 % interval after
+    the results so far. `state`: confirmed by the judge, not confirmed, tried in forks or runs, or only estimated from others."""
+
+    policy: str
+    takes_back: list[str]
+    speed: float
+    gap: float
+    low: float
+    high: float
+    passes: float
+    state: Literal["confirmed", "not confirmed", "tried", "estimated"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchDocument:
+    """A search: its state, plan, steps and policies. `policy` is the one that the judge confirmed, with the job that trains it as `job`;
+    null unless the state is `found`."""
+
+    id: str
+    state: SearchState
+    message: str | None
+    plan: SearchPlan
+    steps: list[SearchStepDocument]
+    policies: list[PolicyDocument]
+    policy: str | None
+    speed: float | None
+    job: Mapping[str, Any] | None
+    criteria: Mapping[str, Any]
+    steps_spent: float
+    created_at: str | None
+    finished_at: str | None
+
+
+def plan_document(planned: PlannedSearch) -> SearchPlan:
+    """A plan."""
+    return _plan(planned.setup, planned.job.id, planned.job.name, planned.arm.name, planned.seconds)
+
+
+def search_document(search: Search) -> SearchDocument:
+    """A search on record."""
+    setup = setup_from(search.setup)
+    job = None
+    if search.policy is not None:
+        job = job_of_policy(search, setup, search.policy, setup.pairs).document()
+    return SearchDocument(
+        id=search.id,
+        state=search.state,
+        message=search.message,
+        plan=_plan(setup, search.base_id, search.base.name, search.candidate, None),
+        steps=[_step(each) for each in search.steps],
+        policies=_policies(search, setup),
+        policy=search.policy,
+        speed=None if search.policy is None else 1.0 / setup.times[int(search.policy, 2)],
+        job=job,
+        criteria=search.base.criteria,
+        steps_spent=spent(search),
+        created_at=time_text(search.created_at),
+        finished_at=time_text(search.finished_at),
+    )
+
+
+def _plan(setup: SearchSetup, base: str, base_name: str, candidate: str, seconds: float | None) -> SearchPlan:
+    return SearchPlan(
+        base=base,
+        base_name=base_name,
+        candidate=candidate,
+        switches=[SearchSwitch(name=each.name, override=each.override) for each in setup.switches],
+        switches_from=setup.switches_from,
+        analysis=setup.analysis,
+        parents=list(setup.parents),
+        fork_step=setup.fork_step,
+        fork_steps=setup.fork_steps,
+        pairs=setup.pairs,
+        pilots=setup.pilots,
+        confirmations=setup.confirmations,
+        confidence=setup.confirmation.confidence,
+        margin=setup.margin,
+        target=setup.target or 0.0,
+        candidate_speed=1.0 / setup.times[-1],
+        least_steps=setup.least_steps,
+        most_steps=setup.most_steps,
+        pair_steps=2 * setup.run_steps,
+        seconds=seconds,
+        guarantee=setup.confirmation.guarantee,
+    )
+
+
+def _step(step: SearchStep) -> SearchStepDocument:
+    own = evaluations_from(step.evaluations)
+    kinds: Mapping[str, Literal["forks", "pilot", "confirmation"]] = {"fork": "forks", "run": "pilot", "confirmation": "confirmation"}
+    return SearchStepDocument(
+        number=step.number,
+        kind=kinds[own[0].kind],
+        job=step.job_id,
+        status=step.job.status,
+        policies=list(dict.fromkeys(each.policy for each in own)),
+        cost=step.cost,
+        outcome=_outcome(step, results_from(own, step.results) if step.results is not None else ()),
+    )
+
+
+def _outcome(step: SearchStep, results: Sequence[Result]) -> str:
+    if not results:
+        return "given up" if step.job.status in {"failed", "cancelled"} else ""
+    first = results[0]
+    if first.evaluation.kind == "fork":
+        return f"{len(results)} forks"
+    if first.evaluation.kind == "run":
+        return f"loss {first.value:.4f} nats"
+    if not step.job.verdicts:
+        return "no verdict: used, and counted as not passed"
+    verdict = step.job.verdicts[0]
+    words = [verdict.outcome if verdict.outcome == "pass" or verdict.code is None else f"{verdict.outcome}, {verdict.code}"]
+    if verdict.gap is not None and verdict.ci_low is not None and verdict.ci_high is not None:
+        words.append(f"gap {signed(verdict.gap, 4)} nats ({interval_words(verdict.ci_low, verdict.ci_high, 4)})")
+    if verdict.outcome != "pass":
+        words.append(json.loads(verdict.document)["reasons"][0]["sentence"])
+    return ": ".join(words)
+
+
+def _policies(search: Search, setup: SearchSetup) -> list[PolicyDocument]:
+    """The policies after the results on record: those that were tried, and the fastest others."""
+    batches = [results_from(evaluations_from(step.evaluations), step.results) for step in search.steps if step.results is not None]
+    if not batches:
+        return []
+    try:
+        rating = rate(setup.setting, batches)
+    except (ValueError, ZeroDivisionError):  # forks that tell nothing: the search says so
+        return []
+    tried = {result.evaluation.policy for batch in batches for result in batch} | set(setup.given)
+    refused = {result.evaluation.policy for batch in batches for result in batch if result.evaluation.kind == "confirmation"}
+    ranked = sorted(range(len(rating.policies)), key=lambda at: (rating.policies[at] not in tried, setup.times[at], at))
+    return [_policy(setup, rating, at, tried, refused, search.policy) for at in ranked[:_SHOWN]]
+
+
+def _policy(setup: SearchSetup, rating: Rating, at: int, tried: set[str], refused: set[str], confirmed: str | None) -> PolicyDocument:
+    own, gap, sd = rating.policies[at], float(rating.belief.mean[at]), float(rating.belief.sd[at])
+    state: Literal["confirmed", "not confirmed", "tried", "estimated"] = "tried" if own in tried else "estimated"
+    if own in refused:
+        state = "not confirmed"
+    if own == confirmed:
+        state = "confirmed"
+    return PolicyDocument(
+        policy=own,
+        takes_back=names(setup.switches, own),
+        speed=1.0 / setup.times[at],
+        gap=gap,
+        low=gap - _TWO_SIGMA * sd,
+        high=gap + _TWO_SIGMA * sd,
+        passes=float(rating.passes[at]),
+        state=state,
+    )
+
+
+# The kinds of jobs of analyses and searches (`server.jobs.kinds`), and what the key `search` of a job file holds (`SearchOfFile`).
+
+
+def _request(session: Session, run: Run) -> MeasureRequest:
+    """What a run of kind why measures: an analysis, or the forks of a step of a search, whose job has an arm for each policy."""
+    own, results = session.get(Analysis, run.job_id), results_of(session, run.job_id)
+    baseline = policies = None
+    if own is not None:
+        setup = own.setup
+        spent = steps_spent(analysis_setup_from(setup), results)
+        if own.against == "baseline":
+            baseline = baseline_of(run.job).document()
+    else:
+        step, spec = session.scalars(_step_of_job(run.job)).one(), job_spec(run.job)
+        forks = forks_of(search_setup(step.search.setup), evaluations_from(step.evaluations))
+        setup = forks.document()
+        spent = float(forks.fork_steps * len(results))
+        policies = {arm.name: spec.run_of(arm, run.replicate).document() for arm in spec.candidates}
+    return {
+        "setup": setup,
+        "parents": {parent: run_spec(session.get_one(Run, parent)).document() for parent in setup["parents"]},
+        "baseline": baseline,
+        "policies": policies,
+        "results": results,
+        "spent": spent,
+    }
+
+
+def _conclude(session: Session, job: Job) -> Outcome:
+    """How the job of an analysis, or of forks or a pilot, ends: complete (an analysis with its answer) if its run finished; no verdict."""
+    (run,) = job.runs
+    analysis = session.get(Analysis, job.id)
+    if run.state == "finished":
+        write = None if analysis is None else partial(_keep_answer, job.id, answer_of(session, analysis))
+        return Outcome(verdicts=(), complete=True, write=write)
+    message = run.message or f"its run was {run.state}"
+    if analysis is None:
+        why = f"{run.code}: {run.message}" if run.code else f"it was {run.state}"
+        message = f"1 of 1 runs did not finish; run {run.id} of arm {run.arm.name}: {why}"
+    return Outcome(verdicts=(), code=run.code or "CANCELLED", message=message)
+
+
+def _keep_answer(job_id: str, answer: Answer, session: Session) -> None:
+    session.get_one(Analysis, job_id).answer = dict(answer)
+
+
+def _page(session: Session, job: Job) -> str:
+    """That of the analysis, or of the search; only confirmations of a search have a page as jobs."""
+    if session.get(Analysis, job.id) is not None:
+        return f"/jobs/{job.id}/why"
+    return f"/searches/{session.scalars(_step_of_job(job)).one().search_id}"
+
+
+def _links(session: Session, job: Job) -> dict[str, str]:
+    return {} if session.get(Analysis, job.id) is None else {"why": f"/api/v1/jobs/{job.id}/why"}
+
+
+def _step_of_job(job: Job) -> Select[SearchStep]:
+    return select(SearchStep).where(SearchStep.job_id == job.id)
+
+
+KINDS = {
+    "why": Kind(request=_request, conclude=_conclude, page=_page, links=_links),
+    "pilot": Kind(request=lambda _session, _run: None, conclude=_conclude, page=_page, links=_links),
+}

@@ -1,0 +1,527 @@
+"""What a search would run and cost, its switches, and each of its steps as a job."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from parity.design.experiment import Design
+from parity.judging.criteria import Criteria, criteria_from_mapping
+from parity.judging.document_types import VerdictDocument
+from parity_lab.belief import MOST_CONFIRMATIONS, WANTED, Evaluation
+from parity_lab.policies import (
+    END_TO_END,
+    GEMMS,
+    GROUPS,
+    MOST_SWITCHES,
+    THROUGHPUT,
+    Box,
+    Cell,
+    Policy,
+    Shape,
+    Space,
+    Switch,
+    boxes,
+    measured_times,
+    modelled_times,
+    proposals,
+)
+from parity_lab.search import GIVEN, SearchSetup, SwitchSource, arm_name, key_of
+from parity_lab.server.analyses import (
+    MOST_PARENTS,
+    candidate_of,
+    derived_job,
+    fork_parents,
+    kept_step,
+    late_loss,
+    readable_spec,
+    results_of,
+    seconds_of,
+)
+from parity_lab.server.tables import Analysis, Search, SearchStep
+from parity_lab.training.menu import uncovered
+from parity_lab.training.program import arithmetic, policies, subject
+from server.database import tables
+from server.database.sessions import find_job
+from server.database.states import JOB_ENDED
+from server.database.tables import Arm, Job, Run, Verdict
+from server.errors import ConflictError, InvalidError
+from server.jobs.fingerprint import unsound
+from server.jobs.floors import family_in, lent_floors, named_floors, newest_family
+from server.jobs.submit import Order, Submission, announce_new, submit_registered
+from training.rules import PROJECTIONS, SpecError
+from training.spec import Arm as SpecArm
+from training.spec import JobSpec, Model, RunSpec
+from training.switches import from_document
+
+# The switches of a search that names none: what the newest analysis of its base job named, then blocks; without one, parts of blocks.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """Switches, where they come from, and the job of the analysis if it is one."""
+
+    switches: Sequence[Switch]
+    source: SwitchSource
+    analysis: str | None = None
+
+
+def propose(session: Session, arm: Arm, spec: JobSpec, own: SpecArm, step: int, fork_steps: int) -> Proposal:
+    """The switches for a candidate (`arm` of the record, `own` of the specification). Raises InvalidError and SpecError.
+
+    Each takes its part back to the baseline's recipe.
+    """
+    baseline = spec.baseline
+    if baseline.overrides or baseline.bf16_from_step is not None or own.bf16_from_step is not None or baseline.recipe == "f32":
+        raise InvalidError("search.switches is missing, and arms with overrides or a late switch have no default space; name the switches")
+    units = subject(spec.run_of(own, 0), spec.run_of(baseline, 0), step, fork_steps).units
+    changed: set[Cell] = {(unit.block, unit.projection, unit.gemm) for unit in units}
+    analysis = _newest_that_names(session, arm, {unit.name for unit in units})
+    if analysis is not None:
+        named = [[_cell(name) for name in cluster["units"]] for cluster in (analysis.answer or {})["named"]]
+        parts = proposals(changed, named)
+        if parts:
+            return Proposal(switches=_switches(baseline, parts), source="analysis", analysis=analysis.job_id)
+    return Proposal(switches=_switches(baseline, _parts_of_blocks(changed, spec.model.n_layers)), source="default")
+
+
+def _newest_that_names(session: Session, arm: Arm, units: set[str]) -> Analysis | None:
+    """The newest analysis of this candidate that names some of its units, and not all of them as one cluster."""
+    newest = select(Analysis).join(Job, Job.id == Analysis.job_id).where(Job.status == "concluded").order_by(Analysis.job_id.desc())
+    for analysis in session.scalars(newest.where(Analysis.explains == arm.job_id, Analysis.candidate == arm.name)):
+        named = {unit for cluster in (analysis.answer or {}).get("named", ()) for unit in cluster["units"]}
+        if named & units and not units <= named:
+            return analysis
+    return None
+
+
+def _parts_of_blocks(changed: set[Cell], layers: int) -> list[Box]:
+    """Attention and MLP, by GEMM, in as many ranges of blocks as 12 switches allow."""
+    parts = [
+        {cell for cell in changed if cell[1] in members and cell[2] == gemm} for members, gemm in itertools.product(GROUPS.values(), GEMMS)
+    ]
+    parts = [cells for cells in parts if cells]
+    ranges = max(1, min(layers, MOST_SWITCHES // len(parts)))
+    edges = [round(at * layers / ranges) for at in range(ranges + 1)]
+    return [
+        box
+        for first, end in itertools.pairwise(edges)
+        for cells in parts
+        for box in boxes(cell for cell in cells if first <= cell[0] < end)
+    ]
+
+
+def _switches(baseline: SpecArm, parts: Sequence[Box]) -> list[Switch]:
+    """A switch for each box."""
+    switches = []
+    for box in parts:
+        places = {"blocks": box.ranges, "projections": list(box.projections), "gemms": list(box.gemms)}
+        override: dict[str, Any] = {**places, "recipe": baseline.recipe}
+        if baseline.switches.given():
+            override["switches"] = baseline.switches.given()
+        switches.append(Switch(name=box.name, override=override))
+    return switches
+
+
+def _cell(unit: str) -> Cell:
+    block, projection, gemm = unit.split(".")
+    return int(block), projection, gemm
+
+
+# What a search would run and cost, from a job that has ended: checked before anything is queued.
+
+FORK_STEPS = 120  # the later half of them is the loss of a fork
+MOST_PAIRS = 16
+_DEFAULT_CONFIRMATIONS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchWish:
+    """A part that can go back to something safer: a name, and the override of a job file that does it."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    name: str
+    override: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """What a step takes. Either modelled: GEMMs at the ratios of `throughput` (bf16, fp8, fp4), and the candidate's recipe everywhere
+    `end_to_end` times as fast as FP8; or measured: the `seconds` of a step of the baseline, and those that each switch `gains`."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    throughput: dict[str, float] | None = None
+    end_to_end: float | None = None
+    seconds: float | None = None
+    gains: dict[str, float] | None = None
+
+
+MODELLED = Speed()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What to search; `parity_lab.server.web.SearchRequest` says what each field is."""
+
+    candidate: str | None = None
+    switches: Sequence[SwitchWish] = ()
+    step: int | None = None
+    fork_steps: int | None = None
+    speed: Speed = MODELLED
+    pairs: int | None = None
+    pilots: int = 6
+    confirmations: int = _DEFAULT_CONFIRMATIONS
+    budget: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOfFile(Wish):
+    """What `parity search` starts from: the id of a job that has ended (default: this file's job is trained first), and what to search."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    base: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSearch:
+    """A search that could begin. `seconds`: about how long its largest cost takes on one device; None while that is unknown."""
+
+    job: Job
+    arm: Arm
+    setup: SearchSetup
+    seconds: float | None
+
+
+def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
+    """What a search would run and cost. Raises NotFoundError, InvalidError or ConflictError with the way out."""
+    job = find_job(session, job_id)
+    if job.status not in JOB_ENDED:
+        raise ConflictError(f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict")
+    arm = candidate_of(job, wish.candidate)
+    verdict = next((each for each in job.verdicts if each.candidate == arm.name), None)
+    if verdict is None:
+        raise ConflictError(f"candidate {arm.name} of job {job.id} has no verdict, expected one; train the job again")
+    if verdict.outcome == "pass":
+        raise ConflictError(f"candidate {arm.name} of job {job.id} passed: no switch has to go back, so there is nothing to search")
+    spec = readable_spec(job)
+    _check_engine(spec)
+    baseline, steps = job.arms[0], spec.schedule.steps
+    step = kept_step(baseline, wish.step, steps)
+    parents = fork_parents(session, job, baseline, step)[:MOST_PARENTS]
+    fork_steps = min(FORK_STEPS, steps - step) if wish.fork_steps is None else wish.fork_steps
+    own = spec.arms[arm.position]
+    proposal = _proposal(session, arm, spec, wish, step, fork_steps)
+    space = _space(spec, own, proposal, step, fork_steps)
+    given = {"0" * space.size: _losses(session, job, baseline), "1" * space.size: _losses(session, job, arm)}
+    criteria = replace(criteria_from_mapping(job.criteria), looks=1)
+    level = sum(given["0" * space.size]) / len(given["0" * space.size])
+    pairs = wish.pairs or max(spec.baseline.replicates, own.replicates, 2)
+    _check_numbers(wish, pairs)
+    table, family = _floors(session, spec)
+    setup = SearchSetup(
+        switches=space.switches,
+        times=_times(spec, own, space, wish.speed),
+        given=given,
+        parents=tuple(parent.id for parent in parents),
+        fork_step=step,
+        fork_steps=fork_steps,
+        run_steps=steps,
+        pairs=pairs,
+        pilots=wish.pilots,
+        confirmations=wish.confirmations,
+        margin=_margin(verdict, criteria, level),
+        design=_design(spec, own, level, pairs),
+        criteria=criteria.document(),
+        floors=table,
+        family=family,
+        budget=wish.budget,
+        switches_from=proposal.source,
+        analysis=proposal.analysis,
+    )
+    _check_worth(setup, wish)
+    return PlannedSearch(job=job, arm=arm, setup=setup, seconds=seconds_of(parents, setup.most_steps))
+
+
+def policy_arm(candidate: SpecArm, space: Space, policy: Policy, replicates: int = 1) -> SpecArm:
+    """The arm of a job that trains a policy."""
+    changes = tuple(map(from_document, space.overrides(policy)))
+    return replace(candidate, name=arm_name(policy), replicates=replicates, overrides=(*candidate.overrides, *changes))
+
+
+def _check_engine(spec: JobSpec) -> None:
+    reasons = {
+        "external": "its trainer is yours: train each policy as an arm of a job of yours, and judge it with `parity compare`",
+        "maxtext": "MaxText quantizes every layer alike and its checkpoints are its own: search on engine emulated, and confirm there",
+        "transformer_engine": "its GEMMs cannot be chosen while it runs: search on engine emulated, and confirm the policy as a job here",
+    }
+    if spec.engine != "emulated":
+        raise InvalidError(f"engine is {spec.engine}, expected emulated; {reasons.get(spec.engine, 'it has no forks')}")
+
+
+def _check_numbers(wish: Wish, pairs: int) -> None:
+    for name, value, low, high in (
+        ("pairs", pairs, 1, MOST_PAIRS),
+        ("pilots", wish.pilots, 0, 20),
+        ("confirmations", wish.confirmations, 1, MOST_CONFIRMATIONS),
+    ):
+        if not low <= value <= high:
+            raise InvalidError(f"search.{name} is {value}, expected {low} to {high}")
+
+
+def _proposal(session: Session, arm: Arm, spec: JobSpec, wish: Wish, step: int, fork_steps: int) -> Proposal:
+    """The switches that were asked for, else those that the record proposes."""
+    try:
+        if not wish.switches:
+            return propose(session, arm, spec, spec.arms[arm.position], step, fork_steps)
+        named = [Switch(name=each.name, override=each.override) for each in wish.switches]
+    except (SpecError, ValueError) as error:
+        raise InvalidError(f"the space of the search is not one: {error}") from error
+    late = next((each.name for each in named if "from_step" in each.override), None)
+    if late is not None:
+        raise InvalidError(f"switch {late!r} has from_step, which forks of {fork_steps} steps cannot see; try it as an arm of a job")
+    return Proposal(switches=named, source="request")
+
+
+def _space(spec: JobSpec, own: SpecArm, proposal: Proposal, step: int, fork_steps: int) -> Space:
+    """The switches, checked: that every policy is a run that a fork can compute, and that all of them together reach all of the gap."""
+    try:
+        space = Space(switches=tuple(proposal.switches))
+        everything, restored = _run(spec, own, space, "1" * space.size), _run(spec, own, space, "0" * space.size)
+        ends = {"0" * space.size: restored, "1" * space.size: everything}
+        for at in range(space.size):
+            alone = "1" * at + "0" + "1" * (space.size - at - 1)
+            ends[alone] = _run(spec, own, space, alone)
+        policies(ends, step, fork_steps)
+        before = arithmetic(spec.run_of(spec.baseline, 0), step, fork_steps, "baseline")
+        segments = [arithmetic(each, step, fork_steps, "policy") for each in (everything, restored)]
+    except (SpecError, ValueError, TypeError) as error:
+        raise InvalidError(f"the space of the search is not one: {error}") from error
+    left = uncovered(segments[0], segments[1], before)
+    if left is not None:
+        raise InvalidError(
+            f"no switch takes {left.gemm} of {left.projection} in block {left.block} back to the baseline's arithmetic or bf16, so the gap "
+            "of no policy is known to be 0; add a switch for it, or leave search.switches out for the default space"
+        )
+    return space
+
+
+def _run(spec: JobSpec, own: SpecArm, space: Space, policy: Policy) -> RunSpec:
+    return spec.run_of(policy_arm(own, space, policy), 0)
+
+
+def _losses(session: Session, job: Job, arm: Arm) -> list[float]:
+    """The mean losses (nats) of an arm's sound runs in the window that the judge reads."""
+    losses = [late_loss(session, run, job) for run in arm.runs if unsound(session, run.source or run) is None]
+    if not losses:
+        raise ConflictError(f"arm {arm.name} of job {job.id} has no finished run with its whole curve; train the job again")
+    return losses
+
+
+def _floors(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:
+    """The table of reruns from which a confirmation of this job would borrow, as CSV, and the name of the family."""
+    if spec.family:
+        return named_floors(session, spec.family).csv(), spec.family
+    unsaved = Job(id="", engine=spec.engine, spec=spec.document())
+    floors = lent_floors(session, unsaved, newest_family(session, unsaved))
+    return (floors.csv(), family_in(floors)) if floors else (None, None)
+
+
+def _margin(verdict: Verdict, criteria: Criteria, level: float) -> float:
+    """The margin in nats: the one that decided, else that of the policy at the baseline's loss."""
+    document: VerdictDocument = json.loads(verdict.document)
+    margin: Mapping[str, Any] | None = document.get("margin")
+    if margin is not None and math.isfinite(margin["nats"]):
+        return float(margin["nats"])
+    if criteria.margin is None:
+        raise ConflictError("the verdict has no margin, expected one; state criteria.margin and judge the job again")
+    return criteria.margin.nats(level)
+
+
+def _design(spec: JobSpec, own: SpecArm, level: float, pairs: int) -> dict[str, Any]:
+    design = Design(
+        planned_steps=spec.schedule.steps,
+        level=level,
+        baseline_runs=pairs,
+        candidate_runs=pairs,
+        baseline_recipe=spec.baseline.label,
+        candidate_recipe=own.label,
+        baseline_rounding=spec.rounding(spec.baseline),
+        candidate_rounding=spec.rounding(own),
+    )
+    names = ("planned_steps", "level", "baseline_runs", "candidate_runs", "baseline_recipe", "candidate_recipe")
+    return {name: getattr(design, name) for name in (*names, "baseline_rounding", "candidate_rounding")}
+
+
+def _times(spec: JobSpec, own: SpecArm, space: Space, speed: Speed) -> tuple[float, ...]:
+    """The time of a step of each policy, as a share of the baseline's."""
+    try:
+        if speed.gains is not None or speed.seconds is not None:
+            if speed.gains is None or speed.seconds is None or not 0.0 < speed.seconds < math.inf:
+                raise ValueError("search.speed needs both seconds (above 0) and gains, or neither")
+            times = measured_times(space, speed.seconds, speed.gains)
+        else:
+            if own.overrides or own.bf16_from_step is not None or spec.keep_first or spec.keep_last:
+                raise ValueError("step times are modelled for one recipe in all blocks only; measure them: search.speed.seconds and gains")
+            quantized = spec.projections.quantized(spec.layer_policy)
+            shape = Shape(
+                weights={name: weight for name, weight in _weights(spec.model).items() if name in quantized},
+                n_layers=spec.model.n_layers,
+                steps=spec.schedule.steps,
+                recipe=own.recipe,
+                throughput={**THROUGHPUT, **(speed.throughput or {})},
+                end_to_end=speed.end_to_end or END_TO_END,
+            )
+            times = modelled_times(space, shape)
+    except ValueError as error:
+        raise InvalidError(f"the speed of the policies is not known: {error}") from error
+    return tuple(float(each) for each in times / times[0])
+
+
+def _weights(model: Model) -> dict[str, int]:
+    """Inputs times outputs of each linear layer of a block."""
+    keys = model.n_kv_heads * model.head_dim
+    outputs = {"query": model.d_model, "key": keys, "value": keys, "out": model.d_model}
+    return {name: model.d_model * outputs.get(name, model.d_ff) for name in PROJECTIONS}
+
+
+def _check_worth(setup: SearchSetup, wish: Wish) -> None:
+    """Refuse confirmations that nothing would pass, and a budget that is too small."""
+    if setup.target is None:
+        enough = next((pairs for pairs in range(setup.pairs + 1, MOST_PAIRS + 1) if _with_pairs(setup, pairs).target is not None), None)
+        remedy = f"set search.pairs: {enough}" if enough else "widen the margin, or measure the run noise with reruns (`noise:`)"
+        raise InvalidError(
+            f"search.pairs is {setup.pairs}: even a policy without a gap would be confirmed with "
+            f"{100 * setup.confirmation.passes(0.0):.0f} % only, expected at least {100 * WANTED:.0f} %; {remedy}"
+        )
+    least = setup.least_steps + 2 * setup.pairs * setup.run_steps
+    if wish.budget is not None and wish.budget < least:
+        raise InvalidError(f"search.budget is {wish.budget:,.0f} steps, expected at least {least:,.0f}: first forks and one confirmation")
+
+
+def _with_pairs(setup: SearchSetup, pairs: int) -> SearchSetup:
+    return replace(setup, design={**setup.design, "baseline_runs": pairs, "candidate_runs": pairs}, pairs=pairs)
+
+
+# A step of a search as a job: forks in one run of kind `why`, a pilot in one of kind `pilot`, a confirmation as an ordinary job.
+#
+# Forks and pilots end without a verdict, and no judge, baseline, run floor or reuse ever sees them. A confirmation trains both arms again
+# from step 0 with a seed that no run on record has, reuses nothing, and is judged like any job, at the confidence of one of the search's
+# confirmations. It counts as a look at its policy's question (`server.jobs.ledger`).
+
+UNKNOWN = 1e6
+"""The standard error (nats) of a gap that a confirmation without a verdict did not measure."""
+
+
+def queue_step(session: Session, search: Search, setup: SearchSetup, step: Sequence[Evaluation]) -> Job:
+    """Write the job of a step. Raises LookError for a confirmation whose question has been judged before."""
+    if step[0].kind == "confirmation":
+        return _confirmation(session, search, setup, step[0])
+    spec = _specification(search, setup, step)
+    base, is_pilot = search.base, step[0].kind == "run"
+    row = derived_job(base, spec, search.submitted_by, search.max_run_seconds)
+    parent = session.get_one(Run, setup.parents[0])
+    row.runs.append(
+        Run(
+            id=tables.new_id("r"),
+            arm=row.arms[1],
+            position=0,
+            kind="pilot" if is_pilot else "why",
+            seed=spec.seed,
+            # Replicates of the base job count from 0: a pilot is one that no run of it has.
+            replicate=GIVEN + step[0].number if is_pilot else parent.replicate,
+            capability=base.capability,
+            priority=search.priority,
+            forked_from=None if is_pilot else parent.id,
+            planned_steps=int(setup.cost(tuple(step))),
+            created_at=row.created_at,
+            state="queued",
+        )
+    )
+    announce_new(session, row)
+    return row
+
+
+def job_of_policy(search: Search, setup: SearchSetup, policy: str, replicates: int) -> JobSpec:
+    """The job that compares a policy with the baseline."""
+    whole = readable_spec(search.base)
+    own = next(arm for arm in whole.candidates if arm.name == search.candidate)
+    return replace(
+        whole,
+        name=f"{policy} of {search.base.name}"[:200],
+        baseline=replace(whole.baseline, replicates=replicates),
+        candidates=(policy_arm(own, setup.space, policy, replicates),),
+        noise=None,
+        keep_checkpoints=(),
+    )
+
+
+def results_of_step(session: Session, step: SearchStep, evaluations: Sequence[Evaluation]) -> list[dict[str, Any]] | None:
+    """What a step's job gave, in the order of its evaluations; None if it ended without."""
+    job = step.job
+    if evaluations[0].kind == "confirmation":
+        return _verdict(job)
+    if job.status != "concluded":
+        return None
+    if evaluations[0].kind == "run":
+        return [{"value": late_loss(session, job.runs[0], job)}]
+    values = results_of(session, job.id)
+    return [{"value": float(values[key_of(each)])} for each in evaluations]
+
+
+def _verdict(job: Job) -> list[dict[str, Any]] | None:
+    """The gap of a confirmation, its standard error, and whether the judge passed it: that the policy of the job says so."""
+    if job.status != "concluded" or len(job.verdicts) != 1:
+        return None
+    verdict = job.verdicts[0]
+    gap = _document(verdict).get("gap") or {}
+    value, se = gap.get("mean"), gap.get("se")
+    known = isinstance(value, float) and isinstance(se, float) and abs(value) < UNKNOWN and 0.0 < se < UNKNOWN
+    return [{"value": value if known else 0.0, "se": se if known else UNKNOWN, "passed": verdict.outcome == "pass"}]
+
+
+def _document(verdict: tables.Verdict) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(verdict.document)
+    return document
+
+
+def _specification(search: Search, setup: SearchSetup, step: Sequence[Evaluation]) -> JobSpec:
+    """A job with an arm for each policy of a step of forks or of a pilot."""
+    first, *others = dict.fromkeys(each.policy for each in step)
+    spec = job_of_policy(search, setup, first, 1)
+    whole = readable_spec(search.base)
+    own = next(arm for arm in whole.candidates if arm.name == search.candidate)
+    arms = tuple(policy_arm(own, setup.space, policy) for policy in others)
+    what = f"pilot of {first}" if step[0].kind == "run" else f"forks of {1 + len(others)} policies"
+    return replace(spec, name=f"search: {what} of {search.base.name}"[:200], candidates=(*spec.candidates, *arms), family=None)
+
+
+def _confirmation(session: Session, search: Search, setup: SearchSetup, own: Evaluation) -> Job:
+    spec = replace(job_of_policy(search, setup, own.policy, setup.pairs), seed=_fresh_seed(session, search, own))
+    spec = replace(spec, name=f"confirm: {spec.name}"[:200])
+    criteria = replace(setup.policy_of_the_job, confidence=setup.confirmation.confidence, looks=1)
+    order = Order(priority=search.priority, max_run_seconds=search.max_run_seconds, reuse=False)
+    wanted = Submission(spec=spec, criteria=criteria, order=order, revision=search.base.revision or "")
+    job = submit_registered(session, wanted, search.submitted_by or "")
+    job.device_class, job.threads = search.base.device_class, search.base.threads
+    return job
+
+
+def _fresh_seed(session: Session, search: Search, own: Evaluation) -> int:
+    """A seed that no run on record has: a confirmation shares no initialization and no data order with what chose its policy."""
+    for attempt in range(1000):
+        digest = hashlib.sha256(f"{search.id} {own.number} {len(search.steps)} {attempt}".encode()).digest()
+        seed = int.from_bytes(digest[:4]) >> 2
+        if session.scalar(select(Run.id).where(Run.seed == seed).limit(1)) is None:
+            return seed
+    raise RuntimeError("no seed of 1,000 is unused, expected one that no run on record has")

@@ -1,0 +1,510 @@
+"""Analyses and searches in the web application: routes, pages and their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, ClassVar
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import Field
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from parity_lab.analysis import label
+from parity_lab.answer import IF_NONE_IS_NAMED, assumed_words
+from parity_lab.belief import MOST_CONFIRMATIONS
+from parity_lab.server.analyses import (
+    AblationsDocument,
+    AnalysisDocument,
+    AnalysisPlan,
+    Question,
+    ablations_document,
+    analysis_document,
+    analysis_of,
+    plan_analysis,
+    submit_analysis,
+)
+from parity_lab.server.analyses import plan_document as document_of_plan
+from parity_lab.server.record import (
+    PolicyDocument,
+    SearchDocument,
+    Searcher,
+    SearchPlan,
+    cancel_search,
+    find_search,
+    plan_document,
+    resume_search,
+    search_document,
+    submit_search,
+)
+from parity_lab.server.searches import MOST_PAIRS, SwitchWish, Wish, plan_search
+from parity_lab.server.tables import Analysis, Search, SearchStep
+from server.api.jobs import ring
+from server.database.sessions import find_job
+from server.database.states import JOB_ENDED
+from server.database.tables import Job
+from server.jobs.submit import check_queue
+from server.pages.job_lists import even_ticks, place
+from server.pages.rendering import templates, visitor
+from server.web.auth import Additions, Context, InContext, Sender
+from server.web.requests import BodyRoute, StrictBody
+
+# Where the marks of a search's chart stand: policies by speed against gap, in units of the SVG's view box.
+
+WIDTH, HEIGHT = 560.0, 300.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72.0, 16.0, 28.0, 48.0
+_INSET = 8.0  # between the axis and the slowest policy
+_DRAWN = 60
+_BEYOND = 0.3  # intervals are cut this share of the gaps' range above and below it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A policy in the chart: where it lies, and where its interval begins and ends."""
+
+    policy: PolicyDocument
+    x: float
+    y: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChart:
+    """Marks, the heights of the margin and of the largest gap that passes with 95 % power, and ticks (place, value): speeds as multiples
+    of the baseline's to the right, gaps in nats upwards."""
+
+    width: float
+    height: float
+    left: float
+    right: float
+    bottom: float
+    marks: list[Mark]
+    margin: float
+    target: float
+    speeds: list[tuple[float, float]]
+    gaps: list[tuple[float, float]]
+
+
+def chart(document: SearchDocument) -> PolicyChart | None:
+    """The chart of a search; None before the first forks have ended."""
+    shown = document.policies[:_DRAWN]
+    if not shown:
+        return None
+    plan = document.plan
+    gaps = [0.0, plan.margin, *(each.gap for each in shown)]
+    room = _BEYOND * (max(gaps) - min(gaps))
+    heights = even_ticks(
+        max(min(gaps) - room, min(0.0, *(each.low for each in shown))),
+        min(max(gaps) + room, max(plan.margin, *(each.high for each in shown))),
+    )
+    speeds = even_ticks(min(1.0, *(each.speed for each in shown)), max(1.05, *(each.speed for each in shown)))
+
+    def x(speed: float) -> float:
+        return place(speed, speeds[0], speeds[-1], _LEFT + _INSET, WIDTH - _RIGHT - _INSET)
+
+    def y(gap: float) -> float:
+        return place(gap, heights[0], heights[-1], HEIGHT - _BOTTOM, _TOP)
+
+    return PolicyChart(
+        width=WIDTH,
+        height=HEIGHT,
+        left=_LEFT,
+        right=WIDTH - _RIGHT,
+        bottom=HEIGHT - _BOTTOM,
+        marks=[Mark(policy=each, x=x(each.speed), y=y(each.gap), low=y(each.low), high=y(each.high)) for each in reversed(shown)],
+        margin=y(plan.margin),
+        target=y(plan.target),
+        speeds=[(x(speed), speed) for speed in speeds],
+        gaps=[(y(gap), gap) for gap in heights],
+    )
+
+
+# A waterfall of parts with intervals: where each row's bar stands, in units of its SVG's view box.
+
+WATERFALL_WIDTH = 320.0
+_LEAST_AXIS = 0.001  # nats: differences that the numbers next to the figure do not show have no length in it either
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A row of a waterfall: its value and interval in nats, and where the bar, its interval and zero lie, from 0 to WIDTH."""
+
+    name: str
+    kind: str
+    value: float
+    low: float
+    high: float
+    zero: float
+    begin: float
+    end: float
+    low_at: float
+    high_at: float
+
+
+def bars(rows: Sequence[tuple[str, str, Mapping[str, float]]]) -> list[Bar]:
+    """Rows on one axis; a part begins where the part before it ended."""
+    begin, placed = 0.0, []
+    for name, kind, own in rows:
+        start = 0.0 if kind == "whole" else begin
+        placed.append((name, kind, own, start))
+        begin = 0.0 if kind == "whole" else start + own["value"]
+    ends = [start + own[key] for *_, own, start in placed for key in ("value", "low", "high")]
+    least, most = min(0.0, *ends), max(0.0, *ends)
+    scale = (WATERFALL_WIDTH - 8) / max(most - least, _LEAST_AXIS)
+
+    def at(value: float) -> float:
+        return round(4 + (value - least) * scale, 1)
+
+    return [
+        Bar(
+            name=name,
+            kind=kind,
+            value=own["value"],
+            low=own["low"],
+            high=own["high"],
+            zero=at(0.0),
+            begin=at(start),
+            end=at(start + own["value"]),
+            low_at=at(start + own["low"]),
+            high_at=at(start + own["high"]),
+        )
+        for name, kind, own, start in placed
+    ]
+
+
+# The page of an analysis: the effect at the checkpoint in parts with intervals, and a heat map of layer x GEMM; and of ablation runs.
+
+pages = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
+LEVELS = 8
+_UNITS_SHOWN = 6
+_GEMMS = ("fprop", "dgrad", "wgrad")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One GEMM of a layer: the error of the gradient that it causes alone, and its part of the forward loss; None if it is no unit.
+
+    The levels are 0 to LEVELS, from none to the largest of the map; the forward level is negative for a unit that helps.
+    """
+
+    unit: str
+    error: Mapping[str, float] | None
+    error_level: int
+    forward: Mapping[str, float] | None
+    forward_level: int
+    named: bool
+
+
+@pages.get("/jobs/{job_id}/why")
+def analysis_page(job_id: str, request: Request, context: InContext) -> Response:
+    """An analysis by its own job, or the newest one of an explained job."""
+    with context.database.read() as session:
+        document = analysis_document(session, analysis_of(session, job_id))
+    if document.job != job_id:
+        return RedirectResponse(f"/jobs/{document.job}/why", 303)
+    answer = document.answer or {}
+    values = {
+        "analysis": document,
+        "plan": document.plan,
+        "answer": answer,
+        "ended": document.status in JOB_ENDED,
+        "width": WATERFALL_WIDTH,
+        "levels": range(LEVELS + 1),
+        "label": label,
+        "if_none_is_named": IF_NONE_IS_NAMED,
+        "forks": fork_bars(document),
+        "forward": forward_bars(answer),
+        "layers": layers(document),
+        "gemms": _GEMMS,
+    }
+    return templates.TemplateResponse(request, "why.html", values)
+
+
+@pages.get("/jobs/{job_id}/why/ablations")
+def ablations_page(
+    job_id: str,
+    request: Request,
+    context: InContext,
+    candidate: str | None = None,
+    ablation: Annotated[list[str] | None, Query()] = None,
+) -> Response:
+    """The gap of a candidate in parts, by other candidates of the job; without a name, its first candidate."""
+    with context.database.read() as session:
+        first = find_job(session, job_id).arms[1].name
+        document = ablations_document(session, job_id, candidate or first, ablation or ())
+    values = {"own": document, "bars": ablation_bars(document), "assumed": assumed_words(document.assumed), "width": WATERFALL_WIDTH}
+    return templates.TemplateResponse(request, "ablations.html", values)
+
+
+def ablation_bars(document: AblationsDocument) -> list[Bar]:
+    """The gap, its parts in order, and what they leave unexplained."""
+    parts = [(f"left out in {each.name}", "part", asdict(each.part)) for each in document.parts]
+    return bars([("gap", "whole", asdict(document.whole)), *parts, ("unexplained", "rest", asdict(document.unexplained))])
+
+
+def fork_bars(document: AnalysisDocument) -> list[Bar]:
+    """The gap of the full runs, the effect at the checkpoint, its named parts, their interaction and what is unexplained."""
+    answer, gap = document.answer, document.plan.gap
+    if answer is None or answer["effect"] is None:
+        return []
+    rows: list[tuple[str, str, Mapping[str, float]]] = []
+    if gap.gap is not None and gap.low is not None and gap.high is not None:
+        rows.append(("gap of the full runs", "whole", {"value": gap.gap, "low": gap.low, "high": gap.high}))
+    rows.append((f"effect at step {document.plan.fork_step:,}", "whole", answer["effect"]))
+    if answer["named"]:
+        rows += [(label(each["units"]), "part", each["without"]) for each in answer["named"]]
+        for name in ("interaction", "unexplained"):  # an answer of an earlier version has no interaction
+            if answer.get(name):
+                rows.append((name, "rest", answer[name]))
+    return bars(rows)
+
+
+def forward_bars(answer: Mapping[str, Any]) -> list[Bar]:
+    """The forward loss, its largest parts, the other units together, and what single units leave unexplained."""
+    instant = answer.get("instant")
+    if instant is None:
+        return []
+    units = sorted(instant["units"], key=lambda part: -abs(part["without"]["value"]))
+    shown = [part for part in units[:_UNITS_SHOWN] if part["without"]["value"]]
+    rest = sum(part["without"]["value"] for part in units[_UNITS_SHOWN:])
+    rows = [("forward loss", "whole", instant["whole"]), *((part["name"], "part", part["without"]) for part in shown)]
+    if rest:
+        rows.append((f"{len(units) - _UNITS_SHOWN} other units", "part", {"value": rest, "low": rest, "high": rest}))
+    return bars([*rows, ("unexplained", "rest", instant["unexplained_without"])])
+
+
+def layers(document: AnalysisDocument) -> list[tuple[str, list[Cell | None]]]:
+    """The rows of the heat map: a layer (`block.projection`) and a cell for each GEMM, None where it is no unit."""
+    answer = document.answer or {}
+    errors = {each["name"]: each["error"] for each in answer.get("gradients") or ()}
+    forward = {part["name"]: part["without"] for part in (answer.get("instant") or {"units": ()})["units"]}
+    if not errors and not forward:
+        return []
+    named = {unit for each in answer.get("named", ()) for unit in each["units"]}
+    units = set(document.plan.units)
+    most_error = max((errors[unit]["value"] for unit in units if unit in errors), default=0.0)
+    most_forward = max((abs(each["value"]) for each in forward.values()), default=0.0)
+
+    def cell(unit: str) -> Cell | None:
+        if unit not in units:
+            return None
+        error, part = errors.get(unit), forward.get(unit)
+        return Cell(
+            unit=unit,
+            error=error,
+            error_level=_level(error["value"], most_error) if error else 0,
+            forward=part,
+            forward_level=_level(part["value"], most_forward) if part else 0,
+            named=unit in named,
+        )
+
+    names = sorted({unit.rsplit(".", 1)[0] for unit in units}, key=_place)
+    return [(name, [cell(f"{name}.{gemm}") for gemm in _GEMMS]) for name in names]
+
+
+def _level(value: float, most: float) -> int:
+    return round(LEVELS * value / most) if most else 0
+
+
+def _place(layer: str) -> tuple[int, str]:
+    block, projection = layer.split(".", 1)
+    return int(block), projection
+
+
+# The page of a search: the policies by speed against gap, the path of its steps, and what it guarantees.
+
+search_pages = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
+
+
+@search_pages.get("/searches/{search_id}")
+def search_page(search_id: str, request: Request, context: InContext) -> Response:
+    """A search."""
+    with context.database.read() as session:
+        document = search_document(find_search(session, search_id))
+    values = {
+        "search": document,
+        "plan": document.plan,
+        "ended": document.state != "running",
+        "chart": chart(document),
+    }
+    return templates.TemplateResponse(request, "search.html", values)
+
+
+# Analyses over REST: what one would cost, submit it, and what it says.
+
+why_router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
+_MOST_STEPS = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyRequest(Question):
+    """Which candidate to explain (null: the job's only one), what a unit takes that is off, and whose checkpoints are forked.
+
+    `step`: a kept checkpoint (null: the one nearest to 60 % of the steps). `fork_steps` and `budget`, the largest cost in steps of
+    training, have defaults. `anyway`: also explain a gap that passed, or one that forks probably cannot see.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    step: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
+    fork_steps: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
+    budget: Annotated[float, Field(gt=0, le=_MOST_STEPS, allow_inf_nan=False)] | None = None
+
+
+@why_router.post("/jobs/{job_id}/why:plan")
+def plan(job_id: str, request: StrictBody[WhyRequest], context: InContext) -> AnalysisPlan:
+    """What an analysis of a candidate's gap would measure and cost: nothing is queued. 409 if its runs kept no checkpoint."""
+    with context.database.read() as session:
+        return document_of_plan(plan_analysis(session, job_id, request))
+
+
+@why_router.post("/jobs/{job_id}/why", status_code=202)
+def submit(job_id: str, request: StrictBody[WhyRequest], response: Response, context: InContext, sender: Sender) -> AnalysisDocument:
+    """Queue an analysis of a candidate's gap, as a job of its own; an open one with the same plan is returned instead."""
+    with context.database.write() as session:
+        job = submit_analysis(session, job_id, request, sender.id)
+        check_queue(session, context.settings, sender.id)
+        analysis = analysis_of(session, job.id)
+        document = analysis_document(session, analysis)
+    ring(context, job)
+    response.headers["Location"] = f"/api/v1/jobs/{document.job}/why"
+    return document
+
+
+@why_router.get("/jobs/{job_id}/why")
+def show(job_id: str, context: InContext) -> AnalysisDocument:
+    """An analysis by its own job, or the newest one of an explained job: its plan, and its answer so far."""
+    with context.database.read() as session:
+        return analysis_document(session, analysis_of(session, job_id))
+
+
+@why_router.get("/jobs/{job_id}/why/ablations")
+def by_ablations(
+    job_id: str,
+    context: InContext,
+    candidate: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
+    ablation: Annotated[list[str] | None, Query(max_length=64)] = None,
+) -> AblationsDocument:
+    """The gap of a candidate in parts, from other candidates of the job that leave a part of its recipe out; of any engine.
+
+    `ablation`: the names of these candidates, repeatable; without one all others. Nothing is queued. 409 while the job is open, and for
+    arms without runs in common.
+    """
+    with context.database.read() as session:
+        return ablations_document(session, job_id, candidate, ablation or ())
+
+
+# Searches over REST: what one would cost, begin it, read it, cancel it, resume it.
+
+searches_router = APIRouter(prefix="/api/v1", tags=["searches"], route_class=BodyRoute)
+_MOST_STEPS_OF_A_SEARCH = 1e12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRequest(Wish):
+    """What to search from a job that has ended: which of its candidates (null: the only one), and which of its parts can go back.
+
+    Without `switches` the space is attention and MLP by GEMM, in ranges of blocks. `step`: a kept checkpoint of the baseline's runs (null:
+    the one nearest to 60 % of the steps). `speed` is what a step takes. `pairs`: runs of each arm of a confirmation. `budget`: the largest
+    cost, in steps of training.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    switches: Annotated[list[SwitchWish], Field(max_length=64)] = field(default_factory=list)
+    step: Annotated[int, Field(ge=1, le=1e9)] | None = None
+    fork_steps: Annotated[int, Field(ge=2, le=1e9)] | None = None
+    pairs: Annotated[int, Field(ge=1, le=MOST_PAIRS)] | None = None
+    pilots: Annotated[int, Field(ge=0, le=20)] = 6
+    confirmations: Annotated[int, Field(ge=1, le=MOST_CONFIRMATIONS)] = 2
+    budget: Annotated[float, Field(gt=0, le=_MOST_STEPS_OF_A_SEARCH, allow_inf_nan=False)] | None = None
+
+
+@searches_router.post("/jobs/{job_id}/searches:plan")
+def plan_of_search(job_id: str, request: StrictBody[SearchRequest], context: InContext) -> SearchPlan:
+    """What a search from a job would run and cost: nothing is queued. 409 if its baseline kept no checkpoint."""
+    with context.database.read() as session:
+        return plan_document(plan_search(session, job_id, request))
+
+
+@searches_router.post("/jobs/{job_id}/searches", status_code=202)
+def begin_search(job_id: str, request: StrictBody[SearchRequest], response: Response, context: InContext, sender: Sender) -> SearchDocument:
+    """Begin a search for the fastest policy inside the margin. Its steps are jobs; each queues the next one when it has ended.
+
+    409 if another search is at the same question, or has used a confirmation on it.
+    """
+    with context.database.write() as session:
+        search = submit_search(session, job_id, request, sender.id)
+        check_queue(session, context.settings, sender.id)
+        document, capability = search_document(search), search.base.capability
+    _ring(context, document, capability)
+    response.headers["Location"] = f"/api/v1/searches/{document.id}"
+    return document
+
+
+@searches_router.get("/searches/{search_id}")
+def show_search(search_id: str, context: InContext) -> SearchDocument:
+    """A search: its plan, its steps so far, what they say of the policies, and the one that the judge confirmed."""
+    with context.database.read() as session:
+        return search_document(find_search(session, search_id))
+
+
+@searches_router.post("/searches/{search_id}:cancel")
+def cancel(search_id: str, context: InContext) -> SearchDocument:
+    """Cancel a search and its open job. A confirmation that was queued is used; a search that has ended is unchanged."""
+    with context.database.write() as session:
+        cancel_search(session, search_id)
+        return search_document(find_search(session, search_id))
+
+
+@searches_router.post("/searches/{search_id}:resume", status_code=202)
+def resume(search_id: str, context: InContext, sender: Sender) -> SearchDocument:
+    """Let a cancelled or failed search go on with what is on record. A confirmation without a verdict counts as one that did not pass."""
+    with context.database.write() as session:
+        resume_search(session, search_id)
+        check_queue(session, context.settings, sender.id)
+        search = find_search(session, search_id)
+        document, capability = search_document(search), search.base.capability
+    _ring(context, document, capability)
+    return document
+
+
+def _ring(context: Context, document: SearchDocument, capability: str) -> None:
+    """Wake the workers for the job of the newest step."""
+    if document.state == "running":
+        context.doorbell.ring(capability, times=1)
+
+
+# Analyses and searches in the web application (`server.web.auth`).
+
+
+def _owner_of_search(session: Session, search_id: str) -> tuple[str, str | None]:
+    search = find_search(session, search_id)
+    return f"search {search.id}", search.submitted_by
+
+
+def _searcher(context: Context) -> Searcher:
+    return Searcher(context.settings, context.database, lambda capability: context.doorbell.ring(capability, times=1))
+
+
+def _about_job(session: Session, job: Job) -> dict[str, object]:
+    """Whether an analysis explains a job, the searches that start from it (newest first), and the search that it is a confirmation of."""
+    return {
+        "explained": session.scalar(select(Analysis.job_id).where(Analysis.explains == job.id).limit(1)) is not None,
+        "searches": session.scalars(select(Search.id).where(Search.base_id == job.id).order_by(Search.created_at.desc())).all(),
+        "search": session.scalar(select(SearchStep.search_id).where(SearchStep.job_id == job.id)),
+    }
+
+
+ADDITIONS = Additions(
+    routes=(searches_router, why_router),
+    pages=(search_pages, pages),
+    owners={"search_id": _owner_of_search},
+    threads=(_searcher,),
+    about_job=_about_job,
+)

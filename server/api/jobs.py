@@ -1,0 +1,529 @@
+"""Jobs over REST: submit, list, read, cancel, verdict, gate; a job as API and pages show it, with its forecast end."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Query, Response
+from pydantic import Field
+from sqlalchemy.orm import Session, selectinload
+
+from parity.design.plan import one_line, plan_document
+from parity.judging.evidence import bundle_bytes
+from parity.judging.live.rules import State, sentence
+from server.api.lists import JobPage, Sort, Wanted, job_list, principal_names
+from server.api.remarks import NoteDocument, SignOffEntry, remarks_of
+from server.api.runs import AttemptDocument, RunDocument, attempt_documents, run_document, seconds_since
+from server.api.verdicts import criteria_of
+from server.concurrency import Turns
+from server.curves.buckets import Number
+from server.database.sessions import find_job, time_text
+from server.database.states import RUN_ENDED
+from server.database.tables import Arm, Job, JobStatus, Role, Run
+from server.errors import ForbiddenError, InvalidError, NotFoundError
+from server.jobs.baselines import BaselineChoice, resolve
+from server.jobs.conclude import case_of, verdict_documents
+from server.jobs.forecasts import Known, known_before, latest, lenders_for, planned
+from server.jobs.kinds import kind_of
+from server.jobs.ledger import multiplicity_of
+from server.jobs.lifecycle import cancel_job, requesters_of
+from server.jobs.remarks import MOST_TAGS
+from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
+from server.jobs.submit import Labels, Order, Submission, check_queue, check_size, submit_job_once
+from server.jobs.workers import can_take, live_workers, why_waiting
+from server.records import Body, frozen, of
+from server.web.auth import Context, InContext, Principal, Sender
+from server.web.requests import BodyRoute, StrictBody
+from training.spec import JobSpec, Model
+from training.switches import phrase
+
+# Progress and end time of a job, from a simulation of its queue on the free slots with each run's measured speed.
+
+
+def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
+    """Seconds until each run of a job ends: 0 if it has ended, None while no speed is known.
+
+    A queued run is assumed to be as fast as the measured runs of its arm, else as the mean of all measured runs. Other
+    jobs in the queue are not counted.
+
+    Args:
+        runs: all runs of the job in the order of their claim.
+        slots: how many runs train at once.
+    """
+    running = [run for run in runs if run.state == "running"]
+    free_at = [0.0] * max(1, slots, len(running))
+    left: dict[str, float | None] = {run.id: 0.0 if run.state in RUN_ENDED else None for run in runs}
+    for run in [*running, *(run for run in runs if run.state == "queued")]:
+        speed = _speed(run, runs)
+        if speed is None:
+            left[run.id] = None
+            continue
+        end = heapq.heappop(free_at) + max(0, run.planned_steps - run.steps_done) / speed
+        heapq.heappush(free_at, end)
+        left[run.id] = end
+    return left
+
+
+def last_end(ends: Sequence[float | None]) -> float | None:
+    """Seconds until the last of these runs ends; None if one of them is unknown, or for an empty list."""
+    known_ends = [end for end in ends if end is not None]
+    return max(known_ends) if known_ends and len(known_ends) == len(ends) else None
+
+
+def share_done(runs: Sequence[Run]) -> float:
+    """The share of the planned steps of these runs that is done, 0 to 1."""
+    planned = sum(run.planned_steps for run in runs)
+    return sum(run.steps_done for run in runs) / planned if planned else 0.0
+
+
+def _speed(run: Run, runs: Sequence[Run]) -> float | None:
+    for like_it in ([run], [other for other in runs if other.arm_id == run.arm_id], runs):
+        speeds = [other.steps_per_second for other in like_it if other.steps_per_second]
+        if speeds:
+            return sum(speeds) / len(speeds)
+    return None
+
+
+# A job with its arms as the API and the pages show it.
+
+
+@frozen
+class NamedDocument:
+    """The promoted baseline that a job names, who promoted it, and the number of its reruns that the judge gets."""
+
+    name: str
+    version: int
+    controls: int
+    promoted_by: str
+
+
+@frozen
+class LiveState:
+    """The last forecast of a candidate's final gap: its state, in words, and the probability of each verdict at the planned end.
+
+    `low` to `high` is the 90 % forecast of the final gap, `gap` the gap at the step of the forecast, nats.
+    """
+
+    state: State
+    sentence: str
+    step: int
+    passes: float
+    fails: float
+    inconclusive: float
+    gap: float
+    low: float
+    high: float
+    margin: float
+
+
+@frozen
+class ArmDocument:
+    """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a candidate, `hopeless` its sentence
+    if the final gap is surely above the margin; either may be null.
+
+    `overrides` are the arm's rules for single blocks, projections and GEMMs, as phrases. `noise_runs` are reruns that stop early and
+    measure run noise; they are not in the totals.
+    """
+
+    name: str
+    role: Role
+    recipe: str
+    overrides: list[str]
+    steps_done: int
+    planned_steps: int
+    loss: Number | None
+    steps_per_second: float | None
+    eta_seconds: float | None
+    hopeless: str | None
+    live: LiveState | None
+    runs: list[RunDocument]
+    noise_runs: list[RunDocument]
+
+
+@frozen
+class LookDocument:
+    """Which of the registered looks at its question a job is, and how many candidates share the error."""
+
+    number: int
+    looks: int
+    candidates: int
+
+
+@frozen
+class JobDocument:
+    """A job: its status, why it waits, its arms, and its verdicts once the last run has ended."""
+
+    id: str
+    name: str
+    status: JobStatus
+    code: str | None
+    message: str | None
+    waiting: str | None
+    engine: str
+    layer_policy: str
+    capability: str
+    device_class: str | None
+    max_run_seconds: float | None
+    reuse: bool
+    baseline: NamedDocument | None
+    config_hash: str | None
+    revision: str | None
+    branch: str | None
+    look: LookDocument | None
+    parameters: int | None
+    share_done: float
+    eta_seconds: float | None
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    last_event: int
+    spec: Mapping[str, Any]
+    criteria: Mapping[str, Any]
+    arms: list[ArmDocument]
+    verdicts: list[Mapping[str, Any]]
+    tags: list[str]
+    notes: list[NoteDocument]
+    sign_offs: list[SignOffEntry]
+    links: Mapping[str, str]
+
+
+# Load options for several jobs with their specifications: three queries for all jobs instead of three per job.
+WHOLE = (selectinload(Job.arms), selectinload(Job.runs), selectinload(Job.verdicts))
+
+
+def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocument:
+    """Everything that the pages and clients show about a job."""
+    live = live_workers(session, lease_seconds)
+    slots = sum(worker.slots for worker in live if can_take(worker, job))
+    left = seconds_left(job.runs, slots)
+    attempts, remarks = attempt_documents(session, job), remarks_of(session, job)
+    shared = multiplicity_of(job)
+    own = f"/api/v1/jobs/{job.id}"
+    links = {"self": own, **{name: f"{own}/{name}" for name in ("events", "verdict", "gap")}}
+    links |= {"evidence": f"{own}/evidence.zip", "cancel": f"{own}:cancel", "page": f"/jobs/{job.id}"}
+    if kind := kind_of(job):
+        links |= kind.links(session, job)
+    return of(
+        JobDocument,
+        job,
+        waiting=why_waiting(job, slots, live),
+        layer_policy=job.spec["layer_policy"],
+        baseline=_named_baseline(session, job),
+        look=shared and of(LookDocument, shared, number=shared.look),
+        # With engine external the specification need not have the model.
+        parameters=None if job.engine == "external" else Model(**job.spec["model"]).parameters,
+        share_done=share_done(job.runs),
+        eta_seconds=last_end([*left.values()]),
+        last_event=job.event_sequence,
+        arms=[_arm_document(arm, left, attempts) for arm in job.arms],
+        verdicts=[*verdict_documents(job)],
+        tags=remarks.tags,
+        notes=remarks.notes,
+        sign_offs=remarks.sign_offs,
+        links=links,
+    )
+
+
+def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[str, list[AttemptDocument]]) -> ArmDocument:
+    runs, noise_runs = (
+        [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in each] for each in (arm.runs, arm.noise_runs)
+    )
+    live = live_state(arm)
+    begun = [run for run in runs if run.loss is not None]
+    speeds = [run.steps_per_second for run in runs if run.state == "running" and run.steps_per_second]
+    return of(
+        ArmDocument,
+        arm,
+        overrides=[phrase(each) for each in arm.overrides],
+        steps_done=sum(run.steps_done for run in runs),
+        planned_steps=sum(run.planned_steps for run in runs),
+        loss=begun[-1].loss if begun else None,
+        steps_per_second=sum(speeds) if speeds else None,
+        eta_seconds=last_end([run.eta_seconds for run in runs]),
+        hopeless=live.sentence if live and live.state == "harmful" else None,
+        live=live,
+        runs=runs,
+        noise_runs=noise_runs,
+    )
+
+
+def live_state(arm: Arm) -> LiveState | None:
+    """The last forecast of a candidate; None before the first look, and for a baseline."""
+    look = latest(arm.job, arm.name)
+    return None if look is None else of(LiveState, look, sentence=sentence(look))
+
+
+def _named_baseline(session: Session, job: Job) -> NamedDocument | None:
+    named = job.named
+    if named is None:
+        return None
+    who = named.events[0].who
+    promoted_by = principal_names(session, {who}).get(who, who)
+    return of(NamedDocument, named, controls=len(job.controls or ()), promoted_by=promoted_by)
+
+
+# Jobs over REST: submit, list, read, cancel, verdict.
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
+_packing = Turns("packing evidence")
+
+
+@frozen
+class JobRequest(Body):
+    """The server's part of `parity.yaml`: the job and the policy that judges it.
+
+    `baseline` names a promoted baseline, or has `reuse: false` to train the job's own in any case; `priority` puts the job
+    before others (above 0 requires scope admin); `max_run_seconds` limits the training time of one run. `tags` and `branch` (that of the
+    code) are what the job is found by.
+    """
+
+    job: JobSpec
+    criteria: Mapping[str, Any]
+    baseline: BaselineChoice | None = None
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    max_run_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    tags: Annotated[list[str], Field(max_length=MOST_TAGS)] = dataclasses.field(default_factory=list)
+    branch: Annotated[str, Field(max_length=200)] | None = None
+
+
+@frozen
+class CandidatePlan:
+    """The answer for one candidate in a line, and its plan as `parity plan --json` has it; null where none can be computed."""
+
+    name: str
+    line: str
+    plan: Mapping[str, Any] | None
+
+
+@frozen
+class JobPlan:
+    """What a job can decide, for its first 8 candidates; `known` has the loss (nats) and step time of an equal earlier run, or is null."""
+
+    known: Known | None
+    candidates: list[CandidatePlan]
+
+
+@frozen
+class VerdictPage:
+    """The verdicts of a job; empty until its last run has ended. `status` and `message` give the reason."""
+
+    status: JobStatus
+    code: str | None
+    message: str | None
+    verdicts: list[Mapping[str, Any]]
+
+
+@router.post("/jobs", status_code=202)
+def submit(
+    request: StrictBody[JobRequest],
+    response: Response,
+    context: InContext,
+    submitter: Sender,
+    idempotency_key: Annotated[str | None, Header(max_length=200, description="the same key and body return the same job")] = None,
+) -> JobDocument:
+    """Queue a job: 202 with its URL. Its runs start as soon as a suitable worker is free."""
+    wanted = Submission(**wanted_of(request, submitter))
+    lease_seconds = context.settings.lease_seconds
+    check_size(context.settings, request.job)
+    with context.database.write() as session:
+        job, is_new = submit_job_once(session, wanted, submitter.id, idempotency_key, lease_seconds)
+        if is_new:
+            check_queue(session, context.settings, submitter.id)
+        document = job_document(session, job, lease_seconds)
+    if is_new:
+        ring(context, job)
+    response.headers["Location"] = document.links["self"]
+    return document
+
+
+@router.post("/jobs:plan")
+def plan(request: StrictBody[JobRequest], context: InContext) -> JobPlan:
+    """What a job could decide, before it is submitted: nothing is queued. Uses reruns on record and an equal earlier run.
+
+    409 if the job cannot use the baseline that it names.
+    """
+    criteria = criteria_of(request.criteria)
+    with context.database.read() as session:
+        named = resolve(session, request.baseline, request.job, context.settings.lease_seconds)
+        known, lenders = known_before(session, request.job, criteria, named), lenders_for(session, request.job)
+        controls = len(named.controls) if named else 0
+    candidates = []
+    for one in planned(request.job, criteria, known, lenders, controls):
+        line = f"No chances before the runs: {one.why_not}" if one.plan is None else one_line(one.plan)
+        candidates.append(CandidatePlan(name=one.candidate, line=line, plan=None if one.plan is None else plan_document(one.plan)))
+    return JobPlan(known=known, candidates=candidates)
+
+
+def wanted_of(request: JobRequest, submitter: Principal) -> dict[str, Any]:
+    """The fields of a submission; ForbiddenError if the sender may not set one of them, InvalidError for a tag that cannot be shown."""
+    if request.priority > 0 and not submitter.may("admin"):
+        raise ForbiddenError(f"priority is {request.priority}, but more than 0 requires scope admin; leave it out, or ask an admin")
+    reuse = request.baseline is None or request.baseline.reuse
+    return {
+        "spec": request.job,
+        "criteria": criteria_of(request.criteria),
+        "order": Order(priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse),
+        "choice": request.baseline,
+        "labels": Labels(tags=request.tags, branch=request.branch),
+    }
+
+
+def ring(context: Context, job: Job) -> None:
+    """Wake the workers for a committed job; does nothing for engine external."""
+    if job.engine != "external":
+        context.doorbell.ring(job.capability, times=len(job.runs))
+
+
+@router.get("/jobs")
+def index(
+    context: InContext,
+    filters: Annotated[Wanted, Depends()],
+    sort: Annotated[Sort, Query(description="order; `gap`: the largest gap of a candidate, in % of the loss, first")] = "newest",
+    cursor: Annotated[str | None, Query(max_length=1000, description="`next_cursor` of the previous page")] = None,
+    limit: Annotated[int, Query(ge=1, le=500, description="jobs per page")] = 50,
+    count: Annotated[bool, Query(description="whether to count all jobs that match")] = False,
+) -> JobPage:
+    """Jobs, newest first unless sorted otherwise. All filters that are given must hold."""
+    with context.database.read() as session:
+        return job_list(session, filters, sort, cursor, limit, counted=count)
+
+
+@router.get("/jobs/{job_id}")
+def show(job_id: str, context: InContext) -> JobDocument:
+    """One job with its arms, runs and verdicts."""
+    return _document(context, job_id)
+
+
+@router.get("/jobs/{job_id}/runs")
+def runs(job_id: str, context: InContext) -> list[RunDocument]:
+    """Every run of a job, arm by arm, with its attempts; an arm's noise runs follow its full runs."""
+    return [run for arm in _document(context, job_id).arms for run in (*arm.runs, *arm.noise_runs)]
+
+
+@router.post("/jobs/{job_id}:cancel")
+def cancel(job_id: str, context: InContext) -> JobDocument:
+    """Cancel a job, as its owner or an admin. Cancelling an ended job changes nothing and is not an error."""
+    with context.database.write() as session:
+        cancel_job(session, job_id)
+    return _document(context, job_id)
+
+
+@router.get("/jobs/{job_id}/verdict")
+def verdict(job_id: str, context: InContext) -> VerdictPage:
+    """The verdict of each candidate, as the judge wrote it."""
+    with context.database.read() as session:
+        job = find_job(session, job_id)
+        return of(VerdictPage, job, verdicts=[*verdict_documents(job)])
+
+
+@router.get("/jobs/{job_id}/evidence.zip", response_class=Response)
+def evidence(job_id: str, context: InContext) -> Response:
+    """The evidence bundle (curves, policy, verdicts, sign-offs), which can be recomputed offline. `parity verify FILE` checks it."""
+    with _packing.take():
+        with context.database.read() as session:
+            job = find_job(session, job_id)
+            documents = verdict_documents(job)
+            if not documents:
+                raise NotFoundError(f"job {job_id} is {job.status} and has no verdict, so it has no evidence")
+            signed = [dataclasses.asdict(each) for each in remarks_of(session, job).sign_offs]
+            case = case_of(session, job)
+        bundle = bundle_bytes(case, documents, signed)
+    headers = {"Content-Disposition": f'attachment; filename="{job_id}-evidence.zip"'}
+    return Response(bundle, media_type="application/zip", headers=headers)
+
+
+def _document(context: Context, job_id: str) -> JobDocument:
+    with context.database.read() as session:
+        return job_document(session, find_job(session, job_id), context.settings.lease_seconds)
+
+
+# The one request of a gate: returns a job whose verdict can be reused, else a new one.
+
+_DAY = 86_400.0
+
+
+@frozen
+class GateRequest(JobRequest):
+    """A job, and when an earlier one can replace it: same `revision`, at most `max_age_days` old, and not `fresh`.
+
+    `fresh` trains every run again, also the baseline's, unless a promoted baseline is named. `lookup` queues nothing: it returns a
+    recorded verdict or none. `group` names what asks, such as a pull request: jobs that its earlier gates queued, and that nobody else
+    asked for, are cancelled.
+    """
+
+    revision: Annotated[str, Field(max_length=200, pattern="^[ -~]*$")] = ""
+    max_age_days: Annotated[float, Field(ge=0, le=3650)] = 7.0
+    fresh: bool = False
+    lookup: bool = False
+    group: Annotated[str, Field(max_length=200, pattern="^[ -~]*$")] = ""
+
+
+@frozen
+class GateDocument:
+    """The job for the gate and the reason for choosing it; for a concluded job also the age of its verdict and its expiry.
+
+    A repeated `fresh` call returns its job as it is, also `failed` or `cancelled`. A lookup without a recorded verdict returns `none`, no
+    job, and why.
+    """
+
+    found: Literal["concluded", "running", "failed", "cancelled", "new", "none"]
+    reason: str
+    age_seconds: float | None
+    expires_at: str | None
+    job: JobDocument | None
+
+
+@router.post("/jobs:gate", status_code=202, responses={200: {"model": GateDocument, "description": "an earlier job"}})
+def gate(
+    request: StrictBody[GateRequest],
+    response: Response,
+    context: InContext,
+    submitter: Sender,
+    idempotency_key: Annotated[str | None, Header(max_length=200, description="makes a repeated `fresh` call safe")] = None,
+) -> GateDocument:
+    """The job for this request: 200 with an earlier job, or none for a lookup; 202 with a newly queued one."""
+    if request.lookup and request.fresh:
+        raise InvalidError("lookup and fresh are both true; a lookup trains nothing, so send one of them")
+    lease_seconds = context.settings.lease_seconds
+    question = of(Question, request, **wanted_of(request, submitter))
+    question = replace(question, order=replace(question.order, reuse=question.order.reuse and not request.fresh))
+    check_size(context.settings, request.job)
+    if request.lookup:
+        response.status_code = 200
+        with context.database.read() as session:
+            recorded = look_up(session, question, lease_seconds)
+            if isinstance(recorded, str):
+                return GateDocument(found="none", reason=recorded, age_seconds=None, expires_at=None, job=None)
+            document = _gated_document(session, recorded, request, response, lease_seconds)
+            is_known = submitter.id in requesters_of(recorded.job)
+        if not is_known:
+            with context.database.write() as session:
+                note_lookup(session, recorded.job.id, submitter.id)
+        return document
+    with context.database.write() as session:
+        reply = answer(session, question, submitter.id, idempotency_key, lease_seconds)
+        if reply.found == "new":
+            check_queue(session, context.settings, submitter.id)
+        document = _gated_document(session, reply, request, response, lease_seconds)
+    if reply.found == "new":
+        ring(context, reply.job)
+    else:
+        response.status_code = 200
+    return document
+
+
+def _gated_document(session: Session, reply: Answer, request: GateRequest, response: Response, lease_seconds: float) -> GateDocument:
+    finished_at = reply.job.finished_at if reply.found == "concluded" else None
+    job = job_document(session, reply.job, lease_seconds)
+    response.headers["Location"] = job.links["self"]
+    return GateDocument(
+        found=reply.found,
+        reason=reply.reason,
+        age_seconds=seconds_since(finished_at),
+        expires_at=None if finished_at is None else time_text(finished_at + request.max_age_days * _DAY),
+        job=job,
+    )

@@ -1,0 +1,205 @@
+"""What changes while a job trains, over REST: its events as a stream, and the forecast of each candidate's final gap."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Annotated, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from parity.judging.live.prediction import BLOCKS
+from parity.judging.live.prediction import Progress as PairProgress
+from parity.judging.live.rules import NOTHING_YET, State, sentence
+from server.api.curves import pair_of
+from server.database import states
+from server.database.sessions import find_job, time_text
+from server.database.states import JOB_ENDED, Progress
+from server.database.tables import Event
+from server.jobs import forecasts
+from server.records import frozen, of
+from server.web.auth import Context, InContext, is_still_known
+from server.web.requests import UNCHANGED, Tags
+
+# The events of a job, as server-sent events; the only async route.
+
+_IDLE_SECONDS = 15.0
+# A revoked or expired token also ends its open streams.
+_KNOWN_SECONDS = 45.0
+# An event, not a comment: pages do not receive comments, and must tell a silent stream from a dead one. It has no id, so that the
+# client's Last-Event-ID stays.
+_ALIVE = b"event: alive\ndata: {}\n\n"
+_TEXT = {"type": "string"}
+_EVENT = {"type": "object", "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT}, "required": ["event", "data"]}
+_DESCRIBED = {"description": "Server-sent events", "content": {"text/event-stream": {"itemSchema": _EVENT}}}
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+# Pages that follow the same job get the same objects, so each is serialized once for all of them.
+_FRAMES: WeakKeyDictionary[Event | Progress, bytes] = WeakKeyDictionary()
+
+events_router = APIRouter(prefix="/api/v1", tags=["jobs"])
+
+
+class _Kept(NamedTuple):
+    """The numbers of the first event of a job that retention has kept, and of the last one (infinite until the job has ended)."""
+
+    first: int
+    last: float
+
+
+def _kept(job_id: str, context: InContext) -> _Kept:
+    """Which events of the job there are. Raises a 404 before the stream's first byte."""
+    with context.database.read() as session:
+        job = find_job(session, job_id)
+        return _Kept(states.first_kept(session, job_id), job.event_sequence if job.status in JOB_ENDED else math.inf)
+
+
+@events_router.get("/jobs/{job_id}/events", response_class=StreamingResponse, responses={200: _DESCRIBED})
+async def follow(
+    request: Request,
+    job_id: str,
+    kept: Annotated[_Kept, Depends(_kept)],
+    context: InContext,
+    after: Annotated[int, Query(ge=0, le=2**53, description="the same as Last-Event-ID, for clients that cannot send a header")] = 0,
+    last_event_id: Annotated[
+        int | None, Header(ge=0, le=2**53, description="number of the last event that the client has received")
+    ] = None,
+) -> Response:
+    """Events after `Last-Event-ID`: `status`, `run`, `verdict`, `forecast`, `futile`, `hopeless`. Without an id, and not repeated:
+    `metric`, the newest recorded step of a run, and `alive`, at the start and after 15 s of silence. If events after `Last-Event-ID` are no
+    longer kept (`PARITY_RETENTION_EVENT_DAYS`), `reload` comes first: read the job again; the stream continues with the events that are
+    left. It closes when the job has ended, and within a minute after the token has expired."""
+    cursor = after if last_event_id is None else last_event_id
+    still_known = partial(is_still_known, request, context)
+    stream = _stream(context, job_id, cursor, kept.first, still_known) if cursor < kept.last else ()
+    return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
+
+
+async def _stream(context: Context, job_id: str, cursor: int, first: int, still_known: Callable[[], bool]) -> AsyncIterator[bytes]:
+    # Immediately, so that a page knows that it is connected.
+    yield _ALIVE
+    if cursor + 1 < first:
+        cursor = first - 1
+        detail = f"events up to {cursor} are no longer kept; read the job again"
+        yield f"id: {cursor}\nevent: reload\ndata: {json.dumps({'detail': detail})}\n\n".encode()
+    looked = time.monotonic()
+    async for event in context.broadcast.follow(job_id, cursor, _IDLE_SECONDS):
+        if time.monotonic() - looked > _KNOWN_SECONDS:
+            if not await run_in_threadpool(still_known):
+                return
+            looked = time.monotonic()
+        if event is None:
+            yield _ALIVE
+            continue
+        frame = _FRAMES.get(event)
+        if frame is None:
+            frame = _FRAMES[event] = _frame(event)
+        yield frame
+        if isinstance(event, Event) and event.kind == "status" and event.payload.get("status") in JOB_ENDED:
+            return
+
+
+def _frame(event: Event | Progress) -> bytes:
+    if isinstance(event, Progress):
+        where = {"run": event.run_id, "arm": event.arm, "step": event.step, "steps_per_second": event.steps_per_second}
+        return f"event: metric\ndata: {json.dumps({'at': time_text(event.recorded_at), **where})}\n\n".encode()
+    document = {"at": time_text(event.created_at), **event.payload}
+    return f"id: {event.sequence}\nevent: {event.kind}\ndata: {json.dumps(document)}\n\n".encode()
+
+
+# The live forecast of a candidate's final gap over REST.
+
+router = APIRouter(prefix="/api/v1", tags=["curves"])
+_PAST = ("step", "state", "gap", "low", "high", "passes", "fails")
+NEVER = "There is no forecast: the job ended before both arms had trained a tenth of the planned steps, or before forecasts were recorded."
+
+
+@frozen
+class ForecastDocument:
+    """The forecast of the final gap at the planned `end` step, nats: the ends of the 90 % and of the 50 % interval, and its middle."""
+
+    end: int
+    low: float
+    low_half: float
+    gap: float
+    high_half: float
+    high: float
+
+
+@frozen
+class LiveDocument:
+    """The gap so far and the forecast of the final gap, in nats; `sentence` is the last one in words. It is never a verdict.
+
+    `step` and `gap` are the mean gap in up to 80 parts of the plan. `past_…` are those so far: the 90 % forecast of the final gap, and
+    the probability that the judge passes or fails it. `half_width` is that of the interval that the verdict will have.
+    """
+
+    candidate: str
+    baseline: str
+    state: State | None
+    sentence: str
+    planned_steps: int
+    margin_nats: float | None
+    half_width: float | None
+    step: list[int]
+    gap: list[float]
+    past_step: list[int]
+    past_state: list[State]
+    past_gap: list[float]
+    past_low: list[float]
+    past_high: list[float]
+    past_passes: list[float]
+    past_fails: list[float]
+    forecast: ForecastDocument | None
+
+
+@router.get("/jobs/{job_id}/live", responses=UNCHANGED)
+def live_forecast(
+    job_id: str,
+    context: InContext,
+    tags: Tags,
+    candidate: Annotated[str | None, Query(description="candidate arm; default: the first")] = None,
+) -> LiveDocument:
+    """What will the final gap be? The forecast while the job trains, with its chances to pass and to fail. Never a verdict."""
+    with context.database.read() as session:
+        job = find_job(session, job_id)
+        tags.check(job, "live", candidate)
+        baseline, chosen = pair_of(job, candidate)
+        made, pairs = forecasts.forecasts(job, chosen.name), forecasts.pairs_of(job, chosen)
+        planned, ended = job.spec["schedule"]["steps"], job.status in JOB_ENDED
+    last = made[-1] if made else None
+    steps, gaps = _observed(pairs)
+    end = (pairs[0].origin or 0) + planned - 1 if pairs else planned - 1
+    words = NEVER if ended else NOTHING_YET
+    if last:
+        words = sentence(last)
+    return LiveDocument(
+        candidate=chosen.name,
+        baseline=baseline.name,
+        state=last.state if last else None,
+        sentence=words,
+        planned_steps=planned,
+        margin_nats=last.margin if last else None,
+        half_width=last.half_width if last else None,
+        step=steps,
+        gap=gaps,
+        forecast=of(ForecastDocument, last, end=end) if last else None,
+        **{f"past_{name}": [getattr(forecast, name) for forecast in made] for name in _PAST},
+    )
+
+
+def _observed(pairs: list[PairProgress]) -> tuple[list[int], list[float]]:
+    """The middle step and the mean gap of each part of the plan, over the pairs that have it."""
+    steps, gaps = [], []
+    for block in range(BLOCKS):
+        seen = [pair.gaps[block] / pair.counts[block] for pair in pairs if block < len(pair.counts) and pair.counts[block]]
+        if seen:
+            steps.append((pairs[0].last_step_of(block) + 1 + pairs[0].last_step_of(block + 1)) // 2)
+            gaps.append(float(np.mean(seen)))
+    return steps, gaps

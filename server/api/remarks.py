@@ -1,0 +1,159 @@
+"""What people added to a job, over REST: tags, notes and sign-offs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field
+from sqlalchemy.orm import Session
+
+from parity.judging.sign_offs import Validity
+from server.api.lists import principal_names
+from server.database import sessions
+from server.database.sessions import find_job
+from server.database.tables import Job
+from server.jobs import remarks
+from server.jobs.remarks import MOST_TAGS, validity
+from server.records import Body, frozen, of
+from server.web.auth import InContext, Sender
+from server.web.requests import BodyRoute, StrictBody
+
+# What people added to a job, as the API and the pages show it: tags, notes and sign-offs.
+
+
+@frozen
+class NoteDocument:
+    """A note on a job: plain text, its author and its time."""
+
+    id: str
+    who: str
+    text: str
+    created_at: str
+
+
+@frozen
+class SignOffEntry:
+    """A person's acceptance of one inconclusive verdict: who, why, until when. It never makes the verdict a pass.
+
+    `state` by the server's clock: only `valid` counts; `void` where the verdict or the policy is another one than what was accepted.
+    """
+
+    id: str
+    candidate: str
+    state: Validity
+    who: str
+    reason: str
+    created_at: str
+    expires_at: str
+    revoked_at: str | None
+    revoked_by: str | None
+    revoke_reason: str | None
+    verdict_sha256: str
+    policy_sha256: str
+
+
+@frozen
+class Remarks:
+    """The tags, notes and sign-offs of a job, oldest first."""
+
+    job: str
+    tags: list[str]
+    notes: list[NoteDocument]
+    sign_offs: list[SignOffEntry]
+
+
+def remarks_of(session: Session, job: Job) -> Remarks:
+    """What people added to a job; the state of each sign-off is by the database's clock."""
+    people = {who for each in job.sign_offs for who in (each.who, each.revoked_by)} | {note.who for note in job.notes}
+    names = principal_names(session, people) if people else {}
+    now = sessions.now(session) if job.sign_offs else 0.0
+    return Remarks(
+        job=job.id,
+        tags=[each.tag for each in job.tags],
+        notes=[of(NoteDocument, each, who=names.get(each.who, each.who)) for each in job.notes],
+        sign_offs=[
+            of(
+                SignOffEntry,
+                each,
+                state=validity(each, job, now),
+                who=names.get(each.who, each.who),
+                revoked_by=each.revoked_by and names.get(each.revoked_by, each.revoked_by),
+            )
+            for each in job.sign_offs
+        ],
+    )
+
+
+# What people add to a job over REST: tags, notes, and sign-offs of inconclusive verdicts.
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
+
+
+@frozen
+class TagsRequest(Body):
+    """All tags of a job, in place of those that it has."""
+
+    tags: Annotated[list[str], Field(max_length=MOST_TAGS)]
+
+
+@frozen
+class NoteRequest(Body):
+    """A note: plain text, shown with its author and time."""
+
+    text: Annotated[str, Field(min_length=1, max_length=remarks.MOST_CHARACTERS)]
+
+
+@frozen
+class SignOffRequest(Body):
+    """Accept the inconclusive verdict on a candidate: why, and for how many days."""
+
+    candidate: Annotated[str, Field(min_length=1, max_length=200)]
+    reason: Annotated[str, Field(min_length=remarks.LEAST_REASON, max_length=remarks.MOST_REASON)]
+    days: Annotated[float, Field(gt=0, le=remarks.MOST_DAYS)]
+
+
+@frozen
+class RevokeRequest(Body):
+    """Why a sign-off ends."""
+
+    reason: Annotated[str, Field(min_length=remarks.LEAST_REASON, max_length=remarks.MOST_REASON)]
+
+
+@router.get("/jobs/{job_id}/remarks")
+def show(job_id: str, context: InContext) -> Remarks:
+    """The tags, notes and sign-offs of a job. `state` of a sign-off is by the server's clock."""
+    with context.database.read() as session:
+        return remarks_of(session, find_job(session, job_id))
+
+
+@router.put("/jobs/{job_id}/tags")
+def set_tags(job_id: str, request: StrictBody[TagsRequest], context: InContext) -> Remarks:
+    """Set all tags of a job, as its owner or an admin."""
+    with context.database.write() as session:
+        return remarks_of(session, remarks.set_tags(session, job_id, request.tags))
+
+
+@router.post("/jobs/{job_id}/notes", status_code=201)
+def add_note(job_id: str, request: StrictBody[NoteRequest], context: InContext, sender: Sender) -> Remarks:
+    """Add a note to a job. Notes are never changed or deleted on their own."""
+    with context.database.write() as session:
+        return remarks_of(session, remarks.add_note(session, job_id, sender.id, request.text))
+
+
+@router.post("/jobs/{job_id}/sign-offs", status_code=201)
+def sign_off(job_id: str, request: StrictBody[SignOffRequest], context: InContext, sender: Sender) -> Remarks:
+    """Accept an inconclusive verdict for some days, with scope approve, and not for a job of one's own: a gate then lets it through.
+
+    409 `sign-off` for a pass, a fail, a verdict without a measured gap, and one that is signed off already.
+    """
+    with context.database.write() as session:
+        job = remarks.sign_off(session, job_id, request.candidate, sender.id, request.reason, request.days)
+        return remarks_of(session, job)
+
+
+@router.post("/jobs/{job_id}/sign-offs/{sign_off_id}:revoke")
+def revoke(job_id: str, sign_off_id: str, request: StrictBody[RevokeRequest], context: InContext, sender: Sender) -> Remarks:
+    """End a sign-off now. Revoking twice changes nothing."""
+    with context.database.write() as session:
+        return remarks_of(session, remarks.revoke(session, job_id, sign_off_id, sender.id, request.reason))

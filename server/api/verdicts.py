@@ -1,0 +1,297 @@
+"""Verdicts over REST: judging without training, the figure of a verdict, and badges."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Header, Query, Response
+from fastapi import Path as PathParameter
+from pydantic import BeforeValidator, FailFast, Field
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from parity.judging.criteria import Criteria, CriteriaError, criteria_from_mapping
+from parity.judging.curve import MAX_STEP, Curve, CurveError, Rounding, curve_from_arrays
+from parity.judging.decision import worst
+from parity.judging.document_types import VerdictDocument
+from parity.judging.evidence import Case
+from parity.readers.columns import other_unit
+from parity.recipes import RecipeError, check_recipe
+from parity.report.figures import draw_figure
+from parity.report.headline import MARKS
+from parity.version import VERSION
+from parity.wording import signed
+from server.concurrency import Turns
+from server.curves.buckets import Number
+from server.database.sessions import Database, find_job
+from server.database.tables import Job, is_id
+from server.errors import InvalidError, NotFoundError
+from server.jobs.conclude import case_of, verdict_documents
+from server.records import Body, frozen
+from server.settings import Settings
+from server.web.auth import InContext
+from server.web.limits import LARGEST, MOST_ITEMS, MOST_KEYS, MOST_NUMBERS
+from server.web.requests import BodyRoute, ClientCopy, StrictBody, escaped
+
+# Judging without training: curves that a caller sends, or a job's own curves under another policy. Nothing is stored.
+
+router = APIRouter(prefix="/api/v1", tags=["evaluations"], route_class=BodyRoute)
+# Judging reads each value, so one wrong value is enough to refuse a column.
+_Column = Annotated[list[Number], Field(max_length=MOST_NUMBERS), FailFast()]
+_Whole = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
+
+
+@frozen
+class RunBody(Body):
+    """One finished run: `steps`, `loss` and other `columns` of equal length. Non-finite values are the strings nan, inf and -inf.
+
+    `recipe` is a known one or `other:NAME`; `rounding` states how the gradients were rounded, and without it and a recipe that always
+    rounds to nearest the run noise of stochastic rounding is assumed.
+    `context` has the facts that must agree between the arms (engine, device class, data digest); a difference is `CONFOUNDED`.
+    Without `replicate`, the runs of an arm with the same seed are numbered in their order. `notes` are what the reader of its file
+    noted, for the report.
+    """
+
+    steps: Annotated[list[int], Field(max_length=MOST_NUMBERS), FailFast()]
+    loss: _Column
+    columns: Annotated[dict[str, _Column], Field(max_length=MOST_KEYS)] = field(default_factory=dict)
+    label: str | None = None
+    seed: _Whole | None = None
+    replicate: _Whole | None = None
+    recipe: str | None = None
+    rounding: Rounding | None = None
+    context: Annotated[dict[str, str], Field(max_length=MOST_KEYS)] = field(default_factory=dict)
+    notes: Annotated[list[str], Field(max_length=MOST_ITEMS), FailFast()] = field(default_factory=list)
+
+
+def _refuse_file(sent: object) -> object:
+    """Reject the field `file` of earlier versions, and name its replacement."""
+    if isinstance(sent, Mapping) and "file" in sent:
+        raise ValueError("file is no longer accepted; read the file on the client and send its steps and loss")
+    return sent
+
+
+_Runs = Annotated[list[Annotated[RunBody, BeforeValidator(_refuse_file)]], Field(max_length=MOST_ITEMS), FailFast()]
+
+
+@frozen
+class EvaluationRequest(Body):
+    """A baseline and its candidates by name, each with one or more runs, and the policy that judges them."""
+
+    baseline: _Runs
+    candidates: Annotated[dict[str, _Runs], Field(max_length=MOST_KEYS)]
+    criteria: Mapping[str, Any]
+    controls: _Runs = field(default_factory=list)
+    planned_steps: Annotated[int, Field(ge=1, le=MAX_STEP)] | None = None
+    baseline_name: str | None = None
+    layer_policy: str | None = None
+
+
+@frozen
+class RejudgeRequest(Body):
+    """Another policy for the curves of a job."""
+
+    criteria: Mapping[str, Any]
+
+
+@frozen
+class Evaluation:
+    """The judge's verdicts. `gating` is always false, because only the verdict under a job's own policy gates."""
+
+    gating: bool
+    verdicts: list[Mapping[str, Any]]
+
+
+@router.post("/evaluations")
+def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
+    """Judge curves that the caller sends as columns, with the same judge as for jobs; nothing is stored."""
+    if not request.candidates:
+        raise InvalidError.at("/candidates", "name an arm", "candidates is empty, expected at least one arm")
+    criteria = criteria_of(request.criteria)
+    arms = {"/baseline": request.baseline, **{_candidate(name): runs for name, runs in request.candidates.items()}}
+    arms["/controls"] = request.controls
+    curves = {arm: [_curve(runs, number, arm) for number in range(len(runs))] for arm, runs in arms.items()}
+    _refuse_mixed_units(curves)
+    case = Case(
+        baseline=curves["/baseline"],
+        candidates={name: curves[_candidate(name)] for name in request.candidates},
+        criteria=criteria,
+        controls=curves["/controls"],
+        planned_steps=request.planned_steps,
+        layer_policy=request.layer_policy,
+        baseline_name=request.baseline_name,
+    )
+    return Evaluation(gating=False, verdicts=[*case.documents()])
+
+
+@router.post("/jobs/{job_id}:rejudge")
+def rejudge(job_id: str, request: StrictBody[RejudgeRequest], context: InContext) -> Evaluation:
+    """The verdict on a job's finished runs under another policy. The job's own verdict does not change."""
+    criteria = criteria_of(request.criteria)
+    with context.database.read() as session:
+        job = find_job(session, job_id)
+        case = case_of(session, job, criteria)
+    if not case.baseline or not all(case.candidates.values()):
+        raise InvalidError(f"job {job_id} is {job.status} and has an arm without a finished run, so it cannot be judged")
+    return Evaluation(gating=False, verdicts=[*case.documents()])
+
+
+def criteria_of(mapping: Mapping[str, Any]) -> Criteria:
+    """The policy in a request's `criteria`; InvalidError with JSON Pointers into it."""
+    try:
+        return criteria_from_mapping(mapping)
+    except CriteriaError as error:
+        place = error.path.removeprefix("criteria").strip(".")
+        pointer = "/criteria" + "".join(f"/{part}" for part in place.split(".") if part)
+        raise InvalidError.at(pointer, str(error)) from error
+
+
+def _candidate(name: str) -> str:
+    return f"/candidates/{escaped(name)}"
+
+
+def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
+    """The curve of one run of an arm; without `replicate`, runs with the same seed are numbered."""
+    run, pointer = runs[number], f"{arm}/{number}"
+    # A control is not paired with a run of another arm.
+    counted = 0 if arm == "/controls" else sum(other.seed == run.seed for other in runs[:number])
+    try:
+        check_recipe(run.recipe)
+        return curve_from_arrays(
+            np.array(run.steps, np.int64),
+            np.array(run.loss, np.float64),
+            columns={name: np.array(values, np.float64) for name, values in run.columns.items()},
+            label=run.label or pointer,
+            seed=run.seed,
+            replicate=counted if run.replicate is None else run.replicate,
+            recipe=run.recipe,
+            rounding=run.rounding,
+            context=run.context,
+            notes=run.notes,
+        )
+    except (CurveError, RecipeError) as error:
+        raise InvalidError.at(pointer, str(error), f"{pointer}: {error}") from error
+
+
+def _refuse_mixed_units(arms: Mapping[str, list[Curve]]) -> None:
+    """Reject a run whose steps count another unit than the first run's (tokens or samples), as `parity compare` does."""
+    first = next(iter(arms["/baseline"]), None)
+    for arm, curves in arms.items():
+        for number, curve in enumerate(curves):
+            if first is not None and other_unit(first, curve):
+                apart = f"{curve.completeness.stride:,} apart, those of the first baseline run {first.completeness.stride:,}"
+                detail = f"the steps of this run are {apart}, with hardly a step in common; send optimizer steps for both"
+                raise InvalidError.at(f"{arm}/{number}", detail, f"{arm}/{number}: {detail}")
+
+
+# Images for reports: the figure of a verdict, drawn once and stored by the verdict's id, and the data of badges.
+#
+# A verdict never changes, but its drawing may, so the file name includes the version of the drawing code. matplotlib's settings are
+# global, so only one figure is drawn at a time. Who waits for that holds neither a database connection nor curves, and so does not keep
+# other requests from theirs.
+
+drawing = Turns("drawing figures")
+
+# The colors of the pages, dark enough for white letters.
+_COLORS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "none": "#5f6368"}
+
+
+def figure(settings: Settings, database: Database, job_id: str, candidate: str | None) -> bytes:
+    """The figure of one candidate's verdict (default: the job's first), drawn if it was not before. Call it without a session.
+
+    NotFoundError if there is no such verdict, UnavailableError if too many wait for theirs.
+    """
+    with database.read() as session:
+        job = find_job(session, job_id)
+        documents = {str(document["candidate"]["name"]): document for document in verdict_documents(job)}
+        name = candidate or next(iter(documents), None)
+        if name is None or name not in documents:
+            there = f"; it has verdicts of {', '.join(documents)}" if documents else ""
+            raise NotFoundError(f"job {job.id} is {job.status} and has no verdict{f' of {name!r}' if name else ''}{there}")
+        verdict = next(row for row in job.verdicts if row.candidate == name)
+        path = settings.state_dir / "figures" / f"{verdict.id}-{VERSION}.svg"
+    if not path.exists():
+        with drawing.take():
+            if not path.exists():  # another request has drawn it meanwhile
+                _draw(database, job_id, documents[name], path)
+    return path.read_bytes()
+
+
+def _draw(database: Database, job_id: str, document: VerdictDocument, path: Path) -> None:
+    with database.read() as session:
+        case = case_of(session, find_job(session, job_id))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half_done = path.with_name(f"{os.getpid()}-{threading.get_ident()}-{path.name}")
+    draw_figure(str(half_done), document, case)
+    half_done.replace(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Badge:
+    """A badge in the format of shields.io's endpoint (schemaVersion 1)."""
+
+    schemaVersion: int  # noqa: N815 (their name)
+    label: str
+    message: str
+    color: str
+
+
+def badge(session: Session, job_or_name: str) -> Badge:
+    """The badge of a job, or of the newest concluded job of this name; the worst candidate decides."""
+    if is_id("j", job_or_name):
+        job: Job | None = find_job(session, job_or_name)
+    else:
+        newest = select(Job).where(Job.name == job_or_name, Job.status == "concluded").order_by(Job.id.desc()).limit(1)
+        job = session.scalars(newest).first()
+    if job is None:
+        raise NotFoundError(f"{job_or_name!r} is neither the id of a job nor the name of a concluded job; `parity status` lists the jobs")
+    return _badge(job.status, verdict_documents(job))
+
+
+def _badge(status: str, documents: Sequence[VerdictDocument]) -> Badge:
+    if not documents:
+        return Badge(schemaVersion=1, label="parity", message=f"no verdict, {status}", color=_COLORS["none"])
+    outcome = worst(document["verdict"] for document in documents)
+    shown = next(document for document in documents if document["verdict"] == outcome)
+    gap = f", gap {signed(shown['gap']['mean'], 4)} nats" if shown["gap"] else ""
+    message = f"{MARKS[outcome]} {shown['candidate']['name']} {outcome}{gap}"
+    return Badge(schemaVersion=1, label="parity", message=message, color=_COLORS[outcome])
+
+
+# Images for reports: the figure of a verdict, and the badge for shields.io.
+
+images_router = APIRouter(prefix="/api/v1", tags=["images"])
+_SVG = "image/svg+xml"
+_PICTURE: dict[int | str, dict[str, Any]] = {200: {"content": {_SVG: {}}}, 304: {"description": "The client already has this version"}}
+
+Named = Annotated[
+    str, PathParameter(max_length=200, description="a job's id, or a job name, which selects the newest concluded job of that name")
+]
+
+
+@images_router.get("/jobs/{job_id}/verdict.svg", response_class=Response, responses=_PICTURE)
+def verdict_figure(
+    job_id: str,
+    context: InContext,
+    response: Response,
+    candidate: Annotated[str | None, Query(max_length=64, description="candidate; default: the first")] = None,
+    if_none_match: Annotated[str, Header()] = "",
+) -> Response:
+    """The one-page figure of a verdict: losses, gap with its band and the margin, noise. Drawn once, then stored."""
+    with context.database.read() as session:
+        job = find_job(session, job_id)
+        headers = ClientCopy(response, if_none_match).check(job, "figure", VERSION, candidate) if job.verdicts else {}
+    return Response(figure(context.settings, context.database, job_id, candidate), media_type=_SVG, headers=headers)
+
+
+@images_router.get("/badges/{named:path}.json")
+def badge_endpoint(named: Named, context: InContext) -> Badge:
+    """The worst verdict of a job, for shields.io's endpoint badge."""
+    with context.database.read() as session:
+        return badge(session, named)

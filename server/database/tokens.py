@@ -1,0 +1,82 @@
+"""Secrets that are stored as hashes only, and the tokens of runs that are made of them."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from server.database.tables import Attempt, Run
+
+# Secrets that are stored as hashes only: made here, compared in constant time.
+#
+# A secret has 256 random bits, so its plain SHA-256 is enough: nobody can guess it, and no salt or slow hash would add to that.
+
+
+def new_secret() -> str:
+    """A new secret, 43 characters from A-Z a-z 0-9 - _."""
+    return secrets.token_urlsafe(32)
+
+
+def digest(secret: str) -> str:
+    """What is stored of a secret: its SHA-256 as 64 hexadecimal digits."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def matches(secret: str, stored: str | None) -> bool:
+    """Whether a secret has this digest. Takes the same time without a digest, so that it reveals nothing about ids."""
+    right = hmac.compare_digest(digest(secret), stored or digest(""))
+    return right and stored is not None
+
+
+# Tokens of runs: the text `parity_RUN-EPOCH_SECRET` lets its holder write one attempt of one run, as long as that attempt holds the run.
+#
+# Only the secret's digest is stored, in the attempt's row. It is made when the attempt begins and never valid for another one.
+
+_TEXT = re.compile(r"parity_(r[0-9a-f]{12,}-[0-9a-f]{10})-([1-9][0-9]{0,15})_([A-Za-z0-9_-]{1,100})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunToken:
+    """A run token whose secret is right. It is live while its attempt holds the run: not fenced, and not ended."""
+
+    run_id: str
+    epoch: int
+    is_live: bool
+
+
+def issue(session: Session, run_id: str, epoch: int) -> str:
+    """A new token for an attempt; an earlier one of the same attempt is invalid from now on. Call it in the attempt's transaction."""
+    secret = new_secret()
+    text, token_digest = f"parity_{run_id}-{epoch}_{secret}", digest(secret)
+    for pending in session.new:
+        if isinstance(pending, Attempt) and (pending.run_id, pending.epoch) == (run_id, epoch):
+            pending.token_digest = token_digest
+            return text
+    ours = update(Attempt).where(Attempt.run_id == run_id, Attempt.epoch == epoch).values(token_digest=token_digest)
+    session.execute(ours.execution_options(synchronize_session=False))
+    return text
+
+
+def digest_of(text: str) -> str:
+    """The digest that the database has for a run token."""
+    parts = _TEXT.fullmatch(text)
+    return digest(parts[3] if parts else "")
+
+
+def authenticate(session: Session, text: str) -> RunToken | None:
+    """The run token with this text; None if it has another form or a wrong secret."""
+    parts = _TEXT.fullmatch(text)
+    if parts is None:
+        return None
+    run_id, epoch, secret = parts[1], int(parts[2]), parts[3]
+    stored = select(Attempt.token_digest, Attempt.state, Run.epoch, Run.state).join(Run, Run.id == Attempt.run_id)
+    row = session.execute(stored.where(Attempt.run_id == run_id, Attempt.epoch == epoch)).first()
+    if not matches(secret, row[0] if row else None) or row is None:
+        return None
+    return RunToken(run_id=run_id, epoch=epoch, is_live=row[1] == "running" and row[2] == epoch and row[3] == "running")

@@ -1,0 +1,292 @@
+"""The gaps of a job's candidates in bins, with bands of the level that decides; what a whole curve gives is cached in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from parity.judging.arms import independent_runs
+from parity.judging.criteria import Multiplicity, criteria_from_mapping
+from parity.judging.curve import Curve, IntArray
+from parity.judging.document_types import VerdictDocument
+from parity.judging.live.gap_chart import BinnedGap, GapBasis, binned_gap, gap_basis, step_edges
+from parity.report.figures import interval_level, on_edges, verdict_priors
+from server.concurrency import Cache
+from server.curves import loading
+from server.curves.buckets import rounded
+from server.curves.loading import begun_runs
+from server.database import store
+from server.database.states import JOB_ENDED
+from server.database.tables import Arm, Chunk, Job, Run
+from server.jobs.conclude import verdict_documents
+from server.jobs.ledger import multiplicity_of
+
+# What a job's gaps are computed from, so that a gap that was computed before is used only while none of it has changed.
+
+OUTGROWN = 1.01
+"""Growth in steps after which what was computed of a job in training is computed again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """First and last recorded training step of an attempt, and the number of its steps."""
+
+    first_step: int
+    last_step: int
+    count: int
+
+
+Extents = Mapping[str, Mapping[int, Extent]]
+"""By the run under whose id a curve is stored, and by attempt."""
+
+
+def extents(session: Session, job: Job) -> Extents:
+    """What is recorded of each curve of a job's arms; a curve without a step is left out."""
+    curves = {store.curve_of(session, run.id) for arm in job.arms for run in begun_runs(arm)}
+    query = select(Chunk.run_id, Chunk.epoch, func.min(Chunk.first_step), func.max(Chunk.last_step), func.sum(Chunk.count))
+    rows = session.execute(query.where(Chunk.run_id.in_(curves), Chunk.kind == "train").group_by(Chunk.run_id, Chunk.epoch))
+    recorded: dict[str, dict[int, Extent]] = {}
+    for curve, epoch, first, last, count in rows:
+        recorded.setdefault(curve, {})[epoch] = Extent(first_step=first, last_step=last, count=int(count))
+    return recorded
+
+
+def identity(job: Job) -> Hashable:
+    """A job's verdicts, runs and attempts; a run of a job in training may have more steps with the same identity."""
+    has_ended = job.status in JOB_ENDED
+    runs = [
+        # After a run's end only retention changes its message, when it deletes the curve.
+        (run.id, run.reused_from, run.epoch, run.state, run.rounding, run.message if has_ended else None)
+        for arm in job.arms
+        for run in begun_runs(arm)
+    ]
+    return job.id, job.status, job.look, job.look_candidates, tuple(verdict.id for verdict in job.verdicts), tuple(runs)
+
+
+def is_current(job: Job, before: Extents, recorded: Extents) -> bool:
+    """Whether a chart of the steps `before` still counts: exactly these once the job has ended, else until its runs are 1 % longer."""
+    if job.status in JOB_ENDED:
+        return recorded == before
+    return _steps_of(recorded) <= OUTGROWN * _steps_of(before)
+
+
+def _steps_of(recorded: Extents) -> int:
+    return sum(one.count for attempts in recorded.values() for one in attempts.values())
+
+
+# The gaps of a job's candidates in bins, with bands of the level that decides; what a whole curve gives is cached per pair.
+#
+# For charts only; the verdict reads every step of its window.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Steps from `first` to `last` (None: to the end), and how they are cut: at most `bins` ranges, or those that begin at `edges`."""
+
+    first: int = 0
+    last: int | None = None
+    bins: int = 200
+    log: bool = False
+    edges: IntArray | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether steps at an end may be missing."""
+        return self.first > 0 or self.last is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CandidateGap:
+    """The gap of a candidate with the level of its band, and the steps of the spikes of (baseline, candidate) that its verdict names."""
+
+    candidate: str
+    binned: BinnedGap
+    confidence: float
+    spikes: tuple[list[int], list[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cached:
+    """The basis of a pair's bins, and the steps that its runs had done when it was computed."""
+
+    basis: GapBasis
+    steps_done: int
+
+
+class _Baseline:
+    """The baseline's curves in a range, read at most once: all of them for a basis, and those that count in a pair."""
+
+    def __init__(self, session: Session, runs: Sequence[Run], wanted: Range) -> None:
+        self._session, self.runs, self._wanted = session, runs, wanted
+
+    @cached_property
+    def whole(self) -> list[Curve]:
+        return loading.loss_curves(self._session, self.runs)
+
+    @cached_property
+    def independent(self) -> tuple[Curve, ...]:
+        return independent_runs(self.whole)[0]
+
+    @cached_property
+    def part(self) -> list[Curve]:
+        if "whole" in vars(self) or not self._wanted.is_part:  # a cached property that was read is among them
+            return self.whole
+        return _read(self._session, self.runs, self._wanted)
+
+
+def candidate_gaps(cache: Cache, session: Session, job: Job, candidates: Sequence[Arm], wanted: Range) -> list[CandidateGap]:
+    """The gap of each of these candidates in a range of steps.
+
+    The basis of its bins is cached, so that a request for a range reads only that range: permanently once the job has ended; while it
+    trains, only for ranges, and until its runs are 1 % longer.
+    """
+    made_from = identity(job)
+    criteria = criteria_from_mapping(job.criteria)
+    documents: Mapping[str, VerdictDocument] = {document["candidate"]["name"]: document for document in verdict_documents(job)}
+    shared = multiplicity_of(job) or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
+    baseline = _Baseline(session, loading.begun_runs(job.arms[0]), wanted)
+    gaps = []
+    for arm in candidates:
+        document, runs = documents.get(arm.name), loading.begun_runs(arm)
+        key, done = ("basis", made_from, arm.name), sum(run.steps_done for run in (*baseline.runs, *runs))
+        cached = cache.get(key, _Cached)
+        if cached and (job.status in JOB_ENDED or (wanted.is_part and done <= OUTGROWN * cached.steps_done)):
+            basis, curves = cached.basis, _read(session, runs, wanted)
+        else:
+            curves = loading.loss_curves(session, runs)
+            priors, planned = verdict_priors(document) if document else None, job.spec["schedule"]["steps"]
+            basis = gap_basis(baseline.whole, curves, criteria, planned, priors, independent=baseline.independent)
+            cache.put(key, _Cached(basis=basis, steps_done=done))
+        level = (interval_level(document) if document else None) or shared.confidence(criteria.confidence)
+        binned = binned_gap(
+            [baseline.part[i] for i in basis.counted[0]],
+            [curves[i] for i in basis.counted[1]],
+            criteria,
+            bins=wanted.bins,
+            first_step=wanted.first,
+            last_step=wanted.last,
+            basis=basis,
+            log=wanted.log,
+            confidence=level,
+            edges=wanted.edges,
+        )
+        spikes = document["run_spikes"] if document else None
+        steps = (spikes["steps"][0], spikes["steps"][1]) if spikes else ([], [])
+        gaps.append(CandidateGap(candidate=arm.name, binned=binned, confidence=level, spikes=steps))
+    return gaps
+
+
+def common_range(session: Session, job: Job, recorded: Extents, wanted: Range) -> tuple[int, int] | None:
+    """First and last step of the range that the baseline and any candidate have recorded, or None."""
+    curves = [[store.curve_of(session, run.id) for run in loading.begun_runs(arm)] for arm in job.arms]
+    arms = [[one for curve in arm for one in recorded.get(curve, {}).values()] for arm in curves]
+    baseline, others = arms[0], [one for arm in arms[1:] for one in arm]
+    if not baseline or not others:
+        return None
+    first = max(wanted.first, *(min(one.first_step for one in some) for some in (baseline, others)))
+    last = min(max(one.last_step for one in some) for some in (baseline, others))
+    last = last if wanted.last is None else min(last, wanted.last)
+    return (first, last) if first <= last else None
+
+
+def _read(session: Session, runs: Sequence[Run], wanted: Range) -> list[Curve]:
+    return loading.loss_curves(session, runs, wanted.first, math.inf if wanted.last is None else wanted.last)
+
+
+# The gaps of all candidates of a job on the same bins: what one chart shows, from the recorded curves.
+
+_MARKS = 100  # steps with a mark that are listed per candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairDocument:
+    """What a chart of a candidate's gap shows beside the bins."""
+
+    candidate: str
+    nonfinite_baseline: list[int]
+    nonfinite_candidate: list[int]
+    nonfinite_count: int
+    spikes_baseline: list[int]
+    spikes_candidate: list[int]
+    margin_nats: float | None
+    level_nats: float | None
+    window: Annotated[list[int], Field(min_length=2, max_length=2)] | None
+    common_steps: int
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateGapDocument(PairDocument):
+    """The gap of one candidate on the common bins: mean and half the width of its interval, nats, null where both arms have no step."""
+
+    mean: list[float | None]
+    half_width: list[float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapsDocument:
+    """The gaps of candidates of a job on the same bins, for one chart; a bin ends before the next one begins.
+
+    `confidence` is that of the interval that decides, which looks and candidates share. `nonfinite_…` and `spikes_…` list the first
+    100 steps of each candidate. Values have six digits.
+    """
+
+    baseline: str
+    planned_steps: int
+    first_step: list[int]
+    last_step: list[int]
+    candidates: list[CandidateGapDocument]
+
+
+def gaps_of(cache: Cache, session: Session, job: Job, arms: Sequence[Arm], wanted: Range, recorded: Extents) -> GapsDocument:
+    """The gaps of these candidates in a range of steps, in the bins in which any of them has a step in common with the baseline."""
+    common = common_range(session, job, recorded, wanted)
+    steps, candidates = np.empty((2, 0), np.int64), []
+    if common is not None:
+        first = step_edges(*common, wanted.bins, log=wanted.log)
+        gaps = candidate_gaps(cache, session, job, arms, dataclasses.replace(wanted, edges=first))
+        binned = [on_edges(gap.binned, first) for gap in gaps]
+        held = np.any([n > 0 for _, _, n in binned], axis=0)
+        steps = np.stack([first, np.append(first[1:] - 1, common[1])])[:, held]
+        candidates = [
+            CandidateGapDocument(
+                **pair_fields(gap, int(np.sum(n)), _MARKS),
+                mean=rounded(mean[held], digits=6),
+                half_width=rounded(half_width[held], digits=4),
+            )
+            for gap, (mean, half_width, n) in zip(gaps, binned, strict=True)
+        ]
+    return GapsDocument(
+        baseline=job.arms[0].name,
+        planned_steps=job.spec["schedule"]["steps"],
+        first_step=steps[0].tolist(),
+        last_step=steps[1].tolist(),
+        candidates=candidates,
+    )
+
+
+def pair_fields(gap: CandidateGap, common_steps: int, marks: int) -> dict[str, Any]:
+    """The fields of `PairDocument`, with at most `marks` steps of each kind of mark."""
+    binned = gap.binned
+    return {
+        "candidate": gap.candidate,
+        "nonfinite_baseline": binned.nonfinite_baseline[:marks].tolist(),
+        "nonfinite_candidate": binned.nonfinite_candidate[:marks].tolist(),
+        "nonfinite_count": len(binned.nonfinite_baseline) + len(binned.nonfinite_candidate),
+        "spikes_baseline": gap.spikes[0][:marks],
+        "spikes_candidate": gap.spikes[1][:marks],
+        "margin_nats": binned.margin_nats,
+        "level_nats": binned.level,
+        "window": [*binned.window],
+        "common_steps": common_steps,
+        "confidence": gap.confidence,
+    }

@@ -1,0 +1,428 @@
+"""What a job can decide before it trains, and live forecasts while it does: a hopeless or futile candidate is stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from parity.design.chances import NO_FAMILIES
+from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, Design
+from parity.design.plan import Plan, plan
+from parity.judging.arms import rounding_of
+from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
+from parity.judging.floors import read_floors
+from parity.judging.lending import Lenders
+from parity.judging.live.prediction import LiveArm, Progress, begin, observe, planned_lending, predict, progress_from_mapping
+from parity.judging.live.rules import ENDED_BY, Forecast, State, due_forecasts, forecast_at, forecast_from_mapping, sentence
+from parity.judging.run_floor import NO_LENDERS, Lending
+from parity.judging.window import COMPLETE_SHARE
+from server.database import states as events
+from server.database import store
+from server.database.sessions import Database
+from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
+from server.database.tables import Arm, Job, JobStatus, Run
+from server.jobs import lifecycle, webhooks
+from server.jobs.baselines import NamedBaseline
+from server.jobs.fingerprint import run_spec, spec_differences, trained_runs, unsound
+from server.jobs.floors import family_in, family_that_lends, lent_floors, named_floors, newest_family
+from server.jobs.ledger import multiplicity_of
+from server.records import frozen
+from server.settings import WebhookEvent
+from training.spec import Arm as SpecArm
+from training.spec import JobSpec
+
+# What a job can decide before it trains: its design, with what the record knows.
+#
+# Run noise is borrowed from reruns on record as the job's verdicts would (`floors`). The loss and the step time are those of the newest
+# sound run of a baseline arm that trained the same specification (any seed and replicate), or of the baseline that the job names; with
+# neither the chances are shares of the loss. Jobs of engine external know only the latter, because their specification does not determine
+# what is trained. The runs of a named baseline count like new ones; all its controls count, though the judge may leave one out.
+
+MOST_CANDIDATES = 8  # each takes a second at worst
+_LOOKED_AT = 20
+
+
+@frozen
+class Known:
+    """What an equal earlier run shows: its id, its mean loss in the window (nats) and its median step time in seconds."""
+
+    run: str
+    level: float | None
+    step_seconds: float | None
+
+
+@frozen
+class Planned:
+    """A candidate with its plan, or the reason why it has no plan."""
+
+    candidate: str
+    plan: Plan | None
+    why_not: str
+
+
+def planned(spec: JobSpec, criteria: Criteria, known: Known | None, lenders: Lenders = NO_FAMILIES, controls: int = 0) -> Sequence[Planned]:
+    """The plan of each of the first 8 candidates; candidates with one design share it. `controls` are those of the named baseline."""
+    made: dict[Design, tuple[Plan | None, str]] = {}
+    rows = []
+    for candidate in spec.candidates[:MOST_CANDIDATES]:
+        design = _design(spec, candidate, known, controls)
+        if design not in made:
+            try:
+                made[design] = plan(design, criteria, lenders), ""
+            except ValueError as error:
+                made[design] = None, str(error)
+        own, why_not = made[design]
+        rows.append(Planned(candidate=candidate.name, plan=own, why_not=why_not))
+    return rows
+
+
+def lenders_for(session: Session, spec: JobSpec) -> Lenders:
+    """The reruns from which the job's verdicts would borrow: of the family that it names, else of its own on record.
+
+    InvalidError if it names an unknown family.
+    """
+    if spec.family:
+        floors = named_floors(session, spec.family)
+    else:
+        unsaved = Job(id="", engine=spec.engine, spec=spec.document())
+        lent = lent_floors(session, unsaved, newest_family(session, unsaved))
+        if lent is None:
+            return NO_FAMILIES
+        floors = lent
+    return Lenders(floors, dict.fromkeys((BASELINE, CANDIDATE), spec.family or family_in(floors)))
+
+
+def known_before(session: Session, spec: JobSpec, criteria: Criteria, named: NamedBaseline | None) -> Known | None:
+    """What is known of the job's baseline: from the promoted one that it names, else from an equal earlier run."""
+    return _known(session, next(iter(named.runs.values())), criteria) if named else equal_earlier_run(session, spec, criteria)
+
+
+def equal_earlier_run(session: Session, spec: JobSpec, criteria: Criteria) -> Known | None:
+    """What the newest sound run with the specification of the job's baseline shows, or None."""
+    if spec.engine == "external":
+        return None
+    wanted = next(run for arm, run in spec.runs() if arm is spec.baseline)
+    its_arm = (Arm.role == "baseline", Arm.recipe == spec.baseline.recipe, Run.planned_steps == spec.schedule.steps)
+    like_it = trained_runs(*its_arm).join(Job, Job.id == Run.job_id).where(Job.engine == spec.engine).limit(_LOOKED_AT)
+    for run in session.scalars(like_it):
+        if not spec_differences(wanted, run_spec(run), but=("seed", "replicate")) and unsound(session, run) is None:
+            return _known(session, run, criteria)
+    return None
+
+
+def _known(session: Session, run: Run, criteria: Criteria) -> Known:
+    first = int(run.planned_steps * (1.0 - criteria.window_fraction))
+    _, columns = store.read_range(session, run.id, "train", first, names=["lm_loss", "step_seconds"])
+    level, seconds = (values[np.isfinite(values) & (values > 0.0)] for values in (columns["lm_loss"], columns["step_seconds"]))
+    return Known(
+        run=run.id,
+        level=float(level.mean()) if len(level) else None,
+        step_seconds=float(np.median(seconds)) if len(seconds) else None,
+    )
+
+
+def _design(spec: JobSpec, candidate: SpecArm, known: Known | None, controls: int) -> Design:
+    baseline, trained_here = spec.baseline, spec.engine != "external"
+    return Design(
+        planned_steps=spec.schedule.steps,
+        level=known.level if known else None,
+        baseline_runs=baseline.replicates,
+        candidate_runs=candidate.replicates,
+        noise_runs=spec.noise.runs if spec.noise else 0,
+        stop_at=spec.noise.stop_at if spec.noise else DEFAULT_STOP,
+        controls=controls,
+        baseline_recipe=baseline.label,
+        candidate_recipe=candidate.label,
+        baseline_rounding=spec.rounding(baseline) if trained_here else None,
+        candidate_rounding=spec.rounding(candidate) if trained_here else None,
+        step_seconds=known.step_seconds if known else None,
+        devices=spec.devices,
+        candidates=len(spec.candidates),
+    )
+
+
+# Live forecasts of a job in training: each candidate's final gap is predicted, and a hopeless or futile one is named or stopped.
+#
+# The state of each pair of runs and the forecasts of each candidate are stored with the job, so a call continues where the last one
+# stopped, reads only new steps, and costs the same at any step. A pair is a candidate's run and the baseline's run with its seed and
+# replicate; if the baseline has fewer runs, they are used in turn. States change with an event: `hopeless` and `futile` (also for
+# webhooks), else `forecast`. With `early_stop: stop` in the policy, the runs of a hopeless or futile candidate end, unless its recipe
+# still changes by plan (`bf16_from_step`). None passes early, and a stopped one does not fail either, because its window was never
+# trained. Steps that an external trainer sends late are left out.
+#
+# Steps are read and forecasts made without any lock, since both take seconds for a long job. Only what was found is written under the
+# locks of the runs and of the job, if it still follows from what is on record; otherwise the job is looked at again.
+
+_STEPS_A_CALL = 200_000  # keeps a look short: the elected worker has other duties, too
+_LOOKS = 3  # at a job that changes meanwhile
+_KINDS: Mapping[State, tuple[str, WebhookEvent]] = {"harmful": ("hopeless", "job.hopeless"), "futile": ("futile", "job.futile")}
+
+
+_Change = tuple[str, list[State], Forecast]
+
+
+@frozen
+class _Pair:
+    """A candidate's run with its partner in the baseline, as far as it was fed; `looked` blocks have had their forecasts.
+
+    `is_new` says that it is fed from its first step: nothing was stored, or a newer attempt has begun.
+    """
+
+    baseline: Run
+    candidate: Run
+    state: Progress
+    looked: int
+    all_fed: bool
+    is_new: bool
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further step will come."""
+        return self.all_fed and all(run.state in RUN_ENDED for run in (self.baseline, self.candidate))
+
+
+@frozen
+class _Look:
+    """What a look found, and what it rests on: the stored forecasts `before`, the job's status, and the newest attempt of each run.
+
+    `changes` are changes of a candidate's state: its name, its earlier states, and the forecast.
+    """
+
+    job_id: str
+    status: JobStatus
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    epochs: Mapping[str, int]
+    changes: Sequence[_Change]
+
+
+def watch(database: Database, job_id: str, *, at_the_end: bool = False) -> list[str]:
+    """Look at the new steps of a running job; returns the names of the candidates that became hopeless or futile.
+
+    `at_the_end`: at all steps that nobody has looked at, without events, of a job whose last runs ended together.
+    """
+    for _ in range(_LOOKS):
+        with database.read() as session:
+            look = _look(session, job_id, to_the_end=at_the_end)
+        if look is None:
+            return []
+        with database.write() as session:
+            # Runs before their job, like every writer; their states cannot change while they are locked.
+            session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
+            if (job := _unchanged(session, look)) is not None:
+                job.early_stop = look.after
+                return [] if at_the_end else _tell(session, job, look)
+    return []  # what changed it has begun a newer attempt, or has looked itself: the next look sees that
+
+
+def _look(session: Session, job_id: str, *, to_the_end: bool) -> _Look | None:
+    """What there is to find now; None for a job that is not judged, or has ended. Reads only."""
+    job = session.get_one(Job, job_id)
+    if job.status in JOB_ENDED or (job.status != "running" and not to_the_end) or not job.is_judged:
+        return None
+    criteria, before = criteria_from_mapping(job.criteria), job.early_stop
+    epochs = {run.id: run.epoch for arm in job.arms for run in arm.runs}
+    changes, left = _advance(session, job, criteria)
+    while to_the_end and left:
+        left = _advance(session, job, criteria)[1]
+    return _Look(job_id=job_id, status=job.status, before=before, after=job.early_stop, epochs=epochs, changes=changes)
+
+
+def _unchanged(session: Session, look: _Look) -> Job | None:
+    """The job, locked, if what was found still follows from what is on record: nobody else has looked, and no attempt was replaced."""
+    job = session.get_one(Job, look.job_id, with_for_update=True, populate_existing=True)
+    fed = (look.after or {}).get("pairs", {})
+    read = {run_id for candidate, pair in fed.items() for run_id in (candidate, pair["with"])}
+    epochs = {row.id: row.epoch for row in session.execute(select(Run.id, Run.epoch).where(Run.job_id == look.job_id))}
+    replaced = any(epochs[run_id] != look.epochs[run_id] for run_id in read)
+    return job if job.status == look.status and job.early_stop == look.before and not replaced else None
+
+
+def _tell(session: Session, job: Job, look: _Look) -> list[str]:
+    """Emit what has changed, and stop what the policy stops; returns the names of the candidates that became hopeless or futile."""
+    arms, criteria = {arm.name: arm for arm in job.arms}, criteria_from_mapping(job.criteria)
+    ended = []
+    for name, before, forecast in look.changes:
+        message = sentence(forecast)
+        kind, webhook = _KINDS.get(forecast.state, ("forecast", None))
+        events.emit(session, job.id, kind, {"arm": name, "state": forecast.state, "message": message})
+        if webhook and forecast.state not in before:
+            webhooks.announce(session, job.id, webhook)
+        if forecast.state in ENDED_BY and not set(before) & set(ENDED_BY):
+            ended.append(name)
+            if _may_stop(arms[name], forecast, criteria):
+                _stop(session, job, arms[name], message)
+    return ended
+
+
+def latest(job: Job, arm: str) -> Forecast | None:
+    """The last forecast of a candidate; None before the first."""
+    columns = _arms(job).get(arm)
+    return forecast_from_mapping({name: values[-1] for name, values in columns.items()}) if columns and columns["step"] else None
+
+
+def forecasts(job: Job, arm: str) -> list[Forecast]:
+    """All forecasts of a candidate, oldest first."""
+    columns = _arms(job).get(arm, {"step": []})
+    return [forecast_from_mapping({name: values[i] for name, values in columns.items()}) for i in range(len(columns["step"]))]
+
+
+def pairs_of(job: Job, arm: Arm) -> list[Progress]:
+    """What is stored of the pairs of a candidate."""
+    stored = (job.early_stop or {}).get("pairs", {})
+    return [progress_from_mapping(stored[run.id]["state"]) for run in arm.runs if run.id in stored]
+
+
+def _arms(job: Job) -> Mapping[str, dict[str, list[Any]]]:
+    arms: Mapping[str, dict[str, list[Any]]] = (job.early_stop or {}).get("arms", {})
+    return arms
+
+
+def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[_Change], bool]:
+    """Feed new steps and put the forecasts into the job; returns each change of state, and whether steps are left.
+
+    `announced` has the share of the plan up to which changes have events, and the states, so that no change has two.
+    """
+    kept = job.early_stop or {}
+    stored, announced = dict(kept.get("pairs", {})), dict(kept.get("announced", {}))
+    arms = {name: {key: list(values) for key, values in columns.items()} for name, columns in _arms(job).items()}
+    changes: list[_Change] = []
+    left = False
+    for arm in job.arms[1:]:
+        if any(run.code == EARLY_STOP for run in arm.runs):
+            continue
+        pairs = [_fed(session, stored, baseline, run) for baseline, run in _partners(job.arms[0], arm)]
+        if any(pair.is_new for pair in pairs):  # the forecasts so far may rest on steps that count no more, or on fewer pairs
+            arms[arm.name] = {"step": []}
+            pairs = [dataclasses.replace(pair, looked=0) for pair in pairs]
+        left = left or any(not pair.all_fed for pair in pairs)
+        columns = arms.setdefault(arm.name, {"step": []})
+        until, states = announced.get(arm.name, (0.0, []))
+        for forecast in _new_forecasts(job, arm, pairs, criteria):
+            for key, value in forecast.document().items():
+                columns.setdefault(key, []).append(float(f"{value:.7g}") if isinstance(value, float) else value)
+            if forecast.share > until and states[-1:] != [forecast.state]:
+                changes.append((arm.name, states, forecast))
+                until, states = forecast.share, [*states, forecast.state]
+            until = max(until, forecast.share)
+            if _may_stop(arm, forecast, criteria) and states[-1:] == [forecast.state] and forecast.state in ENDED_BY:
+                break
+        announced[arm.name] = (until, states)
+        for pair in pairs:
+            stored[pair.candidate.id] = {**stored[pair.candidate.id], "looked": pair.state.blocks_done(ended=pair.ended)}
+    job.early_stop = {"pairs": stored, "arms": arms, "announced": announced}
+    return changes, left
+
+
+def _may_stop(arm: Arm, forecast: Forecast, criteria: Criteria) -> bool:
+    """Whether the policy stops candidates and this one's arithmetic will not change any more: a switch to bf16 may end its gap."""
+    return criteria.early_stop == "stop" and forecast.step >= arm.last_change
+
+
+def _partners(baseline: Arm, candidate: Arm) -> list[tuple[Run, Run]]:
+    """The pairs of runs that may have steps in common."""
+    begun = {"running", "finished"}
+    partners = []
+    for run in candidate.runs:
+        same = [other for other in baseline.runs if other.seed == run.seed]
+        if not same or run.state not in begun:
+            continue
+        other = next((other for other in same if other.replicate == run.replicate), same[run.replicate % len(same)])
+        if other.state in begun:
+            partners.append((other, run))
+    return partners
+
+
+def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run) -> _Pair:
+    """The pair after its new common steps, which are stored."""
+    epochs, before = [_recorded(session, baseline), _recorded(session, candidate)], stored.get(candidate.id)
+    is_new = before is None or before["epochs"] != epochs or before["with"] != baseline.id
+    if before is None or is_new:
+        # A newer attempt has replaced steps of earlier forecasts, possibly with other numbers.
+        before = {"next_step": 0, "looked": 0, "state": begin(candidate.planned_steps).document()}
+    base, other = (store.read_range(session, run.id, "train", before["next_step"], names=["lm_loss"]) for run in (baseline, candidate))
+    steps, here, there = np.intersect1d(base[0], other[0], assume_unique=True, return_indices=True)
+    part = slice(0, _STEPS_A_CALL)
+    state = observe(progress_from_mapping(before["state"]), steps[part], base[1]["lm_loss"][here][part], other[1]["lm_loss"][there][part])
+    next_step = int(steps[part][-1]) + 1 if len(steps) else before["next_step"]
+    stored[candidate.id] = {
+        "epochs": epochs,
+        "with": baseline.id,
+        "next_step": next_step,
+        "looked": before["looked"],
+        "state": state.document(),
+    }
+    return _Pair(
+        baseline=baseline, candidate=candidate, state=state, looked=before["looked"], all_fed=len(steps) <= _STEPS_A_CALL, is_new=is_new
+    )
+
+
+def _recorded(session: Session, run: Run) -> list[int]:
+    """The attempts that have recorded steps of a run's curve."""
+    return sorted(store.superseded_from(session, store.curve_of(session, run.id), "train"))
+
+
+def _new_forecasts(job: Job, arm: Arm, pairs: Sequence[_Pair], criteria: Criteria) -> list[Forecast]:
+    """The forecasts that have become due, in order."""
+    baseline = job.arms[0]
+    shared = multiplicity_of(job) or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
+    planned = sum(run.state not in ("failed", "cancelled") for run in arm.runs)
+    seeds = len({run.seed for run in baseline.runs} & {run.seed for run in arm.runs})
+    sides = _live_arm(baseline, pairs, is_baseline=True), _live_arm(arm, pairs, is_baseline=False)
+    lending = _lending(job, arm, sides, criteria)
+    made = []
+    done = [pair.state.blocks_done(ended=pair.ended) for pair in pairs]
+    nothing_follows = len(pairs) == planned and all(pair.ended for pair in pairs)
+    looked = [min(pair.looked, most) for pair, most in zip(pairs, done, strict=True)]
+    for blocks in due_forecasts(looked, done, planned, ended=nothing_follows):
+        seen = [
+            (pair.state.until(block), pair.ended and block == most) for pair, block, most in zip(pairs, blocks, done, strict=True) if block
+        ]
+        prediction = predict(seen, planned, sides, criteria, lending, max(1, seeds), shared.confidence(criteria.confidence))
+        if prediction is not None:
+            made.append(forecast_at(prediction, shared.left))
+    return made
+
+
+def _live_arm(arm: Arm, pairs: Sequence[_Pair], *, is_baseline: bool) -> LiveArm:
+    """What is known of an arm's run noise: rounding and recipe, and the late means of runs that reached the end."""
+    means: dict[str, tuple[float, int]] = {}
+    for pair in pairs:
+        if pair.ended and pair.state.share >= COMPLETE_SHARE:
+            gaps, baselines = pair.state.means(slice(-len(pair.state.counts) // 5, None))
+            run = pair.baseline if is_baseline else pair.candidate
+            means.setdefault(run.id, (float((baselines if is_baseline else baselines + gaps).mean()), run.seed))
+    return LiveArm(
+        recipe=arm.stated_recipe,
+        rounding=rounding_of(run.rounding for run in arm.runs),
+        runs=max(1, sum(run.state not in ("failed", "cancelled") for run in arm.runs)),
+        means=tuple(mean for mean, _ in means.values()),
+        seeds=tuple(seed for _, seed in means.values()),
+    )
+
+
+def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], criteria: Criteria) -> Lending:
+    """The family that the job named when it was submitted; one on record is only known once runs have ended, and the judge's alone."""
+    if job.floors is None:
+        return NO_LENDERS
+    floors = read_floors(job.floors)
+    names = (job.arms[0].name, candidate.name)
+    lenders = Lenders(floors, dict.fromkeys(names, family_that_lends(job, floors)))
+    return planned_lending(names, sides, criteria, lenders)
+
+
+def _stop(session: Session, job: Job, arm: Arm, message: str) -> None:
+    """End the open runs of an arm, and those of the baseline when no other candidate needs them: one that has finished does, too."""
+    baseline, *candidates = job.arms
+    runs = [run for other in candidates if other is not arm for run in (*other.runs, *other.noise_runs)]
+    needed = any(run.state not in ("failed", "cancelled") and run.code != EARLY_STOP for run in runs)
+    for stopped in [arm] if needed else [arm, baseline]:
+        for run in (*stopped.runs, *stopped.noise_runs):
+            # One that trains has a curve so far.
+            end = lifecycle.finish if run.state == "running" else lifecycle.cancel
+            end(session, run, code=EARLY_STOP, message=f"arm {arm.name} was stopped: {message}")

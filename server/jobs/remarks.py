@@ -1,0 +1,159 @@
+"""What people add to a job: notes, tags, and sign-offs of inconclusive verdicts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from parity.judging.sign_offs import Validity, sha256_of, why_not_acceptable
+from server.database import sessions
+from server.database.sessions import find_job, hold_lock
+from server.database.tables import Job, JobNote, JobTag, SignOff, Verdict, is_id, new_id
+from server.errors import ConflictError, InvalidError, NotFoundError, SignOffError
+
+# Notes on a job: plain text with author and time. They are only added, never changed.
+
+MOST_CHARACTERS, MOST_NOTES = 4000, 500
+
+
+def plain_text(what: str, text: str, most: int, least: int = 1) -> str:
+    """A text of a person without spaces around it; InvalidError if it is empty, too long, or has control characters."""
+    stripped = text.replace("\r\n", "\n").strip()
+    if not least <= len(stripped) <= most:
+        raise InvalidError(f"{what} has {len(stripped):,} characters; expected {least:,} to {most:,}")
+    odd = next((letter for letter in stripped if not letter.isprintable() and letter not in "\n\t"), None)
+    if odd is not None:
+        raise InvalidError(f"{what} has the character {odd!r}; expected plain text")
+    return stripped
+
+
+def add_note(session: Session, job_id: str, who: str, text: str) -> Job:
+    """Add a note of a principal to a job. ConflictError if the job has too many notes."""
+    job = find_job(session, job_id)
+    if len(job.notes) >= MOST_NOTES:
+        raise ConflictError(f"job {job_id} has {MOST_NOTES} notes, the most that are kept; write elsewhere, and tag the job")
+    stripped = plain_text("the note", text, MOST_CHARACTERS)
+    job.notes.append(JobNote(id=new_id("n"), job_id=job_id, who=who, text=stripped, created_at=sessions.now(session)))
+    session.flush()
+    return job
+
+
+# Sign-offs: a person accepts one inconclusive verdict of a job until a time, and it can be revoked. `parity.judging.sign_offs` says what
+# can be accepted.
+#
+# Who may: `server.web.auth`. Nobody signs off a job that their own principal submitted, or asked for in a gate, not even an admin: a
+# second person looks. On localhost without tokens there is one principal, everyone who can connect is trusted, and the sign-off says
+# "this machine".
+
+LEAST_REASON, MOST_REASON = 10, 1000
+MOST_DAYS = 90.0
+_DAY = 86_400.0
+
+
+def sign_off(session: Session, job_id: str, candidate: str, who: str, reason: str, days: float) -> Job:
+    """Accept the inconclusive verdict on a candidate for some days. SignOffError if it cannot be accepted, or is already."""
+    hold_lock(session, f"sign-off {job_id}")
+    job = find_job(session, job_id)
+    if not 0 < days <= MOST_DAYS:
+        raise InvalidError(f"days is {days:g}, expected more than 0 and at most {MOST_DAYS:g}")
+    stated = plain_text("the reason", reason, MOST_REASON, LEAST_REASON)
+    verdict = _verdict(job, candidate)
+    document = json.loads(verdict.document)
+    if (why_not := why_not_acceptable(document)) is not None:
+        raise SignOffError(f"candidate {candidate} of job {job_id} cannot be signed off: {why_not}")
+    now = sessions.now(session)
+    held = next((each for each in job.sign_offs if each.candidate == candidate and validity(each, job, now) == "valid"), None)
+    if held is not None:
+        raise SignOffError(
+            f"candidate {candidate} is signed off until {sessions.time_text(held.expires_at)} ({held.id}); revoke that one before another"
+        )
+    job.sign_offs.append(
+        SignOff(
+            id=new_id("s"),
+            job_id=job_id,
+            candidate=candidate,
+            verdict_sha256=sha256_of(document),
+            policy_sha256=sha256_of(job.criteria),
+            who=who,
+            reason=stated,
+            created_at=now,
+            expires_at=now + days * _DAY,
+        )
+    )
+    session.flush()
+    return job
+
+
+def revoke(session: Session, job_id: str, sign_off_id: str, who: str, reason: str) -> Job:
+    """End a sign-off now; revoking twice changes nothing. NotFoundError if the job has no such sign-off."""
+    hold_lock(session, f"sign-off {job_id}")
+    job = find_job(session, job_id)
+    held = next((each for each in job.sign_offs if is_id("s", sign_off_id) and each.id == sign_off_id), None)
+    if held is None:
+        raise NotFoundError(f"job {job_id} has no sign-off {sign_off_id!r:.80}; its page and `parity status {job_id}` list them")
+    stated = plain_text("the reason", reason, MOST_REASON, LEAST_REASON)
+    if held.revoked_at is None:
+        held.revoked_at, held.revoked_by, held.revoke_reason = sessions.now(session), who, stated
+        session.flush()
+    return job
+
+
+def _verdict(job: Job, candidate: str) -> Verdict:
+    verdict = next((row for row in job.verdicts if row.candidate == candidate), None)
+    if verdict is None:
+        there = f"; it has verdicts on {', '.join(row.candidate for row in job.verdicts)}" if job.verdicts else ""
+        raise NotFoundError(f"job {job.id} is {job.status} and has no verdict on {candidate!r:.80}{there}")
+    return verdict
+
+
+def validity(held: SignOff, job: Job, now: float) -> Validity:
+    """The state of a sign-off at `now` (unix seconds)."""
+    if held.revoked_at is not None:
+        return "revoked"
+    if now >= held.expires_at:
+        return "expired"
+    verdict = next((row for row in job.verdicts if row.candidate == held.candidate), None)
+    same = verdict is not None and sha256_of(json.loads(verdict.document)) == held.verdict_sha256
+    return "valid" if same and sha256_of(job.criteria) == held.policy_sha256 else "void"
+
+
+# Tags of a job: words that it is found by. Set when it is submitted, changed by its owner.
+
+MOST_TAGS = 20
+TAG = r"^[A-Za-z0-9][A-Za-z0-9_.:/=+@-]{0,63}$"
+_MOST_BRANCH = 200
+
+
+def checked_tags(tags: Sequence[str]) -> list[str]:
+    """These tags, sorted and each once; InvalidError for one that is not a word, or for too many."""
+    for tag in tags:
+        if not re.fullmatch(TAG, tag):
+            raise InvalidError(f"tag is {tag!r:.80}; expected 1 to 64 letters, digits and _ . : / = + @ -, the first a letter or a digit")
+    once = sorted({*tags})
+    if len(once) > MOST_TAGS:
+        raise InvalidError(f"a job has at most {MOST_TAGS} tags, not {len(once)}; remove some")
+    return once
+
+
+def checked_branch(branch: str | None) -> str | None:
+    """The name of a branch; None for an empty one. InvalidError if it cannot be shown in one line."""
+    if not branch:
+        return None
+    if len(branch) > _MOST_BRANCH or not branch.isprintable():
+        raise InvalidError(f"branch is {branch!r:.80}; expected at most {_MOST_BRANCH} printable characters")
+    return branch
+
+
+def set_tags(session: Session, job_id: str, tags: Sequence[str]) -> Job:
+    """Give a job these tags in place of its own. NotFoundError for an unknown job."""
+    job = find_job(session, job_id)
+    wanted = checked_tags(tags)
+    session.refresh(job, ["tags"])
+    job.tags = [tag for tag in job.tags if tag.tag in wanted] + [
+        JobTag(job_id=job.id, tag=tag) for tag in wanted if tag not in {own.tag for own in job.tags}
+    ]
+    session.flush()
+    return job

@@ -1,1 +1,0 @@
-"""Where the marks of the figures that the server draws stand."""

@@ -1,0 +1,184 @@
+"""The forms of the pages: what people add to a job, and the tokens that admins create and revoke."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, Form, Request, Response
+from fastapi.responses import RedirectResponse
+from sqlalchemy import select
+
+from parity.judging.sign_offs import why_not_acceptable
+from server.api.jobs import JobDocument
+from server.database.sessions import time_text
+from server.database.tables import Token
+from server.errors import ForbiddenError, InvalidError, NotFoundError
+from server.jobs import remarks
+from server.pages.rendering import admin, templates, visitor
+from server.web import auth
+from server.web.auth import RULES, SCOPES, Context, InContext, Principal, check_rule
+from server.web.requests import FormText
+
+# What people add to a job, on its page: forms for tags, notes and sign-offs. Who may use one is the rule of the API's own operation.
+
+router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
+_JOB = "/api/v1/jobs/{job_id}"
+_TAG, _NOTE, _SIGN_OFF = f"PUT {_JOB}/tags", f"POST {_JOB}/notes", f"POST {_JOB}/sign-offs"
+_REVOKE = f"POST {_JOB}/sign-offs/{{sign_off_id}}:revoke"
+
+
+def values(request: Request, context: Context, job: JobDocument) -> Mapping[str, Any]:
+    """What the part of the job page about remarks needs: what the visitor may do, and which verdicts can be signed off."""
+    may = {name: _may(request, context, operation, job.id) for name, operation in (("tag", _TAG), ("note", _NOTE), ("sign_off", _SIGN_OFF))}
+    may["revoke"] = _may(request, context, _REVOKE, job.id)
+    signed = {each.candidate for each in job.sign_offs if each.state == "valid"}
+    undecided = [verdict for verdict in job.verdicts if verdict["verdict"] == "inconclusive" and verdict["candidate"]["name"] not in signed]
+    reasons = {verdict["candidate"]["name"]: why_not_acceptable(verdict) for verdict in undecided}  # type: ignore[arg-type]
+    return {
+        "may": may,
+        "acceptable": [name for name, why in reasons.items() if why is None],
+        "not_acceptable": {name: why for name, why in reasons.items() if why is not None},
+        "most_days": remarks.MOST_DAYS,
+        "accepted": {each.candidate: each for each in job.sign_offs if each.state == "valid"},
+    }
+
+
+@router.post("/jobs/{job_id}/tags")
+def set_tags(
+    job_id: str, request: Request, context: InContext, words: Annotated[FormText, Form(alias="tags", max_length=2000)] = ""
+) -> Response:
+    """Set the tags of a job, separated by spaces or commas."""
+    _check(request, context, _TAG, job_id)
+    with context.database.write() as session:
+        remarks.set_tags(session, job_id, words.replace(",", " ").split())
+    return _back(job_id)
+
+
+@router.post("/jobs/{job_id}/notes")
+def add_note(job_id: str, request: Request, context: InContext, text: FormText = "") -> Response:
+    """Add a note."""
+    sender = _check(request, context, _NOTE, job_id)
+    with context.database.write() as session:
+        remarks.add_note(session, job_id, sender.id, text)
+    return _back(job_id)
+
+
+@router.post("/jobs/{job_id}/sign-offs")
+def sign_off(
+    job_id: str,
+    request: Request,
+    context: InContext,
+    candidate: FormText = "",
+    reason: FormText = "",
+    days: FormText = "",
+) -> Response:
+    """Accept an inconclusive verdict."""
+    sender = _check(request, context, _SIGN_OFF, job_id)
+    try:
+        length = float(days)
+    except ValueError:
+        raise InvalidError(f"days is {days!r:.40}, expected a number such as 14") from None
+    with context.database.write() as session:
+        remarks.sign_off(session, job_id, candidate, sender.id, reason, length)
+    return _back(job_id)
+
+
+@router.post("/jobs/{job_id}/sign-offs/{sign_off_id}/revoke")
+def revoke(job_id: str, sign_off_id: str, request: Request, context: InContext, reason: FormText = "") -> Response:
+    """End a sign-off."""
+    sender = _check(request, context, _REVOKE, job_id)
+    with context.database.write() as session:
+        remarks.revoke(session, job_id, sign_off_id, sender.id, reason)
+    return _back(job_id)
+
+
+def _check(request: Request, context: Context, operation: str, job_id: str) -> Principal:
+    """The visitor, if the rule of an operation allows it; else ForbiddenError."""
+    sender: Principal = request.state.visitor
+    check_rule(context, RULES[operation], sender, {"job_id": job_id})
+    return sender
+
+
+def _may(request: Request, context: Context, operation: str, job_id: str) -> bool:
+    try:
+        _check(request, context, operation, job_id)
+    except ForbiddenError:
+        return False
+    return True
+
+
+def _back(job_id: str) -> Response:
+    return RedirectResponse(f"/jobs/{job_id}#remarks-heading", 303)
+
+
+# The token page, for admins: create, list, revoke. The text of a new token is shown once and never stored.
+
+N = TypeVar("N", int, float)
+tokens_router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor), Depends(admin)])
+
+
+@tokens_router.get("/tokens")
+def index(request: Request, context: InContext) -> Response:
+    """Every token, and a form for a new one."""
+    return _page(request, context)
+
+
+@tokens_router.post("/tokens")
+def create(
+    request: Request,
+    context: InContext,
+    name: FormText = "",
+    scopes: Annotated[list[str] | None, Form()] = None,
+    days: FormText = "",
+    max_running: FormText = "",
+) -> Response:
+    """Create a token and show its text."""
+    try:
+        with context.database.write() as session:
+            length, at_once = _parsed("days", days, float, "a number"), _parsed("runs at once", max_running, int, "a whole number")
+            _, text = auth.create_token(session, name.strip(), scopes or [], length, at_once)
+    except InvalidError as error:
+        return _page(request, context, error=str(error), status=422)
+    answer = _page(request, context, made=(name.strip(), text), status=201)
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
+@tokens_router.post("/tokens/{token_id}/revoke")
+def revoke_token(token_id: str, request: Request, context: InContext, confirm: FormText = "") -> Response:
+    """Revoke a token if its name was typed as confirmation."""
+    try:
+        with context.database.write() as session:
+            token = session.get(Token, token_id)
+            if token is None or token.name != confirm.strip():
+                raise InvalidError(
+                    f"the token was not revoked, because the typed name is {confirm.strip()!r:.100}; type the token's own name"
+                )
+            auth.revoke_token(session, token_id)
+    except (InvalidError, NotFoundError) as error:
+        return _page(request, context, error=str(error), status=422)
+    return RedirectResponse("/tokens", 303)
+
+
+def _page(
+    request: Request, context: Context, *, made: tuple[str, str] | None = None, error: str | None = None, status: int = 200
+) -> Response:
+    with context.database.read() as session:
+        rows = session.scalars(select(Token).order_by(Token.id.desc())).all()
+    values = {
+        "tokens": rows,
+        "scopes": SCOPES,
+        "made": made,
+        "error": error,
+        "required": auth.tokens_required(context.settings),
+        "time_text": time_text,
+    }
+    return templates.TemplateResponse(request, "tokens.html", values, status_code=status)
+
+
+def _parsed(name: str, text: str, kind: Callable[[str], N], what: str) -> N | None:
+    try:
+        return kind(text) if text.strip() else None
+    except ValueError:
+        raise InvalidError(f"{name} is {text!r:.40}, expected {what} or an empty field") from None

@@ -1,0 +1,193 @@
+"""A gate's texts keep under the places' limits by whole sections, and its revision is what is checked out."""
+
+import dataclasses
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from parity.cli.gate import is_narrow, revision_of, with_one_more_replicate
+from parity.cli.gate_report import SUMMARY_BYTES, Files, GatePolicy, Outcome, exit_code_under, fits_a_comment, markdown, result_of, write
+from parity.wording import age_in_words
+
+OUTCOME = Outcome(result="infrastructure", revision="r", trouble="no worker", job="j1", source="new", reason="new", url="http://x/jobs/j1")
+
+
+def test_whole_sections_are_left_out(monkeypatch):
+    sections = ["head", "<details>" + "a" * 40_000 + "</details>", "<details>" + "b" * 40_000 + "</details>", "tail"]
+    monkeypatch.setattr("parity.cli.gate_report.markdown_sections", lambda *_: sections)
+    text = markdown(dataclasses.replace(OUTCOME, result="fail", trouble=None), GatePolicy(), fits_a_comment)
+    assert fits_a_comment(text)
+    assert len(text) > 40_000
+    assert (text.count("<details>"), text.count("</details>"), text.count("a" * 40_000)) == (1, 1, 1)
+    assert "1 sections are left out" in text
+    assert "tail" in text
+
+
+def test_a_summary_that_is_full_is_reported_and_not_cut(tmp_path, monkeypatch):
+    full = tmp_path / "summary"
+    full.write_bytes(b"x" * SUMMARY_BYTES)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(full))
+    monkeypatch.delenv("GITHUB_OUTPUT", raising=False)
+    assert write(OUTCOME, GatePolicy(), Files()) == [f"{full}: is full"]
+    assert full.stat().st_size == SUMMARY_BYTES
+
+
+def test_an_output_is_one_line_whatever_a_server_says(tmp_path, monkeypatch):
+    output = tmp_path / "output"
+    monkeypatch.setenv("GITHUB_OUTPUT", str(output))
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    write(dataclasses.replace(OUTCOME, trouble="bad\nverdict=pass\r\nx"), GatePolicy(), Files())
+    assert output.read_text().count("\n") == 12
+    assert "\nverdict=infrastructure\n" in "\n" + output.read_text()
+
+
+@pytest.mark.parametrize(
+    ("result", "policy", "code"),
+    [
+        ("infrastructure", {}, 4),
+        ("infrastructure", {"on_infra": "pass"}, 0),
+        ("infrastructure", {"on_inconclusive": "pass"}, 4),
+        ("timeout", {"on_infra": "pass", "on_inconclusive": "pass"}, 5),
+        ("timeout", {"advisory": True}, 0),
+        ("fail", {"on_infra": "pass", "on_inconclusive": "pass"}, 1),
+        ("fail", {"advisory": True}, 0),
+        ("inconclusive", {"on_infra": "pass"}, 3),
+        ("pass", {}, 0),
+    ],
+)
+def test_the_exit_code_under_a_policy(result, policy, code):
+    left_with, note = exit_code_under(dataclasses.replace(OUTCOME, result=result), GatePolicy(**policy))
+    assert left_with == code
+    assert bool(note) == (code == 0 and result != "pass")
+
+
+def _verdict(code, gap=None, verdict="inconclusive"):
+    return {
+        "verdict": verdict,
+        "codes": [code],
+        "gap": gap,
+        "margin": gap and {"nats": 0.014},
+        "candidate": {"name": "c"},
+        "window": {"n": 200},
+    }
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ([_verdict("CI_STRADDLES_MARGIN", {"lo": 0.0, "hi": 0.02})], 0),
+        ([_verdict("EMPTY")], 3),
+        ([_verdict("ARMS_IDENTICAL", {"lo": 0.0, "hi": 0.0})], 3),
+        ([_verdict("CI_STRADDLES_MARGIN", {"lo": 0.0, "hi": 0.02}), _verdict("EMPTY")], 3),
+        ([], 3),
+    ],
+)
+def test_on_inconclusive_pass_accepts_a_measured_gap_only(verdicts, code):
+    outcome = Outcome(result="inconclusive", revision="r", verdicts=verdicts)
+    left_with, note = exit_code_under(outcome, GatePolicy(on_inconclusive="pass"))
+    assert (left_with, "does not apply" in note) == (code, code == 3)
+
+
+def test_a_sign_off_is_needed_for_every_open_candidate_and_never_helps_a_fail():
+    straddles = _verdict("CI_STRADDLES_MARGIN", {"lo": 0.0, "hi": 0.02})
+    other = straddles | {"candidate": {"name": "d"}}
+    signed = {"c": {"candidate": "c"}}
+    passed = straddles | {"verdict": "pass", "candidate": {"name": "d"}}
+    failed = straddles | {"verdict": "fail", "candidate": {"name": "d"}}
+    for verdicts, result, is_accepted in (
+        ([straddles], "inconclusive", True),
+        ([straddles, passed], "inconclusive", True),
+        ([straddles, other], "inconclusive", False),
+        ([straddles, failed], "fail", False),
+        ([passed], "pass", False),
+        ([], "inconclusive", False),
+    ):
+        outcome = Outcome(result=result, revision="r", verdicts=verdicts, accepted=signed)
+        assert outcome.is_accepted is is_accepted
+        assert (exit_code_under(outcome, GatePolicy())[0] == 0) is (is_accepted or result == "pass")
+    troubled = Outcome(result="inconclusive", revision="r", verdicts=[straddles], accepted=signed, trouble="x")
+    assert not troubled.is_accepted
+
+
+def _failed(lo, hi, code="GAP_EXCEEDS_MARGIN"):
+    return {"codes": [code], "gap": {"lo": lo, "hi": hi}, "margin": {"nats": 0.014}}
+
+
+def test_narrow_is_less_than_half_an_interval_beyond_the_margin():
+    assert is_narrow(_failed(0.015, 0.019))
+    assert not is_narrow(_failed(0.017, 0.019))
+    assert not is_narrow(_failed(0.015, 0.019, "DIVERGED"))
+
+
+def test_one_more_replicate_of_those_that_failed_leaves_the_job_itself_alone():
+    job: dict[str, Any] = {"baseline": {"recipe": "b", "replicates": 2}, "candidates": [{"recipe": "c"}, {"recipe": "d"}]}
+    larger = with_one_more_replicate(job, [1])
+    assert [larger["baseline"]["replicates"], *(arm["replicates"] for arm in larger["candidates"])] == [3, 2]
+    assert [arm["recipe"] for arm in larger["candidates"]] == ["d"]
+    assert job["baseline"]["replicates"] == 2
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_the_revision_is_what_is_checked_out(tmp_path, monkeypatch):
+    monkeypatch.delenv("GITHUB_SHA", raising=False)
+    file = tmp_path / "parity.yaml"
+    file.write_text("job: {}\n")
+    assert revision_of(file) == ""
+
+    def git(*words):
+        identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+        return subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    head = git("rev-parse", "HEAD")
+    assert revision_of(file) == head
+    file.write_text("job: {seed: 1}\n")
+    changed = revision_of(file)
+    assert changed.startswith(f"{head}+")
+    file.write_text("job: {seed: 2}\n")
+    assert revision_of(file) not in (head, changed)
+    monkeypatch.setenv("GITHUB_SHA", "abc")
+    assert revision_of(file) == "abc"
+
+
+def test_ages_in_words():
+    assert [age_in_words(seconds) for seconds in (0.6, 1.6, 90, 120, 7200, 200_000)] == [
+        *("1 second", "2 seconds", "90 seconds", "2.0 minutes", "2.0 hours", "2.3 days"),
+    ]
+
+
+def _passed(as_of="refuse", code="SCHEDULE_STATED"):
+    return _verdict("WITHIN_MARGIN", {"lo": -0.01, "hi": 0.01}, "pass") | {
+        "codes": ["WITHIN_MARGIN", code],
+        "params": {"criteria": {"as_of": as_of}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "policy", "result", "code"),
+    [
+        ([_passed()], {}, "inconclusive", 3),
+        ([_passed("accept")], {}, "pass", 0),
+        ([_passed(code="ROUNDED")], {}, "pass", 0),
+        ([_passed()], {"on_inconclusive": "pass"}, "inconclusive", 0),
+        ([_passed(code="ROUNDED"), _passed()], {}, "inconclusive", 3),
+        ([_passed(), _verdict("GAP_EXCEEDS_MARGIN", verdict="fail")], {}, "fail", 1),
+    ],
+)
+def test_the_end_of_a_schedule_that_is_only_stated_passes_no_gate(verdicts, policy, result, code):
+    assert result_of(verdicts) == result
+    outcome = dataclasses.replace(OUTCOME, result=result, trouble=None, verdicts=verdicts)
+    left_with, note = exit_code_under(outcome, GatePolicy(**policy))
+    assert left_with == code
+    assert ("SCHEDULE_STATED" in note) == (code == 3)
+
+
+def test_a_sign_off_of_another_candidate_does_not_cover_a_stated_schedule():
+    signed = _verdict("CI_STRADDLES_MARGIN")
+    outcome = dataclasses.replace(OUTCOME, result="inconclusive", trouble=None, verdicts=[signed], accepted={"c": {}})
+    assert outcome.is_accepted
+    assert not dataclasses.replace(outcome, verdicts=[signed, _passed()]).is_accepted

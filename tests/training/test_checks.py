@@ -1,0 +1,268 @@
+"""Every check passes on our arithmetic, and each of the planted faults is caught."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from training import preflight
+from training.arithmetic import formats, known_answers
+from training.arithmetic import quantize as hadamard
+from training.arithmetic.known_answers import Copy, copy_of
+from training.arithmetic.quantize import dequantize, quantize
+from training.arithmetic.recipes import linear_recipe
+from training.preflight import Emulated, quantizers
+
+
+class Refusing(Emulated):
+    """Kernels that can run only one recipe."""
+
+    def refusal(self, recipe):
+        return None if recipe.name == "fp8_current" else "no such unit"
+
+
+def test_the_emulation_passes_every_check():
+    done = list(preflight.examine(Emulated()))
+    assert [check for check in done if not check.passed] == []
+    assert len(done) == 29
+    assert all(check.ran for check in done)
+
+
+def test_a_recipe_that_cannot_run_has_one_line_with_its_reason():
+    done = list(preflight.examine(Refusing()))
+    assert [(check.name, check.detail) for check in done if not check.ran] == [(name, "no such unit") for name in preflight.RECIPES[1:]]
+
+
+class Stub(Emulated):
+    """Kernels of which one answer is changed: copies and layer results pass through functions."""
+
+    def __init__(self, copies: Callable | None = None, layer: Callable | None = None):
+        self._copies, self._layer = copies, layer
+
+    def copies(self, recipe, operand, x_MK, seed):
+        made = super().copies(recipe, operand, x_MK, seed)
+        return self._copies(made, recipe, operand, x_MK, seed) if self._copies else made
+
+    def layer(self, recipe, x_MK, w_KN, g_MN, seed):
+        made = super().layer(recipe, x_MK, w_KN, g_MN, seed)
+        return self._layer(made, recipe, x_MK, w_KN, g_MN) if self._layer else made
+
+
+def both(change: Callable[[Copy], Copy], of: str):
+    return lambda made, _recipe, operand, *_: (change(made[0]), change(made[1])) if operand == of else made
+
+
+def swapped_nibbles(copy: Copy) -> Copy:
+    return copy._replace(codes=copy.codes.reshape(len(copy.codes), -1, 2)[..., ::-1].reshape(copy.codes.shape))
+
+
+def tiled_scales(copy: Copy) -> Copy:
+    return copy._replace(scales=np.roll(copy.scales, 1, axis=0))
+
+
+def amax_before_rotation(made, recipe, operand, x, seed):
+    return (made[0], made[1]._replace(scalar=np.float32(np.abs(x).max()))) if operand == "x" else made
+
+
+def columns_from_rows(made, recipe, operand, x, seed):
+    """The second copy is made from the first, not from the tensor."""
+    rows, columns = quantizers(recipe, operand)
+    once = dequantize(quantize(jnp.asarray(x, jnp.bfloat16), 1, rows), 1, rows)
+    return made[0], copy_of(quantize(once.astype(jnp.bfloat16), 0, columns), columns)
+
+
+def codes_of(values: np.ndarray) -> np.ndarray:
+    return values.astype(ml_dtypes.float4_e2m1fn).view(np.uint8)
+
+
+def floored(made, recipe, operand, x, seed):
+    grid = np.asarray([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    below = grid[np.searchsorted(grid, np.abs(x), side="right") - 1] * np.sign(x)
+    return tuple(copy._replace(codes=codes_of(below)) for copy in made)
+
+
+def without_one_and_a_half(copy: Copy) -> Copy:
+    return copy._replace(codes=np.where(copy.codes & 7 == 3, copy.codes - 1, copy.codes).astype(np.uint8))
+
+
+def deaf_to_the_seed(made, recipe, operand, x, seed):
+    return Emulated().copies(recipe, operand, x, 0)
+
+
+def never_the_same():
+    seeds = count(100)
+    return lambda _made, recipe, operand, x, _seed: Emulated().copies(recipe, operand, x, next(seeds))
+
+
+def few_bits(a, b):
+    """Sums in a register of fourteen bits, as Hopper's FP8 units keep them without promotion."""
+    total = np.zeros((len(a), b.shape[1]))
+    for k in range(a.shape[1]):
+        total = total + np.outer(a[:, k].astype(np.float64), b[k])
+        exponent = np.floor(np.log2(np.maximum(np.abs(total), 1e-30)))
+        total = np.rint(total / 2.0 ** (exponent - 13)) * 2.0 ** (exponent - 13)
+    return total.astype(np.float32)
+
+
+def rotated(recipe, x):
+    return np.asarray(hadamard.rotate(jnp.asarray(x))) if recipe.wgrad_x.rotated else x
+
+
+def few_bits_in_y(made, recipe, x, w, g):
+    return few_bits(x, w), *made[1:]
+
+
+def few_bits_in_dx(made, recipe, x, w, g):
+    return made[0], few_bits(g, w.T), made[2]
+
+
+def few_bits_in_dw(made, recipe, x, w, g):
+    return *made[:2], few_bits(rotated(recipe, x).T, rotated(recipe, g))
+
+
+def no_weight_gradient(made, recipe, x, w, g):
+    return *made[:2], made[2] * 0
+
+
+def only_x_rotated(made, recipe, x, w, g):
+    return *made[:2], rotated(recipe, x).T @ g
+
+
+def zeros_along_columns(made, recipe, operand, x, seed):
+    return (made[0], made[1]._replace(codes=made[1].codes * 0)) if operand == "grad" else made
+
+
+def one_number_a_row(made, recipe, operand, x, seed):
+    """Every value of a row is rounded by the same random number."""
+    uniform = np.random.default_rng(seed).uniform(size=(len(x), 1))
+    grid = np.asarray([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    below = grid[np.searchsorted(grid, np.abs(x), side="right") - 1]
+    above = grid[np.searchsorted(grid, np.abs(x), side="left")]
+    up = uniform * np.where(above > below, above - below, 1) < np.abs(x) - below
+    return made[0]._replace(codes=codes_of(np.where(up, above, below) * np.sign(x))), made[1]
+
+
+class NeverAtRandom(Emulated):
+    """A layer that rounds to nearest, whatever the recipe."""
+
+    def layer(self, recipe, x_MK, w_KN, g_MN, seed):
+        nearest = replace(recipe, dgrad_g=replace(recipe.dgrad_g, stochastic=False), wgrad_g=replace(recipe.wgrad_g, stochastic=False))
+        return super().layer(nearest, x_MK, w_KN, g_MN, seed)
+
+
+def without_the_tensor_scale(made, recipe, x, w, g):
+    return made[0] * np.float32(448 * 6 / np.abs(x).max()), *made[1:]
+
+
+def transposed_gradient(made, recipe, x, w, g):
+    return *made[:2], made[2].T
+
+
+def nan_of_zeros(made, recipe, x, w, g):
+    return tuple(np.where(part == 0, np.float32(np.nan), part) for part in made)
+
+
+def last_bit_by_chance():
+    random = np.random.default_rng(0)
+    return lambda made, *_: tuple(
+        np.where(random.random(part.shape) < 0.001, np.nextafter(part, np.float32(np.inf)), part) for part in made
+    )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "check", "kernels"),
+    [
+        ("nvfp4_no_sr", preflight.codes, Stub(both(swapped_nibbles, "x"))),
+        ("nvfp4_no_sr", preflight.codes, Stub(both(tiled_scales, "kernel"))),
+        ("nvfp4_no_sr", preflight.codes, Stub(amax_before_rotation)),
+        ("mxfp8", preflight.codes, Stub(columns_from_rows)),
+        ("nvfp4_no_rht", preflight.rounding, Stub(both(lambda copy: copy._replace(codes=copy.codes * 0), "grad"))),
+        ("nvfp4_no_rht", preflight.rounding, Stub(both(without_one_and_a_half, "grad"))),
+        ("nvfp4_no_rht", preflight.rounding, Stub(floored)),
+        ("nvfp4_no_rht", preflight.rounding, Stub(deaf_to_the_seed)),
+        ("nvfp4_no_rht", preflight.rounding, Stub(never_the_same())),
+        ("nvfp4", preflight.rounding, Stub(zeros_along_columns)),
+        ("nvfp4_no_rht", preflight.rounding, Stub(one_number_a_row)),
+        ("fp8_current", preflight.accumulation, Stub(layer=few_bits_in_y)),
+        ("fp8_current", preflight.accumulation, Stub(layer=few_bits_in_dx)),
+        ("nvfp4", preflight.accumulation, Stub(layer=few_bits_in_y)),
+        ("nvfp4", preflight.accumulation, Stub(layer=few_bits_in_dw)),
+        ("nvfp4", preflight.products, Stub(layer=no_weight_gradient)),
+        ("nvfp4", preflight.products, Stub(layer=only_x_rotated)),
+        ("nvfp4_no_sr", preflight.products, Stub(layer=without_the_tensor_scale)),
+        ("nvfp4_no_sr", preflight.products, Stub(layer=transposed_gradient)),
+        ("fp8_current", preflight.zeros, Stub(layer=nan_of_zeros)),
+        ("fp8_current", preflight.repeats, Stub(layer=last_bit_by_chance())),
+        ("nvfp4", preflight.repeats, NeverAtRandom()),
+    ],
+    ids=[
+        "swapped_nibbles",
+        "tiled_2d_scales",
+        "amax_before_rotation",
+        "columns_from_rows",
+        "rounding_to_zero",
+        "no_one_and_a_half",
+        "floored",
+        "deaf_to_the_seed",
+        "never_the_same",
+        "rounding_to_zero_after_the_rotation",
+        "one_random_number_a_row",
+        "few_bits_fp8",
+        "few_bits_fp8_dx",
+        "few_bits_nvfp4",
+        "few_bits_nvfp4_dw",
+        "no_weight_gradient",
+        "only_x_rotated",
+        "no_tensor_scale",
+        "transposed_gradient",
+        "nan_of_zeros",
+        "last_bit_by_chance",
+        "never_at_random",
+    ],
+)
+def test_a_planted_fault_is_caught(recipe, check, kernels):
+    assert check in preflight.checks_of(linear_recipe(recipe, fast_bf16=True))
+    passed, _ = check(kernels, linear_recipe(recipe, fast_bf16=True))
+    assert not passed
+
+
+def toward_zero(x, fmt):
+    nearest = real_nearest(x, fmt)
+    return jnp.where(jnp.abs(nearest) > jnp.abs(x), real_nearest(x * np.float32(0.75), fmt), nearest)
+
+
+def flipped_sign(x_MK):
+    signs = np.ones((16, 1), np.float32)
+    signs[3] = -1
+    return real_rotate(x_MK * jnp.asarray(np.tile(signs, (x_MK.shape[0] // 16, 1)), x_MK.dtype))
+
+
+real_nearest, real_rotate, real_quotient, real_round_up = formats.nearest, hadamard.rotate, formats.quotient, formats.e8m0_round_up
+
+
+@pytest.mark.parametrize(
+    ("recipe", "check", "module", "name", "fault"),
+    [
+        ("nvfp4_no_rht", preflight.codes, formats, "nearest", toward_zero),
+        ("nvfp4_no_sr", preflight.rotation, hadamard, "rotate", flipped_sign),
+        ("nvfp4_no_sr", preflight.rotation, hadamard, "rotate", lambda x: x),
+        ("nvfp4_no_rht", preflight.codes, formats, "quotient", lambda x, y: formats.float_of(formats.bits_of(real_quotient(x, y)) - 2)),
+        ("mxfp8", preflight.codes, formats, "e8m0_round_up", lambda amax, fmt: real_round_up(amax, fmt) - 1),
+    ],
+    ids=["truncation", "one_sign", "no_rotation", "inexact_division", "mx_rounds_down"],
+)
+def test_a_fault_in_the_arithmetic_is_caught(monkeypatch, recipe, check, module, name, fault):
+    monkeypatch.setattr(module, name, fault)
+    jax.clear_caches()
+    try:
+        passed, _ = check(Emulated(), linear_recipe(recipe, fast_bf16=True))
+        assert not passed
+        if check is preflight.codes:
+            assert known_answers.differing_formats()
+    finally:
+        jax.clear_caches()

@@ -1,0 +1,48 @@
+"""The kernels of Transformer Engine behind the interface of the checks: its real Python code, with its compiled part stubbed."""
+
+from dataclasses import replace
+
+import pytest
+
+from training import device, preflight
+from training.arithmetic.recipes import linear_recipe
+from training.preflight import TransformerEngine
+
+# Transformer Engine 2.20.2 uses names that jax 0.10.2 has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:jax.interpreters.pxla:DeprecationWarning")
+
+
+@pytest.fixture
+def kernels(stubbed_te):
+    stubbed_te(100)
+    return TransformerEngine(replace(device.describe(), platform="gpu", device_class="gpu:sm100", sm="100"))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "check"),
+    [
+        ("fp8_current", preflight.codes),
+        ("fp8_current", preflight.accumulation),
+        ("mxfp8", preflight.codes),
+        ("nvfp4", preflight.codes),
+        ("nvfp4", preflight.rotation),
+        ("nvfp4", preflight.accumulation),
+        ("nvfp4", preflight.products),
+        ("nvfp4_no_sr", preflight.products),
+    ],
+)
+def test_its_copies_and_products_pass(kernels, recipe, check):
+    passed, detail = check(kernels, linear_recipe(recipe, fast_bf16=True))
+    assert passed, detail
+
+
+def test_a_defect_of_its_own_code_is_caught(kernels):
+    """The stochastic rounding of its pure-JAX path never gives 1.5 (2.20.2); its kernels are other code."""
+    passed, detail = preflight.rounding(kernels, linear_recipe("nvfp4_no_rht", fast_bf16=True))
+    assert not passed
+    assert "expected 1 or 1.5" in detail
+
+
+def test_without_a_gpu_it_cannot_run_and_says_why():
+    kernels = TransformerEngine(device.describe())
+    assert all(kernels.refusal(linear_recipe(name, fast_bf16=True)) for name in preflight.RECIPES)

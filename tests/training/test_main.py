@@ -1,0 +1,46 @@
+"""The report of the checks: its lines, its JSON and its exit codes."""
+
+import json
+
+import pytest
+
+from training import preflight
+from training.preflight import Check
+
+GOOD, BAD = Check(name="nvfp4: codes", passed=True, detail="0 differ"), Check(name="nvfp4: zeros", passed=False, detail="3 are not 0")
+ABSENT = Check(name="mxfp8", passed=True, detail="no GPU", ran=False)
+
+
+@pytest.fixture
+def examined(monkeypatch):
+    def set_to(emulated, transformer_engine=(ABSENT,)):
+        results = {"emulated": emulated, "transformer_engine": transformer_engine}
+        monkeypatch.setattr(preflight, "examine", lambda kernels: iter(results[kernels.name]))
+
+    return set_to
+
+
+@pytest.mark.parametrize(
+    ("emulated", "arguments", "code"),
+    [
+        ((GOOD,), [], 0),
+        ((GOOD, BAD), [], 1),
+        ((GOOD,), ["--engine", "transformer_engine"], 2),
+        ((BAD,), ["--engine", "transformer_engine"], 2),
+    ],
+)
+def test_the_exit_code_says_whether_a_check_failed_or_none_ran(examined, capsys, emulated, arguments, code):
+    examined(emulated)
+    assert preflight.main(arguments) == code
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == (1 if arguments else len(emulated) + 1) + 1
+    assert sum(line.startswith("FAIL ") for line in lines) == (code == 1)
+
+
+def test_the_json_has_every_check(examined, capsys):
+    examined((GOOD, BAD))
+    assert preflight.main(["--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["emulated"][1] == {"name": "nvfp4: zeros", "passed": False, "detail": "3 are not 0", "ran": True}
+    assert document["transformer_engine"][0]["ran"] is False
+    assert document["device_class"].startswith("cpu")

@@ -1,0 +1,305 @@
+"""The whole stack as a process: up, a job over REST to its verdict, down; and what it refuses."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from rich.console import Console
+from sqlalchemy import select
+
+from parity.client.rest import Client, ClientError
+from server.database.sessions import Database
+from server.database.tables import Attempt, Run
+from server.settings import CHECKOUT, Settings
+from workers import standalone
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _environment(state: Path, port: int) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PARITY_")}
+    return kept | {"PARITY_STATE_DIR": str(state), "PARITY_PORT": str(port), "PARITY_FLUSH_SECONDS": "0.2", "NO_COLOR": "1"}
+
+
+def _standalone(what: str, state: Path, port: int, **more: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "workers.standalone", what],
+        cwd=CHECKOUT,
+        env=_environment(state, port) | more,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _until(happened) -> None:
+    deadline = time.monotonic() + 600  # a busy machine compiles for minutes
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def _part(state: Path, name: str) -> psutil.Process | None:
+    """The part of the stack with this word in its command line; None while there is none."""
+    stack = psutil.Process(int((state / "lock").read_text().split()[1].rstrip(",")))
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return next((child for child in stack.children() if any(name in word for word in child.cmdline())), None)
+    return None
+
+
+def _refused(what: str, state: Path, port: int) -> str:
+    process = _standalone(what, state, port)
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 2, out
+    return out
+
+
+# A worker's death is noticed soon, and its run resumes soon.
+SHORT = {
+    "PARITY_LEASE_SECONDS": "3",
+    "PARITY_HEARTBEAT_SECONDS": "0.5",
+    "PARITY_RECONCILE_SECONDS": "0.5",
+    "PARITY_CHECKPOINT_SECONDS": "0.2",
+}
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    """A stack in a folder of its own: (state folder, port)."""
+    state, port = tmp_path_factory.mktemp("s"), _free_port()
+    (state / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
+    process = _standalone("serve", state, port, **SHORT)
+    with Client(f"http://127.0.0.1:{port}") as client:
+        deadline = time.monotonic() + 60
+        while not client.ready():
+            assert process.poll() is None, process.stdout.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    yield state, port
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, out
+    # Nothing is left behind: the port is free and Redis took its socket along.
+    assert not (state / "redis.sock").exists()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def _parity(*arguments: str, port: int) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "parity", *arguments, "--server", f"http://127.0.0.1:{port}"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=os.environ | {"NO_COLOR": "1", "COLUMNS": "80"},
+    )
+
+
+JOB = {
+    "name": "journey",
+    "layer_policy": "mlp_only",
+    "model": {"d_model": 32, "n_layers": 1, "n_heads": 1, "n_kv_heads": 1, "d_ff": 32},
+    "data": {"sequence_length": 32, "batch_size": 2},
+    "schedule": {"steps": 1200, "warmup_steps": 10},
+    "baseline": {"recipe": "fp8_current"},
+    "candidates": [{"recipe": "mxfp8"}],
+}
+
+
+def test_a_job_from_the_command_line_to_its_verdict(stack, tmp_path):
+    _, port = stack
+    job_file = tmp_path / "parity.yaml"
+    job_file.write_text(yaml.safe_dump({"job": JOB, "criteria": {"margin": "20 %"}}))
+    submitted = _parity("submit", str(job_file), "--watch", port=port)
+    assert submitted.returncode in (0, 1, 3), submitted.stderr
+    assert "mxfp8" in submitted.stdout
+    assert any(word in submitted.stdout.splitlines()[0] for word in ("PASS: ", "FAIL: ", "INCONCLUSIVE: "))
+    with Client(f"http://127.0.0.1:{port}") as client:
+        (job,) = client.jobs()["items"]
+        (verdict,) = client.verdict(job["id"])["verdicts"]
+        assert verdict["window"]["n"] == 240
+    reported = _parity("report", job["id"], "--markdown", port=port)
+    assert reported.returncode == submitted.returncode
+    assert "mxfp8" in reported.stdout
+    assert job["id"] in _parity("status", port=port).stdout
+
+
+def test_cancel_while_it_trains(stack, tmp_path):
+    _, port = stack
+    job_file = tmp_path / "parity.yaml"
+    job_file.write_text(yaml.safe_dump({"job": JOB | {"schedule": {"steps": 500_000}}, "criteria": {"margin": "1 %"}}))
+    submitted = _parity("submit", str(job_file), port=port)
+    assert submitted.returncode == 0, submitted.stderr
+    job_id = submitted.stdout.split()[0]
+    with Client(f"http://127.0.0.1:{port}") as client:
+        deadline = time.monotonic() + 60
+        while client.job(job_id)["share_done"] == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert _parity("cancel", job_id, port=port).returncode == 0
+        assert client.job(job_id)["status"] == "cancelled"
+
+
+def test_bad_input_is_refused_before_anything_happens(stack, tmp_path):
+    _, port = stack
+    job_file = tmp_path / "parity.yaml"
+    job_file.write_text(yaml.safe_dump({"job": JOB | {"stepz": 1}, "criteria": {"margin": "1 %"}}))
+    refused = _parity("submit", str(job_file), port=port)
+    assert refused.returncode == 2
+    assert "stepz" in refused.stderr
+    with Client(f"http://127.0.0.1:{port}") as client, pytest.raises(ClientError, match="job 'j-none' does not exist"):
+        client.job("j-none")
+
+
+def test_a_second_stack_on_the_same_folder_is_refused(stack):
+    state, _ = stack
+    assert "already uses" in _refused("demo", state, _free_port())
+
+
+def test_a_taken_port_is_refused(stack, tmp_path):
+    _, port = stack
+    assert f"port {port}" in _refused("serve", tmp_path, port)
+    assert not (tmp_path / "parity.db").exists()
+
+
+def test_a_folder_too_deep_for_a_socket_is_refused(tmp_path):
+    assert "too long for a unix socket" in _refused("serve", tmp_path / ("x" * 100), _free_port())
+
+
+def test_no_server_is_infrastructure(tmp_path):
+    assert _parity("status", port=_free_port()).returncode == 4
+
+
+def test_a_full_disk_is_refused(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10 * 2**20))
+    with (
+        pytest.raises(standalone.RefusedError, match="10 MiB free, expected at least 200 MiB"),
+        standalone.running(Settings(state_dir=tmp_path), Console()),
+    ):
+        pytest.fail("the stack started on a full disk")
+    assert not (tmp_path / "parity.db").exists()
+
+
+def test_a_demo_whose_data_is_missing_says_so(stack, tmp_path, capsys):
+    _, port = stack
+    data = {"source": "text", "path": "/no/such/corpus", "sequence_length": 32, "batch_size": 2}
+    job_file = tmp_path / "demo.yaml"
+    job_file.write_text(yaml.safe_dump({"job": JOB | {"data": data}, "criteria": {"margin": "20 %"}}))
+    assert not standalone.run(f"http://127.0.0.1:{port}", Console(stderr=True, width=80), lambda: None, lambda _job, _known: (), job_file)
+    assert "/no/such/corpus" in capsys.readouterr().err
+
+
+def test_a_demo_goes_on_after_its_worker_was_killed(tmp_path):
+    port = _free_port()
+    process = _standalone("demo", tmp_path, port, **SHORT)
+    with Client(f"http://127.0.0.1:{port}") as client:
+        _until(lambda: client.ready() and client.workers() and client.jobs()["items"])
+        first = client.workers()[0]["name"]
+        os.kill(int(first.rsplit(":", 1)[1]), signal.SIGKILL)
+        _until(lambda: any(worker["name"] != first for worker in client.workers()))
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 130, out
+    assert "worker ended with status -9" in out
+
+
+def test_a_killed_worker_is_started_again_and_resumes_its_run(stack, tmp_path):
+    state, port = stack
+    job_file = tmp_path / "parity.yaml"
+    job_file.write_text(yaml.safe_dump({"job": JOB | {"schedule": {"steps": 500_000}}, "criteria": {"margin": "1 %"}}))
+    job_id = _parity("submit", str(job_file), port=port).stdout.split()[0]
+    with closing(Database(Settings(state_dir=state).database)) as database, Client(f"http://127.0.0.1:{port}") as client:
+
+        def resumed():
+            with database.read() as session:
+                return session.scalar(select(Attempt.first_step).join(Run).where(Run.job_id == job_id, Attempt.epoch == 2))
+
+        def can_resume():
+            with database.read() as session:
+                steps = {run.id: run.steps_done for run in session.scalars(select(Run).where(Run.job_id == job_id))}
+            checkpoints = [path.parent for path in (state / "checkpoints").glob("*/step-*/complete.json")]
+            return all(
+                any(path.parent.name == run and 0 < int(path.name.removeprefix("step-")) <= done for path in checkpoints)
+                for run, done in steps.items()
+            )
+
+        _until(can_resume)
+        worker = _part(state, "celery")
+        trainers = [child for child in worker.children(recursive=True) if "workers.child" in child.cmdline()]
+        assert len(trainers) == 2
+        for trainer in trainers:  # which then cannot react to the end of its worker
+            trainer.suspend()
+        worker.kill()
+        _until(lambda: resumed() is not None)
+        client.cancel(job_id)
+    assert resumed() > 0
+    assert psutil.wait_procs(trainers, timeout=600)[1] == []
+
+
+@pytest.mark.parametrize("part", ["valkey", "uvicorn"])
+def test_a_killed_part_is_started_again(stack, part):
+    state, port = stack
+    killed = _part(state, part)
+    killed.kill()
+    _until(lambda: _part(state, part) not in (None, killed))
+    with Client(f"http://127.0.0.1:{port}") as client:
+        _until(client.ready)
+
+
+def test_a_stack_that_asks_for_tokens_comes_up(tmp_path):
+    """As the README says: the first token is made on the machine itself."""
+    port = _free_port()
+    process = _standalone("serve", tmp_path, port, PARITY_REQUIRE_TOKENS="true")
+    try:
+        for line in process.stdout:
+            if "parity is up" in line:
+                break
+        else:
+            pytest.fail(f"it ended with {process.wait(10)}")
+        made = subprocess.run(
+            [sys.executable, "-m", "server.tokens", "create", "first", "--scope", "view"],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=CHECKOUT,
+            env=_environment(tmp_path, port),
+        )
+        with Client(f"http://127.0.0.1:{port}", made.stdout.strip()) as client:
+            assert client.jobs()["items"] == []
+        with Client(f"http://127.0.0.1:{port}") as stranger, pytest.raises(ClientError, match="PARITY_TOKEN"):
+            stranger.jobs()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=600)
+
+
+def test_a_setting_that_can_not_be_is_refused_by_name(tmp_path):
+    process = subprocess.run(
+        [sys.executable, "-m", "workers.standalone", "serve"],
+        check=False,
+        cwd=CHECKOUT,
+        env=_environment(tmp_path, 1) | {"PARITY_PORT": "abc"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert process.returncode == 2
+    assert "PARITY_PORT is 'abc'" in process.stderr
+    assert "Traceback" not in process.stderr

@@ -1,0 +1,366 @@
+"""The worker's MaxText: where it is, which of its options a job may set, and what its errors mean."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+from training.rules import SpecError, Strict
+
+# Errors of a MaxText process, each with its code and a sentence.
+#
+# `transient` says whether another attempt may succeed: the supervisor then tries the run again from its newest checkpoint, up to its
+# limit; every other error ends the run at once.
+
+
+class MaxTextError(Exception):
+    """A MaxText run that cannot start or continue."""
+
+    code: ClassVar[str] = "MAXTEXT_FAILED"
+
+    def __init__(self, message: str, *, transient: bool = False) -> None:
+        self.transient = transient
+        super().__init__(message)
+
+
+class NotInstalledError(MaxTextError):
+    """PARITY_MAXTEXT_PYTHON is not set, or its Python has no MaxText."""
+
+    code = "MAXTEXT_NOT_INSTALLED"
+
+
+class WrongVersionError(MaxTextError):
+    """The MaxText that is installed is not one whose output is known."""
+
+    code = "MAXTEXT_VERSION"
+
+
+class DataMissingError(MaxTextError):
+    """A local file or folder that MaxText should read does not exist."""
+
+    code = "DATA_NOT_FOUND"
+
+
+class CrashedError(MaxTextError):
+    """The process ended with an error."""
+
+    code = "MAXTEXT_CRASHED"
+
+
+class TooLittleMemoryError(MaxTextError):
+    """The device or the machine did not have enough memory."""
+
+    code = "OUT_OF_MEMORY"
+
+
+class EndedEarlyError(MaxTextError):
+    """The process ended without an error before its last step."""
+
+    code = "MAXTEXT_ENDED_EARLY"
+
+
+class HungError(MaxTextError):
+    """The process is running but writes nothing."""
+
+    code = "MAXTEXT_HUNG"
+
+
+class MetricsError(MaxTextError):
+    """metrics_file contains something that MaxText does not write."""
+
+    code = "METRICS_GARBAGE"
+
+
+class MetricsStoppedError(MaxTextError):
+    """The log continues but metrics_file does not."""
+
+    code = "METRICS_STOPPED"
+
+
+class MetricsGapError(MaxTextError):
+    """The run trained to its end, but metrics_file lost some steps. The recorded steps are right; the judge sees the gap."""
+
+    code = "METRICS_GAP"
+
+
+class EvaluationFailedError(MaxTextError):
+    """The evaluation of a checkpoint gave no loss. The training steps are recorded."""
+
+    code = "MAXTEXT_EVALUATION"
+
+
+class DivergedError(Exception):
+    """The loss became NaN or infinite at `step`; that step was yielded before."""
+
+    code = "DIVERGED"
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        super().__init__(
+            f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, or accept the divergence as the result"
+        )
+
+
+def steps_in_words(steps: Iterable[range]) -> str:
+    """Ranges of steps as text, the first five of them: "3, 7-9 and 2 more places"."""
+    parts: Sequence[range] = list(steps)
+    shown = ", ".join(f"{part.start}" if len(part) == 1 else f"{part.start}-{part.stop - 1}" for part in parts[:5])
+    return shown + (f" and {len(parts) - 5} more places" if len(parts) > 5 else "")
+
+
+# Finds the worker's MaxText: the Python in PARITY_MAXTEXT_PYTHON and its packages' versions, without importing any of them.
+#
+# PARITY_MAXTEXT_PYTHON=/opt/maxtext/bin/python
+
+VARIABLE = "PARITY_MAXTEXT_PYTHON"
+TESTED_VERSION = "0.2.5"
+_VERSION = re.compile(r"0\.2\.(\d+)")
+_SECONDS = 60.0
+_PACKAGES = ("maxtext", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "transformer_engine", "transformer-engine-jax")
+_NAMES = frozenset(name.replace("-", "_") for name in _PACKAGES)
+_QUERY = f"""
+import importlib.metadata, importlib.util, json, pathlib, platform
+versions = {{"python": platform.python_version()}}
+for name in {_PACKAGES!r}:
+    try:
+        versions[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+spec = importlib.util.find_spec("maxtext")
+print(json.dumps([versions, str(pathlib.Path(spec.origin).parent / "configs" / "base.yml") if spec and spec.origin else None]))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """A Python with MaxText: its path, the path of MaxText's default configuration, and the versions of packages that affect bits."""
+
+    python: str
+    base_yml: str
+    versions: dict[str, str]
+
+
+def installed(environment: Mapping[str, str]) -> Installed:
+    """Returns the MaxText of PARITY_MAXTEXT_PYTHON in this environment; raises NotInstalledError and WrongVersionError."""
+    python = environment.get(VARIABLE, "")
+    if not python:
+        raise NotInstalledError(f"{VARIABLE} is not set on this worker, expected the path of a Python that has MaxText {TESTED_VERSION}")
+    return _query(python)
+
+
+def versions_beside(python: str) -> dict[str, str]:
+    """Returns the versions of the packages that affect bits, read from that Python's folders: cheap enough for every few seconds."""
+    libraries = Path(python).parent.parent / "lib"
+    versions = {}
+    for folder in sorted(libraries.glob("python3*/*-packages/*.dist-info")):
+        name, _, version = folder.stem.rpartition("-")
+        if name in _NAMES:
+            versions[name] = version
+    return versions
+
+
+@functools.cache
+def _query(python: str) -> Installed:
+    try:
+        answer = subprocess.run(
+            [python, "-c", _QUERY], check=True, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL
+        )
+        versions, base_yml = json.loads(answer.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise NotInstalledError(f"{VARIABLE} is {python!r}, expected a Python that starts: {_in_words(error)}") from None
+    if base_yml is None or "maxtext" not in versions:
+        raise NotInstalledError(f"{VARIABLE} is {python!r}, which has no package maxtext; install maxtext=={TESTED_VERSION} there")
+    match = _VERSION.match(versions["maxtext"])
+    if match is None or int(match[1]) < int(TESTED_VERSION.rpartition(".")[2]):
+        raise WrongVersionError(
+            f"{python} has MaxText {versions['maxtext']}, expected 0.2.x from {TESTED_VERSION} on, whose output is known"
+        )
+    return Installed(python=python, base_yml=base_yml, versions=versions)
+
+
+def _in_words(error: Exception) -> str:
+    """Returns why the configured Python failed, without the program text that it was called with."""
+    if isinstance(error, subprocess.CalledProcessError):
+        lines = error.stderr.strip().splitlines()
+        return f"it ended with status {error.returncode}" + (f" and printed {lines[-1]!r}" if lines else "")
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"it took longer than {_SECONDS:g} s to list its packages"
+    return str(error) if isinstance(error, OSError) else "it did not list its packages"
+
+
+# The MaxText options that a job may set, with types. No other option reaches MaxText's command line.
+#
+# MaxText reads `key=value` arguments as YAML with interpolation (`${oc.env:NAME}` would print a variable of the worker), so text may only
+# contain characters without a meaning there. Standard library only, because the web process imports this module.
+#
+# Source: MaxText 0.2.5, configs/base.yml and configs/types.py.
+
+Hardware = Literal["cpu", "gpu", "gpu_multiprocess"]
+Implementation = Literal["te", "xla"]
+RematPolicy = Literal[
+    "full",
+    "minimal",
+    "minimal_with_context",
+    "minimal_with_quantization",
+    "minimal_with_context_and_quantization",
+    "save_qkv_proj",
+    "save_out_proj",
+    "save_dot_except_mlp",
+    "save_dot_except_mlpwi",
+    "save_dot_with_context_except_mlp",
+]
+_AXES = ("ici_data", "ici_fsdp", "ici_tensor", "ici_context", "dcn_data", "dcn_fsdp")
+_TEXT = re.compile(r"[A-Za-z0-9_./:@+*][A-Za-z0-9_./:@+*-]*")
+# MaxText's name of each recipe, by the library that computes the products.
+QUANTIZATION: dict[str, dict[str, str]] = {
+    "te": {
+        "bf16": "",
+        "fp8_current": "te_fp8_currentscaling",
+        "fp8_delayed": "te_fp8_delayedscaling",
+        "mxfp8": "te_mxfp8",
+        "nvfp4": "te_nvfp4",
+        "nvfp4_no_rht": "te_nvfp4_no_rht",
+    },
+    "xla": {"bf16": "", "fp8_delayed": "fp8"},
+}
+
+
+def check_text(field: str, value: str) -> str:
+    """Returns the text unchanged; raises SpecError if MaxText's command line would interpret a character of it."""
+    if value and not _TEXT.fullmatch(value):
+        raise SpecError(field, value, "letters, digits and _ . / : @ + * -, because MaxText's command line interprets other characters")
+    return value
+
+
+def _check(field: str, value: object, hint: Any) -> None:
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise SpecError(field, value, f"one of {', '.join(map(str, get_args(hint)))}")
+    elif hint is str:
+        if not isinstance(value, str):
+            raise SpecError(field, value, "a text")
+        check_text(field, value)
+    elif hint in (int, bool):
+        if type(value) is not hint:
+            raise SpecError(field, value, "true or false" if hint is bool else "a whole number")
+        if hint is int and not -1 <= int(str(value)) < 2**31:
+            raise SpecError(field, value, "a whole number from -1 to 2147483647")
+    elif value is not None:  # X | None, where X is a Literal
+        _check(field, value, get_args(hint)[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaxTextOptions(Strict):
+    """Settings of engine maxtext, the same for every arm except `quantized_remat_policy`, which quantized arms use and record.
+
+    `implementation` selects the products: te for Transformer Engine's recipes (GPUs only), xla for MaxText's own fp8, which also runs
+    on a CPU. `model_name` selects one of MaxText's models instead of the dimensions in `model`.
+    """
+
+    hardware: Hardware = "gpu"
+    implementation: Implementation = "te"
+    model_name: str = ""
+    tokenizer_path: str = ""
+    tokenizer_type: Literal["sentencepiece", "tiktoken", "huggingface"] = "sentencepiece"
+    packing: bool = True
+    num_epoch: int = 1
+    grain_file_type: Literal["arrayrecord", "parquet", "tfrecord"] = "arrayrecord"
+    grain_worker_count: int = 1
+    hf_name: str = ""
+    hf_data_dir: str = ""
+    hf_train_files: str = ""
+    dataset_name: str = ""
+    train_split: str = "train"
+    attention: Literal["autoselected", "dot_product", "flash", "cudnn_flash_te"] = "autoselected"
+    scan_layers: bool = True
+    remat_policy: RematPolicy = "full"
+    quantized_remat_policy: RematPolicy | None = None
+    ici_data_parallelism: int = 1
+    ici_fsdp_parallelism: int = -1
+    ici_tensor_parallelism: int = 1
+    ici_context_parallelism: int = 1
+    dcn_data_parallelism: int = 1
+    dcn_fsdp_parallelism: int = 1
+    checkpoint_period: int = 1000
+    eval_path: str = ""
+    eval_steps: int = 20
+    record_internal_nn_metrics: bool = False
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for own in fields(self):
+            _check(f"maxtext.{own.name}", getattr(self, own.name), hints[own.name])
+        if self.checkpoint_period < 1:
+            raise SpecError("maxtext.checkpoint_period", self.checkpoint_period, "a number of steps from 1")
+        if self.hardware == "cpu" and self.attention in ("flash", "cudnn_flash_te"):
+            raise SpecError("maxtext.attention", self.attention, "autoselected or dot_product with hardware: cpu")
+
+
+NO_OPTIONS = MaxTextOptions()
+
+
+def check_maxtext(spec: Any) -> None:
+    """Raises SpecError if a JobSpec or RunSpec for engine maxtext needs what MaxText can't do, or another engine's sets its options."""
+    options: MaxTextOptions = spec.maxtext
+    if spec.engine != "maxtext":
+        if options != NO_OPTIONS and spec.engine != "external":
+            raise SpecError("maxtext", "set", f"nothing under engine {spec.engine}", "use engine: maxtext")
+        return
+    check_text("data.path", spec.data.path or "")
+    _check_evaluation(spec, options)
+    if spec.schedule.statistics_every:
+        raise SpecError(
+            "schedule.statistics_every",
+            spec.schedule.statistics_every,
+            "0 under engine maxtext",
+            "MaxText has no statistics of the quantization; maxtext.record_internal_nn_metrics records each layer's output",
+        )
+    mesh(options, spec.devices)
+    if options.hardware == "cpu" and spec.devices != 1:
+        raise SpecError("devices", spec.devices, "1 with maxtext.hardware: cpu")
+
+
+def _check_evaluation(spec: Any, options: MaxTextOptions) -> None:
+    every = spec.schedule.validation_every
+    if options.eval_steps < 1:
+        raise SpecError("maxtext.eval_steps", options.eval_steps, "a number of batches from 1")
+    if every and (not options.eval_path or spec.data.source != "grain"):
+        raise SpecError(
+            "schedule.validation_every",
+            every,
+            "0 under engine maxtext, or data.source: grain and maxtext.eval_path",
+            "MaxText evaluates checkpoints, which it saves only with grain, on the files of maxtext.eval_path",
+        )
+    if every and options.hardware == "gpu_multiprocess":
+        raise SpecError("schedule.validation_every", every, "0 with maxtext.hardware: gpu_multiprocess", "evaluate on one machine")
+
+
+def mesh(options: MaxTextOptions, devices: int) -> dict[str, int]:
+    """Returns MaxText's parallelism by key; the product is the number of devices, so that MaxText refuses to train on another number.
+
+    A size of -1 takes the devices that the others leave. Raises SpecError if the sizes do not multiply to `devices`.
+    """
+    sizes = {name: getattr(options, name) for name in (f"{axis}_parallelism" for axis in _AXES)}
+    open_axes = [name for name, size in sizes.items() if size == -1]
+    given = math.prod(size for size in sizes.values() if size != -1)
+    if len(open_axes) > 1 or given < 1 or devices % given or (not open_axes and given != devices):
+        raise SpecError("maxtext parallelism", sizes, f"sizes whose product is devices = {devices}, of which one may be -1")
+    return sizes | dict.fromkeys(open_axes, devices // given)
+
+
+def quantization(field: str, recipe: str, options: MaxTextOptions) -> str:
+    """Returns MaxText's `quantization` for a recipe; raises SpecError if it has none."""
+    names = QUANTIZATION[options.implementation]
+    if recipe not in names:
+        remedy = "MaxText's own fp8 is fp8_delayed" if options.implementation == "xla" else "see docs/maxtext.md"
+        raise SpecError(field, recipe, f"one of {', '.join(names)} with maxtext.implementation: {options.implementation}", remedy)
+    if options.hardware == "cpu" and names[recipe].startswith("te_"):
+        raise SpecError("maxtext.implementation", "te", "xla with maxtext.hardware: cpu", "Transformer Engine's kernels need an NVIDIA GPU")
+    return names[recipe]

@@ -1,0 +1,116 @@
+"""Processes around a training: several of one run under a launcher, and commands that end with the process that started them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+# A run of several processes, started by a launcher such as srun or mpirun: the number of this process and how processes connect.
+#
+# What it answers: does this process report the training, or does it only train?
+#
+# Each launcher sets a process's number and the number of processes in its own variables (VARIABLES; the first pair that is set counts).
+# An operator can set PARITY_PROCESS_ID and PARITY_PROCESSES by hand, as in Kubernetes. Only the first process reports. Under Slurm and
+# Open MPI jax finds the coordinator itself; elsewhere PARITY_COORDINATOR is its address, host:port.
+#
+# The assumption that can fail: the launcher starts every process with the same request, at about the same time, on a shared folder.
+
+COORDINATOR = "PARITY_COORDINATOR"
+# (number of this process, how many there are)
+VARIABLES = (
+    ("PARITY_PROCESS_ID", "PARITY_PROCESSES"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("JOB_COMPLETION_INDEX", "PARITY_PROCESSES"),
+)
+
+
+class LauncherError(Exception):
+    """The launcher's variables are invalid or do not match the run."""
+
+    code = "LAUNCHER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processes:
+    """This process's number, from 0, and the number of processes; the coordinator's address, or "" if jax finds it."""
+
+    number: int = 0
+    count: int = 1
+    coordinator: str = ""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that reports for all."""
+        return self.number == 0
+
+
+ALONE = Processes()
+
+
+def processes(environment: Mapping[str, str]) -> Processes:
+    """Returns the process that the launcher's variables describe, ALONE if none are set; raises LauncherError for invalid values."""
+    for of_this, of_all in VARIABLES:
+        if of_this not in environment or of_all not in environment:
+            continue
+        values = environment[of_this], environment[of_all]
+        if not all(value.isdecimal() for value in values) or not int(values[0]) < int(values[1]):
+            raise LauncherError(
+                f"{of_this} is {values[0]!r} and {of_all} is {values[1]!r}, expected a process number from 0 and the number of processes"
+            )
+        return Processes(number=int(values[0]), count=int(values[1]), coordinator=environment.get(COORDINATOR, ""))
+    return ALONE
+
+
+@contextmanager
+def joined(own: Processes) -> Iterator[None]:
+    """Context in which jax sees the devices of all processes; enter it before jax first lists devices. No effect for one process.
+
+    Raises LauncherError if the processes do not find each other.
+    """
+    if own.count == 1:
+        yield
+        return
+    import jax  # noqa: PLC0415 - only here, so that the variables can be read without it
+
+    try:
+        jax.distributed.initialize(own.coordinator or None, num_processes=own.count, process_id=own.number)
+    except (RuntimeError, ValueError) as error:
+        raise LauncherError(
+            f"process {own.number} of {own.count} did not find the others: {error}; set {COORDINATOR}=host:port of the first"
+        ) from error
+    try:
+        yield
+    finally:
+        jax.distributed.shutdown()  # type: ignore[no-untyped-call]
+
+
+# Commands that end when the process that started them dies, `kill -9` included (Linux: prctl(2), PR_SET_PDEATHSIG).
+
+# A small process sets the death signal and then becomes the command: code between fork and exec (`preexec_fn`) may deadlock if threads
+# run, and jax has threads. The parent may die before the signal is set, so the process checks for that afterwards.
+_LAUNCHER = """
+import ctypes, os, sys
+parent, signal, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+ctypes.CDLL(None).prctl(1, signal)
+if os.getppid() != parent:
+    sys.exit(128 + signal)
+try:
+    os.execvp(command[0], command)
+except OSError as error:
+    sys.exit(f"{command[0]} can't be started: {error}")
+"""
+
+
+def ends_with_parent(command: Sequence[str], signal: int) -> list[str]:
+    """Returns the command to start instead, which gets `signal` when the thread that starts it has ended; unchanged if not on Linux.
+
+    If the command can't be started, it ends with status 1 and a sentence on standard error.
+    """
+    if sys.platform != "linux":
+        return list(command)
+    return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), str(int(signal)), *command]

@@ -1,0 +1,497 @@
+"""`python -m training.preflight`: examine the kernels of this machine's engines, each by a question whose answer is known.
+
+The checks: each asks the kernels one question whose answer is known, and says in one line what came back.
+
+    codes          codes, scale bytes and tensor scales of x, kernel and grad equal the known answers
+    rotation       a one-hot column becomes the signs of its row of the Hadamard matrix (nvfp4)
+    rounding       stochastic rounding is unbiased, returns only neighbours and leaves values of the format; no value becomes 0 that
+                   cannot; neighbours draw independent numbers; another seed draws other numbers, the same seed the same
+    accumulation   in y, dx and dw a sum of large and small products that cancel is exact, as in float32: the small ones are 2^-17 (nvfp4)
+                   to 2^-21 of the largest, so an accumulator of fewer bits loses them
+    products       y, dx and dw equal the products of the known copies to one bfloat16 ulp, in the right orientation and scale; under
+                   stochastic rounding the gradient consists of values of the format, which it must keep
+    zeros          a layer of zeros gives zeros, without NaN
+    repeats        the same inputs and seed give the same bits; under stochastic rounding another seed gives another dx and dw
+
+A recipe that rotates is examined with gradients that the rotation turns into known numbers.
+
+The assumption that can fail: a fault shows on small matrices (64 x 128 and 128 x 128). A kernel that fails only at some sizes passes.
+
+Source: Transformer Engine 2.20.2 for the arithmetic (`known_answers`, `training.arithmetic`); its pull request 3281 for stochastic
+rounding that returned zeros on SM 12.0.
+
+`python -m training.preflight`: examine the kernels of this machine's engines, one line a check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Literal, Protocol, get_args
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+from training import device
+from training.arithmetic import formats, known_answers
+from training.arithmetic import linear as emulated
+from training.arithmetic import quantize as hadamard
+from training.arithmetic.formats import E2M1
+from training.arithmetic.known_answers import Array, Copy, Difference, copy_of
+from training.arithmetic.linear import quiet_channel
+from training.arithmetic.quantize import Quantizer, dequantize, quantize
+from training.arithmetic.recipes import LinearRecipe, linear_recipe
+from training.device import Device, can_run
+from training.engines import transformer_engine
+from training.rules import Recipe
+
+# What is examined: the quantizers and the linear layer of one engine on this device, behind one interface.
+#
+# An engine gives, for each operand of a linear layer, its two quantized copies (along rows and along columns), and the layer's three
+# products. `Emulated` is our own arithmetic, compiled for this device; `TransformerEngine` calls the kernels of the installed package as
+# engine transformer_engine does. Tests put kernels with a planted fault in their place.
+
+OperandName = Literal["x", "kernel", "grad"]
+_NUMBERS: dict[OperandName, int] = {"x": 0, "kernel": 1, "grad": 2}
+
+
+class Kernels(Protocol):
+    """The arithmetic of one engine on this device. Matrices are float32 arrays of bfloat16 values."""
+
+    name: str
+
+    def refusal(self, recipe: LinearRecipe) -> str | None:
+        """Why this engine cannot run a recipe here, or None."""
+
+    def copies(self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int) -> tuple[Copy, Copy]:
+        """The copies of an operand along its rows and along its columns; seed: for stochastic rounding."""
+
+    def layer(self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int) -> tuple[Array, Array, Array]:
+        """Returns y (M, N), dx (M, K) and dw (K, N) as float32 of y = x w with the output gradient g."""
+
+
+def quantizers(recipe: LinearRecipe, operand: OperandName) -> tuple[Quantizer, Quantizer]:
+    """The quantizers of an operand's copies along rows and along columns; ValueError if one is not quantized."""
+    pairs = {
+        "x": (recipe.fprop_x, recipe.wgrad_x),
+        "kernel": (recipe.dgrad_w, recipe.fprop_w),
+        "grad": (recipe.dgrad_g, recipe.wgrad_g),
+    }
+    rows, columns = pairs[operand]
+    if rows is None or columns is None:
+        raise ValueError(f"recipe {recipe.name} leaves {operand} unquantized, expected one that quantizes it")
+    return rows, columns
+
+
+class Emulated:
+    """Our own arithmetic on this process's device."""
+
+    name = "emulated"
+
+    def refusal(self, recipe: LinearRecipe) -> str | None:  # noqa: ARG002
+        """None: the emulation runs everything."""
+        return None
+
+    def copies(self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int) -> tuple[Copy, Copy]:
+        """See `Kernels`. The two copies draw different random numbers."""
+        rows, columns = quantizers(recipe, operand)
+        x = jnp.asarray(x_MK, jnp.bfloat16)
+        along_rows = _quantize(x, 1, rows, jnp.uint32(2 * seed))
+        return copy_of(along_rows, rows), copy_of(_quantize(x, 0, columns, jnp.uint32(2 * seed + 1)), columns)
+
+    def layer(self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int) -> tuple[Array, Array, Array]:
+        """See `Kernels`."""
+        return _products(emulated.linear, recipe, x_MK, w_KN, g_MN, seed)
+
+
+class TransformerEngine:
+    """The kernels of the installed Transformer Engine, through its JAX interface. **Not yet run on a GPU.**"""
+
+    name = "transformer_engine"
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def refusal(self, recipe: LinearRecipe) -> str | None:
+        """Why this process's Transformer Engine cannot run a recipe on its GPU, or None."""
+        able, reason = can_run("transformer_engine", recipe.name, self._device)
+        return None if able else reason
+
+    def copies(self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int) -> tuple[Copy, Copy]:
+        """See `Kernels`."""
+        sides = quantizers(recipe, operand)
+        with transformer_engine.kernels():
+            made = transformer_engine.quantized(recipe, _NUMBERS[operand], jnp.asarray(x_MK, jnp.bfloat16), jnp.uint32(seed))
+        # With one scale for the whole tensor the columns' copy is the rows' codes, and there may be only one.
+        along_rows, along_columns = (getattr(made, name, made) for name in ("rowwise_tensor", "colwise_tensor"))
+        return _copy(along_rows, sides[0], x_MK.shape), _copy(along_columns, sides[1], x_MK.shape)
+
+    def layer(self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int) -> tuple[Array, Array, Array]:
+        """See `Kernels`."""
+        with transformer_engine.kernels():
+            return _products(transformer_engine.linear, recipe, x_MK, w_KN, g_MN, seed)
+
+
+_quantize = jax.jit(quantize, static_argnums=(1, 2))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _compiled(layer: Any, recipe: LinearRecipe, x: jax.Array, w: jax.Array, g: jax.Array, seed: jax.Array) -> tuple[jax.Array, ...]:
+    y, pull = jax.vjp(lambda x, w: layer(recipe, x, w, seed, quiet_channel()), x, w)
+    return y, *pull(g)
+
+
+def _products(layer: Any, recipe: LinearRecipe, x: Array, w: Array, g: Array, seed: int) -> tuple[Array, Array, Array]:
+    arguments = (jnp.asarray(part, jnp.bfloat16) for part in (x, w, g))
+    y, dx, dw = (np.asarray(part, np.float32) for part in _compiled(layer, recipe, *arguments, jnp.uint32(seed)))
+    return y, dx, dw
+
+
+def _copy(tensor: Any, quantizer: Quantizer, shape: tuple[int, ...]) -> Copy:
+    """A copy of Transformer Engine's in our layout: "T" data is transposed back, and 2D scales, which it repeats, are kept once."""
+    codes, scales = (
+        np.asarray(part).view(np.uint8) if np.asarray(part).dtype.itemsize == 1 else np.asarray(part)
+        for part in (tensor.data, tensor.scale_inv)
+    )
+    if quantizer.scaling == "tensor":
+        return Copy(codes.T if tensor.data_layout == "T" else codes, None, np.float32(scales.ravel()[0]))
+    if tensor.data_layout == "T":
+        codes, scales = codes.T, scales.T
+    if quantizer.two_dimensional:
+        rows, columns = (size // quantizer.block for size in shape)
+        scales = scales[:: scales.shape[0] // rows, :: scales.shape[1] // columns]
+    scalar = np.float32(np.asarray(tensor.amax).ravel()[0]) if quantizer.scaling == "nvfp4" else None
+    return Copy(codes, scales, scalar)
+
+
+TOKENS, INPUTS, OUTPUTS = 64, 128, 128
+"""The smallest sizes that every kernel of Transformer Engine takes."""
+RECIPES: tuple[Recipe, ...] = ("fp8_current", "mxfp8", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr")
+_DRAWS = 24
+_SIGMAS = 5.0  # of fourteen means: by chance one in 120,000 examinations fails
+_SPREAD = 1.3  # of the sums of blocks of draws, in units of that of independent draws: more than twenty standard errors
+# Values between the codes of a block whose scale is 1. The multiples of 1/4 are still bfloat16 numbers where a rotation is undone.
+_BETWEEN = (0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 1.1, 1.25, 1.75, 2.25, 2.75, 3.5, 4.5, 5.5)
+_QUARTERS = (0.25, 0.75, 1.25, 1.75, 2.25, 2.5, 2.75, 3.25, 3.5, 3.75, 4.5, 4.75, 5.25, 5.5)
+_ON_THE_GRID = (0.0, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 4.0, 4.0)
+
+
+Seen = tuple[bool, str]
+"""Whether a check passed, and what came back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check: its name with the recipe, whether it passed, and what was seen; ran is False for a recipe that cannot run."""
+
+    name: str
+    passed: bool
+    detail: str
+    ran: bool = True
+
+
+def examine(kernels: Kernels) -> Iterator[Check]:
+    """Runs every check on every recipe that the kernels can run; a recipe that they cannot run has one line that says why."""
+    for name in RECIPES:
+        recipe = linear_recipe(name, fast_bf16=True)
+        reason = kernels.refusal(recipe)
+        if reason is not None:
+            yield Check(name=name, passed=True, detail=reason, ran=False)
+            continue
+        for check in checks_of(recipe):
+            passed, detail = check(kernels, recipe)
+            yield Check(name=f"{name}: {check.__name__}", passed=passed, detail=detail)
+
+
+def checks_of(recipe: LinearRecipe) -> tuple[Callable[[Kernels, LinearRecipe], Seen], ...]:
+    """The checks that a recipe needs; all but two concern every recipe."""
+    special = (rotation,) * _rotates(recipe) + (rounding,) * _is_stochastic(recipe)
+    return (codes, *special, accumulation, products, zeros, repeats)
+
+
+def codes(kernels: Kernels, recipe: LinearRecipe) -> Seen:
+    """Copies of all three operands against the known answers; a copy that is rounded stochastically has none."""
+    total = Difference()
+    for operand in get_args(OperandName):
+        sides = quantizers(recipe, operand)
+        if any(side.stochastic for side in sides):
+            continue
+        for case in {id(answer.x): answer.x for answer in known_answers.answers()}.values():
+            copies: tuple[Copy, Copy] | None = None
+            for answer in known_answers.answers():
+                side = 1 - answer.axis
+                if answer.x is not case or answer.format != known_answers.format_of(sides[side]):
+                    continue
+                copies = copies or kernels.copies(recipe, operand, case, 0)
+                total += known_answers.difference(answer, copies[side])
+    return not total, known_answers.words(total)
+
+
+def rotation(kernels: Kernels, recipe: LinearRecipe) -> Seen:
+    """Row i of each group of sixteen is 1 in the columns i mod 16; rotated, such a column is row i of R, all of one magnitude."""
+    x = np.tile(np.eye(16, dtype=np.float32), (TOKENS // 16, INPUTS // 16))
+    _, columns = kernels.copies(recipe, "x", x, 0)
+    value = np.asarray(formats.decode(jnp.asarray(columns.codes), E2M1)).reshape(TOKENS // 16, 16, INPUTS)
+    expected = np.tile(hadamard.matrix().T * 24, (1, INPUTS // 16))  # amax 1/4 becomes code 6
+    wrong = int(np.sum(value != expected))
+    return not wrong, f"{wrong:,} of {value.size:,} signs differ"
+
+
+def rounding(kernels: Kernels, recipe: LinearRecipe) -> Seen:
+    """Values between the codes, in blocks whose scale is exactly 1, rounded with several seeds. Both copies are examined."""
+    rows = _blocks_of(_BETWEEN)
+    columns = _blocks_of(_QUARTERS) if _rotates(recipe) else rows
+    before = _before_rotation(recipe, columns)
+    seeds = [_two_copies(kernels, recipe, rows, before, seed) for seed in range(_DRAWS)]
+    again = _two_copies(kernels, recipe, rows, before, 0)
+    faults: list[str] = []
+    worst = spread = 0.0
+    for side, (where, g) in enumerate((("rows", rows), ("columns", columns))):
+        values = np.stack([np.asarray(formats.decode(jnp.asarray(copies[side].codes), E2M1)) * np.sign(g) for copies in seeds])
+        x = np.abs(g)
+        below, above = _neighbours(x)
+        wrong = (values != below) & (values != above)
+        if wrong.any():
+            _, row, column = np.argwhere(wrong)[0]
+            expected = f"expected {below[row, column]:g} or {above[row, column]:g}"
+            faults.append(f"{x[row, column]:g} became {values[wrong][0]:g} along {where}, {expected}")
+        else:
+            worst = max(worst, _largest_bias(x, values))
+            spread = max(spread, _spread(x, values))
+        if not np.array_equal(seeds[0][side].codes, again[side].codes):
+            faults.append(f"the same seed gives other codes along {where}")
+        if np.array_equal(seeds[0][side].codes, seeds[1][side].codes):
+            faults.append(f"two seeds give the same codes along {where}")
+    if worst > _SIGMAS:
+        faults.append("biased")
+    if spread > _SPREAD:
+        faults.append(f"neighbours share random numbers: sums of draws vary {spread:.1f} times as much as independent ones")
+    mean = f"the worst mean of 14 values is {max(worst, 0.0):.1f} standard errors from its value (limit {_SIGMAS:g}; {_DRAWS} seeds)"
+    return not faults, "; ".join([*dict.fromkeys(faults[:3]), mean])
+
+
+def _two_copies(kernels: Kernels, recipe: LinearRecipe, rows: Array, columns: Array, seed: int) -> tuple[Copy, Copy]:
+    """The copy of one gradient along its rows and that of another along its columns; usually the two are the same."""
+    along_rows, along_columns = kernels.copies(recipe, "grad", rows, seed)
+    return along_rows, along_columns if rows is columns else kernels.copies(recipe, "grad", columns, seed)[1]
+
+
+def _neighbours(x: Array) -> tuple[Array, Array]:
+    """The values of E2M1 around every x (0 to 6), equal where x is one of them."""
+    grid = np.unique(np.abs(formats.values(E2M1)))
+    return grid[np.searchsorted(grid, x, side="right") - 1], grid[np.searchsorted(grid, x, side="left")]
+
+
+def _largest_bias(x: Array, values: Array) -> float:
+    """How many standard errors the worst mean of `values` (seeds, M, N) is from its x.
+
+    Hardware draws 8 bits: its share of "up" may be 1/512 off.
+    """
+    worst = -np.inf
+    for value in np.unique(x):
+        below, above = (float(each) for each in _neighbours(value))
+        if below == above:
+            continue
+        sample, share = values[:, x == value], (value - below) / (above - below)
+        deviation = (above - below) * np.sqrt(share * (1 - share) / sample.size)
+        worst = max(worst, (abs(float(np.mean(sample, dtype=np.float64)) - float(value)) - (above - below) / 512) / deviation)
+    return worst
+
+
+def _spread(x: Array, values: Array) -> float:
+    """The mean square of the sums over blocks of how often values were rounded up, in units of that of independent draws.
+
+    Over blocks along rows or columns, whichever varies more; the values of one block have one sign.
+    """
+    below, above = _neighbours(x)
+    between = above > below
+    step = np.where(between, above - below, 1)
+    share = np.where(between, (x - below) / step, 0)
+    up = np.where(between, (values - below) / step - share, 0)
+    variance, rows = share * (1 - share), len(x) // 16
+    along = (((rows, 16, x.shape[1]), 1), ((len(x), -1, 16), 2))
+    return max(float(np.mean(up.reshape(len(values), *view).sum(1 + axis) ** 2 / variance.reshape(view).sum(axis))) for view, axis in along)
+
+
+def accumulation(kernels: Kernels, recipe: LinearRecipe) -> Seen:
+    """Sums whose large terms cancel. All inputs are values of the formats with exact scales, so the products are known exactly."""
+    nothing = np.zeros((TOKENS, OUTPUTS), np.float32)
+    a, b = _cancelling(recipe, TOKENS, INPUTS)
+    long, short = _cancelling(recipe, INPUTS, TOKENS)
+    x, g = (_before_rotation(recipe, part) for part in (long.T, short))
+    sums = {
+        "y": (a, b, kernels.layer(recipe, a, b, nothing, 0)[0]),
+        "dx": (a, b, kernels.layer(recipe, np.zeros_like(a), np.ascontiguousarray(b.T), a, 0)[1]),
+        "dw": (long, short, kernels.layer(recipe, x, b, g, 0)[2]),
+    }
+    faults, total = [], 0
+    for name, (left, right, ours) in sums.items():
+        exact = left.astype(np.float64) @ right.astype(np.float64)
+        cancelled = np.abs(exact) < np.abs(left[0, 0] * right[0, 0])
+        wrong = cancelled & (ours != exact)
+        total += int(np.sum(cancelled))
+        if np.any(wrong):
+            first = f"the first is {float(ours[wrong][0]):g}, expected {float(exact[wrong][0]):g}"
+            faults.append(f"{int(np.sum(wrong)):,} of {name}; {first}")
+    return not faults, f"of {total:,} sums that cancel in y, dx and dw differ: {'; '.join(faults) or '0'}"
+
+
+def _cancelling(recipe: LinearRecipe, rows: int, depth: int) -> tuple[Array, Array]:
+    """Matrices (rows, depth) and (depth, OUTPUTS) in whose product the largest terms cancel."""
+    a, b = np.zeros((rows, depth), np.float32), np.ones((depth, OUTPUTS), np.float32)
+    if recipe.fprop_x is not None and recipe.fprop_x.scaling == "nvfp4":
+        a[:, 16 : depth - 16] = 6 * 2.0**-9
+        a[:, 0], a[:, depth - 16] = 2688, -2688
+        b[:] = 2688
+        return a, b
+    a[:, 1 : depth - 31] = 2.0**-9
+    a[:, 0], a[:, -1] = 256, -256
+    a[-1] = 0
+    a[-1, 0] = 448  # the amax, so that the tensor's scale is 1
+    b[0] = b[-1] = 16
+    b[:, -1] = 448
+    return a, b
+
+
+def products(kernels: Kernels, recipe: LinearRecipe) -> Seen:
+    """The three products of known matrices against float64 products of their copies."""
+    x, w, g = _matrices()
+    if _is_stochastic(recipe):
+        kept = _blocks_of(_ON_THE_GRID)
+        worst = _errors(kernels, recipe, (x, w, kept)) | {"dw": _errors(kernels, recipe, (x, w, _before_rotation(recipe, kept)))["dw"]}
+    else:
+        worst = _errors(kernels, recipe, (x, w, g))
+    detail = ", ".join(f"{name} {value:.2f}" for name, value in worst.items())
+    return max(worst.values()) <= 1, f"largest error in bfloat16 ulp of the largest value: {detail} (limit 1)"
+
+
+def _errors(kernels: Kernels, recipe: LinearRecipe, matrices: tuple[Array, Array, Array]) -> dict[str, float]:
+    """The largest error of y, dx and dw for these x, w and g, in bfloat16 ulp of the largest value."""
+    worst = {}
+    exact = _exact_products(recipe, *matrices)
+    for name, ours, known in zip(("y", "dx", "dw"), kernels.layer(recipe, *matrices, 0), exact, strict=True):
+        ulp = 2.0 ** (np.floor(np.log2(np.max(np.abs(known)))) - 7)
+        worst[name] = float(np.max(np.abs(ours - known))) / ulp if np.isfinite(ours).all() else np.inf
+    return worst
+
+
+def zeros(kernels: Kernels, recipe: LinearRecipe) -> Seen:
+    """A layer whose input, weight and gradient are zero."""
+    x, w, g = (np.zeros(shape, np.float32) for shape in ((TOKENS, INPUTS), (INPUTS, OUTPUTS), (TOKENS, OUTPUTS)))
+    results = kernels.layer(recipe, x, w, g, 0)
+    wrong = sum(int(np.sum(part != 0)) for part in results)
+    return not wrong, f"{wrong:,} of {sum(part.size for part in results):,} values are not 0"
+
+
+def repeats(kernels: Kernels, recipe: LinearRecipe) -> Seen:
+    """The same layer three times, and once with another seed."""
+    first, *others = (kernels.layer(recipe, *_matrices(), 3) for _ in range(3))
+    if _is_stochastic(recipe):
+        for name, one, other in zip(("y", "dx", "dw"), first, kernels.layer(recipe, *_matrices(), 4), strict=True):
+            if name != "y" and np.array_equal(one, other):
+                return False, f"two seeds give the same {name}: it is not rounded at random"
+    wrong = sum(int(np.sum(a.view(np.uint32) != b.view(np.uint32))) for other in others for a, b in zip(first, other, strict=True))
+    size = 2 * sum(part.size for part in first)
+    return not wrong, f"{wrong:,} of {size:,} values differ from the first time"
+
+
+def _is_stochastic(recipe: LinearRecipe) -> bool:
+    return any(quantizer.stochastic for quantizer in recipe.quantizers)
+
+
+def _rotates(recipe: LinearRecipe) -> bool:
+    return recipe.wgrad_g is not None and recipe.wgrad_g.rotated
+
+
+def _before_rotation(recipe: LinearRecipe, rotated: Array) -> Array:
+    """The matrix whose groups of sixteen rows a recipe rotates into `rotated`; the same matrix if the recipe does not rotate."""
+    if not _rotates(recipe):
+        return rotated
+    groups = rotated.reshape(-1, hadamard.SIZE, rotated.shape[1])
+    before: Array = np.einsum("ij,gjk->gik", hadamard.matrix(), groups).reshape(rotated.shape).astype(np.float32)
+    return before
+
+
+def _blocks_of(between: tuple[float, ...]) -> Array:
+    """A gradient (M, N) in which every block of sixteen, along rows or columns, holds 6, 3 and these fourteen values, with one sign."""
+    block = np.asarray([6.0, *between, 3.0], np.float32).astype(ml_dtypes.bfloat16).astype(np.float32)
+    row, column = np.indices((TOKENS, OUTPUTS))
+    signed: Array = block[(row + column) % 16] * np.where((row // 16 + column // 16) % 2, -1, 1).astype(np.float32)
+    return signed
+
+
+def _matrices() -> tuple[Array, Array, Array]:
+    """x (M, K), w (K, N) and g (M, N): normal numbers with a few outliers, bfloat16 values."""
+    random = np.random.default_rng(2026)
+    matrices = [random.standard_normal(shape).astype(np.float32) for shape in ((TOKENS, INPUTS), (INPUTS, OUTPUTS), (TOKENS, OUTPUTS))]
+    for matrix in matrices:
+        matrix.ravel()[random.choice(matrix.size, 16, replace=False)] *= 30
+    x, w, g = (matrix.astype(ml_dtypes.bfloat16).astype(np.float32) for matrix in matrices)
+    return x, w, g
+
+
+def _exact_products(recipe: LinearRecipe, x: Array, w: Array, g: Array) -> tuple[Array, Array, Array]:
+    def copy(matrix: Array, axis: int, quantizer: Quantizer | None) -> Array:
+        if quantizer is None:
+            return matrix.astype(np.float64)
+        nearest = replace(quantizer, stochastic=False, sr_bits=16)  # a gradient that is rounded at random consists of values of the format
+        return np.asarray(_rounded(jnp.asarray(matrix, jnp.bfloat16), axis, nearest), np.float64)
+
+    y = copy(x, 1, recipe.fprop_x) @ copy(w, 0, recipe.fprop_w)
+    dx = copy(g, 1, recipe.dgrad_g) @ copy(w, 1, recipe.dgrad_w).T
+    dw = copy(x, 0, recipe.wgrad_x).T @ copy(g, 0, recipe.wgrad_g)
+    return y, dx, dw
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _rounded(x: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
+    return dequantize(quantize(x, axis, quantizer), axis, quantizer)
+
+
+def report(kernels: Kernels, *, quiet: bool) -> list[Check]:
+    """Runs the checks; prints each when it ends, unless quiet."""
+    done = []
+    for check in examine(kernels):
+        done.append(check)
+        if not quiet:
+            mark = "-   "
+            if check.ran:
+                mark = "ok  " if check.passed else "FAIL"
+            sys.stdout.write(f"{mark} {kernels.name} {check.name}: {check.detail}\n")
+            sys.stdout.flush()
+    return done
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the checks; 0 where all passed, 1 where one failed, 2 where the engine that was asked for cannot run here."""
+    parser = argparse.ArgumentParser(prog="parity preflight", description="Compare this machine's arithmetic with known answers.")
+    parser.add_argument("--engine", choices=("emulated", "transformer_engine"), help="examine only this engine")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(arguments)
+    began, machine = time.perf_counter(), device.describe()
+    engines = [engine for engine in (Emulated(), TransformerEngine(machine)) if options.engine in (None, engine.name)]
+    results = {engine.name: report(engine, quiet=options.json) for engine in engines}
+    checks = [check for of_engine in results.values() for check in of_engine]
+    failed, ran = sum(not check.passed for check in checks), sum(check.ran for check in checks)
+    seconds = time.perf_counter() - began
+    if options.json:
+        listed = {name: [asdict(check) for check in of_engine] for name, of_engine in results.items()}
+        sys.stdout.write(
+            json.dumps({"device_class": machine.device_class, "versions": machine.versions, "seconds": seconds, **listed}) + "\n"
+        )
+    else:
+        sys.stdout.write(f"{machine.device_class}, {machine.device_kind}: {ran} checks in {seconds:.0f} s, {failed} failed\n")
+    if failed:
+        return 1
+    return 0 if ran else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

