@@ -3,18 +3,18 @@
 The lab's modules are imported when they are first needed: a worker loads none of them before it claims a run of the lab.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib import import_module
 from types import ModuleType
 
+from parity.structure import frozen
+
 LAB = "parity_lab"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Lab:
     """What the lab adds, as data; all of it is empty where the lab is taken away.
 

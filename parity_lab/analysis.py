@@ -1,15 +1,14 @@
 """What an analysis measures, what it costs, and what comes next: group tests by halving, as a function of the results on record."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Literal, TypedDict
 
 from parity.judging import special
+from parity.structure import frozen
 from parity_lab.effects import SUMS, Arm, Ends, Estimate, Forks, contrast, effect, ends
 
 # Which units are guilty? Group tests by halving, with familywise control.
@@ -43,7 +42,7 @@ LOOKS = (0.2, 0.8)
 _PARTS = 1_000_000  # weights are whole numbers, so that every machine cuts the same tree
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tree:
     """Units by falling weight (whole numbers of at least 1)."""
 
@@ -88,7 +87,7 @@ def tree_of(weights: Mapping[str, float]) -> Tree:
     return Tree(units=units, weights=tuple(parts[unit] for unit in units))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tested:
     """A cluster that was tested: its own p-value, the adjusted one, and whether it is guilty."""
 
@@ -98,7 +97,7 @@ class Tested:
     guilty: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Guilt:
     """Every test in its order, the smallest guilty clusters (no tested part of them is guilty by itself), and the parts of guilty clusters
     that were not tested."""
@@ -191,7 +190,7 @@ FORWARD_SHARE = 1.0 / 3.0
 POWER = 0.8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WhyPlan:
     """What is measured: units, batches, seeds and checkpoints of the splits; parents, draws and steps of the forks."""
 
@@ -281,7 +280,7 @@ Origin = Literal["baseline", "candidate"]
 """Whose checkpoints are forked: the baseline's, into which units are put, or the candidate's, out of which they are taken."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Setup:
     """One analysis. `units` and `ingredients` are names; `parents` are ids of runs whose checkpoint of `fork_step` is kept.
 
@@ -402,7 +401,7 @@ _WAYS: tuple[Way, ...] = ("alone", "without")
 _ROUNDING = 0.01  # steps: costs are sums of thirds, and the last bit of a sum decides nothing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Measurement:
     """One thing to measure, at the checkpoint of `parent` (its number); `steps` is its cost in steps of training.
 
@@ -420,7 +419,7 @@ class Measurement:
     batch: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ClusterEffect:
     """What a cluster does at the checkpoint: what switching it off gains, and what it costs alone, in nats."""
 
@@ -429,7 +428,7 @@ class ClusterEffect:
     alone: Estimate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Search:
     """The search so far: `pending` forks of the next cluster; `stopped` if a further cluster would cost more than the plan allows.
 

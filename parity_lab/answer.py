@@ -1,7 +1,5 @@
 """The answer of an analysis as a document and in lines of text: the parts of the effect with intervals, what is named, what stays open."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypedDict

@@ -1,9 +1,7 @@
 """What forks, runs and confirmations say about the gap of every policy, and how likely the judge passes one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -14,6 +12,7 @@ from parity.design.experiment import Design
 from parity.judging.criteria import Criteria, Multiplicity
 from parity.judging.curve import FloatArray
 from parity.judging.lending import Lenders
+from parity.structure import frozen
 from parity_lab.effects import Estimate
 from parity_lab.policies import Policy
 
@@ -29,7 +28,7 @@ from parity_lab.policies import Policy
 Kind = Literal["fork", "run", "confirmation"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Evaluation:
     """One thing to run. `number` tells repetitions apart (the draw of a fork, a replicate, the confirmation); `parent` is a fork's."""
 
@@ -39,7 +38,7 @@ class Evaluation:
     parent: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Result:
     """What an evaluation gave: a loss; of a confirmation the gap (both in nats), its standard error, and whether the judge passed it."""
 
@@ -49,7 +48,7 @@ class Result:
     passed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Outcome:
     """How a search ended: the policy that was confirmed, or None, and why in one sentence; confirmations that were used."""
 
@@ -91,7 +90,7 @@ _LEAST = 0.1  # of S/n: what a switch without an effect in forks counts as in in
 _WIDE = 100.0  # nats: the standard deviation of the level before any loss was seen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Shares:
     """The gap of the candidate (nats), its effect in forks, and each switch's own effect there (nats, each with its standard error)."""
 
@@ -100,7 +99,7 @@ class Shares:
     own: tuple[Estimate, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Noise:
     """Standard deviations (nats) of full runs of the baseline and of other policies."""
 
@@ -108,7 +107,7 @@ class Noise:
     candidate: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Belief:
     """The posterior of policies' gaps: means and standard deviations (policies,) in nats."""
 
@@ -168,7 +167,7 @@ WANTED = 0.95
 MOST_CONFIRMATIONS = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Confirmation:
     """How one confirmation is judged: its chances, the margin (nats) and its confidence; `most` confirmations share the `error`."""
 

@@ -1,7 +1,5 @@
 """`parity why` and `parity search`: their cost first, then they follow an analysis or a search on the server, and print what it says."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

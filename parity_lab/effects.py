@@ -1,10 +1,7 @@
 """Effects with intervals: between forks of one checkpoint, in parts, of gradients, and from a user's own ablated runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +10,7 @@ from parity.judging import special
 from parity.judging.interval import Interval, interval, t_quantile
 from parity.judging.run_floor import RunTerm
 from parity.judging.window import StandardError
+from parity.structure import frozen
 
 # A mean with its interval, from values that are independent of each other: held-out batches, or forks.
 #
@@ -21,7 +19,7 @@ from parity.judging.window import StandardError
 # Can fail: values that share noise, such as batches cut from one document, are not independent, and the interval is too narrow.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Estimate:
     """A value with its standard error and degrees of freedom; an error of 0 means that nothing varied."""
 
@@ -71,7 +69,7 @@ def ratio(numerators: ArrayLike, denominators: ArrayLike) -> Estimate:
 SUMS = ("reference", "dot", "own", "error", "systematic")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GradientError:
     """One unit, or one layer under a unit. The squares are estimates with an interval; `cosine` and the roots follow from them."""
 
@@ -125,7 +123,7 @@ MIN_FORKS, MIN_PARENTS = 4, 3
 FAR_APART = 10.0  # a fork this many times the noise away has left the others: it diverged, or it is another run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ForkNoise:
     """The standard deviation (nats) between A/A forks of one parent, its degrees of freedom, and how many parents it rests on."""
 
@@ -158,7 +156,7 @@ def fork_noise(arms: Sequence[Forks]) -> ForkNoise:
     return ForkNoise(sd=math.sqrt(squares / df), df=float(df), parents=len(parents))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Arm:
     """The forks of one arm, and their noise."""
 
@@ -166,7 +164,7 @@ class Arm:
     noise: ForkNoise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ends:
     """The arms with all units on and with all off, each with the noise of its own forks."""
 
@@ -220,7 +218,7 @@ def contrast(terms: Sequence[tuple[float, Arm]]) -> Estimate:
 Losses = Mapping[str, NDArray[np.float64]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Part:
     """One unit's part: what switching it off gains, and what it costs alone."""
 
@@ -229,7 +227,7 @@ class Part:
     alone: Estimate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Split:
     """The whole, its parts in the order of the units, and what both kinds of parts leave unexplained."""
 
@@ -278,7 +276,7 @@ Pair = tuple[int, int]
 """The seed and the replicate of a run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ArmNoise:
     """The run floor of an arm as the judge has it (nats), and the within-pair error of its gap (nats).
 
@@ -294,7 +292,7 @@ class ArmNoise:
     reruns: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AblationArm:
     """An arm: its name, the late losses (nats) of its runs by pair, and its noise."""
 
@@ -303,7 +301,7 @@ class AblationArm:
     noise: ArmNoise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AblationPart:
     """What leaving a part out gains, and the gap that stays without it."""
 
@@ -312,7 +310,7 @@ class AblationPart:
     left: Interval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ablations:
     """The parts of a gap with their sum, over these pairs; `assumed` names the arms without reruns."""
 

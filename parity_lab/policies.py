@@ -1,14 +1,14 @@
 """Policies: which parts of a model keep the candidate's arithmetic, which switches are tried first, what a step costs, and exports."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from parity.structure import frozen
 
 # Policies: which parts of a model keep the candidate's arithmetic, and which go back to something safer.
 #
@@ -25,7 +25,7 @@ MOST_SWITCHES = 12
 """4,096 policies, each of which is rated after every result."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Switch:
     """One part that can go back, and the override of a job file that does it. ValueError for one that reaches too far."""
 
@@ -42,7 +42,7 @@ class Switch:
             raise ValueError(f"the override of switch {self.name!r} is {dict(self.override)}, expected a recipe or switches")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Space:
     """All policies of up to 12 switches."""
 
@@ -119,7 +119,7 @@ GEMMS = ("fprop", "dgrad", "wgrad")
 _PROJECTIONS = (*GROUPS["attention"], *GROUPS["mlp"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Box:
     """Blocks, projections and GEMMs, each with each."""
 
@@ -261,7 +261,7 @@ THROUGHPUT: Mapping[str, float] = {"bf16": 1.0, "fp8": 2.0, "fp4": 6.0}
 END_TO_END = 1.73
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Shape:
     """What is computed: weights of each quantized projection of a block (inputs times outputs), blocks, and steps of a run."""
 

@@ -16,6 +16,7 @@ from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import FloatArray
 from parity.judging.floors import read_floors
 from parity.judging.lending import Lenders
+from parity.structure import frozen
 from parity.wording import age_in_words, count, interval_words, signed
 from parity_lab.belief import WANTED, Belief, Confirmation, Evaluation, Noise, Outcome, Result, Shares, believe, confirmation
 from parity_lab.effects import Arm, Estimate, effect, fork_noise
@@ -45,7 +46,7 @@ Step = tuple[Evaluation, ...]
 _NO_SD = 1e-12  # nats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Setting:
     """What a search knows before it runs anything.
 
@@ -73,7 +74,7 @@ class Setting:
             raise ValueError("there are no parents, expected baseline runs with a kept checkpoint (`keep_checkpoints`)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rating:
     """Every policy after the results so far: gaps, chance to pass a confirmation, chance that the gap is at or below the target."""
 
@@ -306,7 +307,7 @@ def setup_from(document: Mapping[str, Any]) -> SearchSetup:
     return SearchSetup(**{**document, "switches": switches, "times": tuple(document["times"]), "parents": tuple(document["parents"])})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ForkOfPolicy:
     """A fork to train: its key on the record, the name of its policy's arm, its parent, and which random numbers it takes."""
 
@@ -316,7 +317,7 @@ class ForkOfPolicy:
     draw: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Forks:
     """The forks of one step, from the checkpoint of `fork_step` of their parents, each `fork_steps` long."""
 

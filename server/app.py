@@ -1,7 +1,5 @@
 """The web application: routes, pages, one error format, and the middleware around them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

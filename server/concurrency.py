@@ -1,7 +1,5 @@
 """What threads of an API process share: a bounded cache, turns for work that needs much memory, and actions that repeat."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import OrderedDict

@@ -4,8 +4,6 @@ Redirects are not followed, no proxy is used, and only the status of the respons
 need neither the URLs nor the secrets of webhooks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import dataclasses

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from parity.structure import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FieldProblem:
     """One problem of a request: a JSON Pointer into the body, and a sentence."""
 

@@ -1,11 +1,8 @@
 """The gaps of a job's candidates in bins, with bands of the level that decides; what a whole curve gives is cached in memory."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -20,6 +17,7 @@ from parity.judging.curve import Curve, IntArray
 from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import BinnedGap, GapBasis, binned_gap, gap_basis, step_edges
 from parity.report.figures import interval_level, on_edges, verdict_priors
+from parity.structure import frozen
 from server.concurrency import Cache
 from server.curves import loading
 from server.curves.buckets import rounded
@@ -36,7 +34,7 @@ OUTGROWN = 1.01
 """Growth in steps after which what was computed of a job in training is computed again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Extent:
     """First and last recorded training step of an attempt, and the number of its steps."""
 
@@ -88,7 +86,7 @@ def _steps_of(recorded: Extents) -> int:
 # For charts only; the verdict reads every step of its window.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Range:
     """Steps from `first` to `last` (None: to the end), and how they are cut: at most `bins` ranges, or those that begin at `edges`."""
 
@@ -104,7 +102,7 @@ class Range:
         return self.first > 0 or self.last is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class CandidateGap:
     """The gap of a candidate with the level of its band, and the steps of the spikes of (baseline, candidate) that its verdict names."""
 
@@ -114,7 +112,7 @@ class CandidateGap:
     spikes: tuple[list[int], list[int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Cached:
     """The basis of a pair's bins, and the steps that its runs had done when it was computed."""
 
@@ -207,7 +205,7 @@ def _read(session: Session, runs: Sequence[Run], wanted: Range) -> list[Curve]:
 _MARKS = 100  # steps with a mark that are listed per candidate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PairDocument:
     """What a chart of a candidate's gap shows beside the bins."""
 
@@ -224,7 +222,7 @@ class PairDocument:
     confidence: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CandidateGapDocument(PairDocument):
     """The gap of one candidate on the common bins: mean and half the width of its interval, nats, null where both arms have no step."""
 
@@ -232,7 +230,7 @@ class CandidateGapDocument(PairDocument):
     half_width: list[float | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GapsDocument:
     """The gaps of candidates of a job on the same bins, for one chart; a bin ends before the next one begins.
 

@@ -3,8 +3,6 @@
 Tokens and passwords in URLs are removed from the finished line, so also from tracebacks and from errors of libraries.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """The queue: names of tasks and queues, the doorbell, and whether database, migrations and broker are ready."""
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

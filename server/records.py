@@ -1,24 +1,15 @@
-"""Dataclasses of requests and documents: their decorator, a base for what a caller sends, and a document from a row."""
-
-from __future__ import annotations
+"""Dataclasses of requests and documents: a base for what a caller sends, and a document from a row."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from server.database.sessions import time_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-C = TypeVar("C")
 T = TypeVar("T", bound="DataclassInstance")
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-def frozen(kind: type[C]) -> type[C]:
-    """Make a class a dataclass that never changes, has no further attributes, and takes its fields by name."""
-    return dataclass(frozen=True, slots=True, kw_only=True)(kind)
 
 
 class Body:

@@ -1,7 +1,5 @@
 """What the PARITY_RETENTION settings no longer keep, listed or deleted in bounded batches: `python -m server.retention [--apply]`."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import math
@@ -10,7 +8,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
@@ -36,6 +33,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from parity.extensions import lab
+from parity.structure import frozen
 from server.database import sessions, store
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED, RUN_ENDED
@@ -66,7 +64,7 @@ Kind = Literal["attempt", "curve", "job", "events", "keys", "deliveries", "worke
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Batch:
     """What may be deleted now, and why: of run or job `of` ("": of several).
 
@@ -82,7 +80,7 @@ class Batch:
     size_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Cutoffs:
     """The times (unix seconds) before which things are old; None: they are kept."""
 
@@ -315,7 +313,7 @@ def _superseded(session: Session, run_id: str) -> ColumnElement[bool]:
 _IDS_AT_ONCE = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OldFile:
     """A file or folder that may be deleted, the run that it is of ("": of several), its size, and why."""
 

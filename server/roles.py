@@ -3,8 +3,6 @@
 Their rights are in roles.sql.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

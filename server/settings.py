@@ -1,7 +1,5 @@
 """The settings: one frozen object, read from the environment (`PARITY_…`) at the entry points and passed down."""
 
-from __future__ import annotations
-
 import hashlib
 from base64 import b64decode
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Manages tokens on the server's own machine: `python -m server.tokens create NAME --scope submit --days 90`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

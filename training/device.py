@@ -1,7 +1,5 @@
 """Describes this machine: device, code, libraries and variables that affect bits, and which recipes it can run."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import importlib.metadata

@@ -23,8 +23,6 @@ rounding that returned zeros on SM 12.0.
 `python -m training.preflight`: examine the kernels of this machine's engines, one line a check.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """The rules of a specification: the values of a step, model shapes by name, allowed values, and which engine runs which recipe."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ The assumption that can fail: two recipes are the same for a GEMM if the feature
 that is not listed there counts as reaching all three GEMMs. Standard library only, like `training.spec`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache

@@ -22,8 +22,6 @@ jax/csrc/extensions/quantization.cpp), jax/cpp_extensions/gemm.py (assert_cublas
 common/gemm/cublaslt_gemm.cu (leading dimensions of FP8 operands).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Standard library only, because the web process imports this module and must neve
 when it is created, by the rules of `training.rules`; an error names the field, the value, what was expected and the remedy.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator

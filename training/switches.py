@@ -1,7 +1,5 @@
 """Which GEMMs of an arm get another recipe, and ablations by named switches that change one part of a recipe."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace

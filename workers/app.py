@@ -1,7 +1,5 @@
 """The Celery application (`celery -A workers.app worker`), its only task, a doorbell, and the start and stop of the worker around it."""
 
-from __future__ import annotations
-
 import logging
 import os
 

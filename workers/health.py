@@ -1,7 +1,5 @@
 """Health check: `python -m workers.health` exits 0 if a worker of this host sent a heartbeat within a lease period, else 1."""
 
-from __future__ import annotations
-
 import socket
 import sys
 

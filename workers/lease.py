@@ -1,9 +1,7 @@
 """Which run a worker claims next, the claim with its lease, and the fence behind which it writes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
@@ -12,6 +10,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, case, exists, func, or_
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, aliased, contains_eager
 
+from parity.structure import frozen
 from server.database import sessions, tokens
 from server.database.sessions import hold_lock
 from server.database.states import JOB_OPEN, RUN_ENDED
@@ -121,7 +120,7 @@ class LeaseLostError(Exception):
     """The run was cancelled, or given to another worker, while this one was training it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Claim:
     """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's time limit; None: no limit.
 

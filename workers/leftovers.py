@@ -1,7 +1,5 @@
 """Training processes that outlive their worker: a watcher for each, a record of each, and the next worker that ends them."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -3,8 +3,6 @@
 The supervisor starts the process from its own checkout, so both sides always have the same version of these types.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 

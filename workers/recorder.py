@@ -1,7 +1,5 @@
 """Writes the steps of a running trainer, and the results of an analysis, to the database, behind the fence of the run."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections import deque

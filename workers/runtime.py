@@ -1,7 +1,5 @@
 """A running worker: registered with its device, threads for slots and heartbeats, and what one worker repairs for all."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

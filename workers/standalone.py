@@ -1,7 +1,5 @@
 """`python -m workers.standalone serve | demo`: the whole service on one machine, without root or Docker, and one real job for it."""
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import os
@@ -32,6 +30,7 @@ from parity.cli import watching
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.judging.document_types import VerdictDocument
 from parity.report.headline import MARKS, answer
+from parity.structure import frozen
 from server.database.sessions import Database
 from server.jobs.conclude import settled
 from server.jobs.workers import live_workers
@@ -57,7 +56,7 @@ class StartError(Exception):
     """A part of the stack did not start, or ended; the message has the part, the reason and the remedy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Part:
     """One running process of the stack."""
 

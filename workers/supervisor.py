@@ -1,7 +1,5 @@
 """Train one claimed run in a child process and record it: messages, lease, limits, and which files it may name."""
 
-from __future__ import annotations
-
 import logging
 import re
 import shutil

@@ -1,7 +1,5 @@
 """One training process in its slot: a core or a GPU, its own process group, its messages, memory and end."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -12,11 +10,11 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from parity.structure import frozen
 from server.settings import CHECKOUT, Settings
 from workers import leftovers
 from workers.protocol import Message, TrainRequest
@@ -42,7 +40,7 @@ _ENGINES = ("PARITY_MAXTEXT_PYTHON",)  # the path of an engine's own trainer
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Slot:
     """One processor core or one GPU (an entry of CUDA_VISIBLE_DEVICES); None: not pinned."""
 

@@ -8,8 +8,6 @@ It is in a session of its own, so that killing the worker's group does not reach
 worker holds; when the pipe closes, the worker is gone. Linux only.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

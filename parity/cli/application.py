@@ -1,7 +1,5 @@
 """The command line: the commands in their groups, imported when they are called, and the one place where errors become exit codes."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal

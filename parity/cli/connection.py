@@ -1,7 +1,5 @@
 """What commands that ask a server share: its connection, how an answer is printed, and the id of a job."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from parity.cli.options import Json, Server, argument

@@ -1,7 +1,5 @@
 """The command for CI: get the verdict of parity.yaml, from a server or from files, and exit with a code for the pipeline."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import hashlib
@@ -13,7 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -37,7 +35,7 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.sign_offs import accepted
 from parity.report.headline import headline
 from parity.report.text import markdown_sections
-from parity.structure import canonical_json
+from parity.structure import canonical_json, frozen
 
 # A gate without a server: its verdicts are the output of `parity compare --json`.
 
@@ -90,7 +88,7 @@ _PATIENCE_SECONDS = 30.0
 _PAUSES = Pauses(first_seconds=2.0, longest_seconds=2.0, longest_retry_after_seconds=60.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Question:
     """What the server is asked: `body` as `Client.gate` takes it, from a job file; the wait ends at `deadline`."""
 

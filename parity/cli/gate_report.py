@@ -1,10 +1,8 @@
 """The `gate:` part of parity.yaml, and what a gate leaves behind: a line for the log, and files for CI."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +15,7 @@ from parity.judging.sign_offs import SignOffDocument, why_not_acceptable
 from parity.report.facts import NOT_A_PASS, Accepted, accepted_words, judge_of, lapsed_words
 from parity.report.headline import headline
 from parity.report.text import escaped, markdown_sections, render_junit
-from parity.structure import canonical_json, check_between, check_words, known_keys, typed
+from parity.structure import canonical_json, check_between, check_words, frozen, known_keys, typed
 from parity.version import VERSION
 from parity.wording import age_in_words, version_words
 
@@ -28,7 +26,7 @@ Choice = Literal["fail", "pass"]
 MAX_AGE_DAYS = 3650.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GatePolicy:
     """How a gate leaves: every field has a flag of `parity gate` that overrides it.
 
@@ -78,7 +76,7 @@ SUMMARY_BYTES = 1024 * 1024
 Result = Literal["pass", "fail", "inconclusive", "infrastructure", "timeout", "unrecorded"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Outcome:
     """How a gate came out: the verdicts, or the trouble because of which there are none.
 

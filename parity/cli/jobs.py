@@ -1,7 +1,5 @@
 """The commands about one job: submit, watch, cancel, report; and job files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, cast

@@ -1,7 +1,5 @@
 """Options of the command line, each declared once: a group of them is a class, and `flat` puts its fields into a command's signature."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import wraps

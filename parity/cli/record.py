@@ -1,7 +1,5 @@
 """The commands for what a server keeps: named baselines, and tables of reruns from which run floors are borrowed."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any

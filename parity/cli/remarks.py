@@ -1,7 +1,5 @@
 """The commands about several jobs (matrix, trend) and for what people add to one: tags, notes, sign-offs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

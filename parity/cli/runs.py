@@ -1,10 +1,7 @@
 """The commands for runs that users train: resend steps that a script could not send, import runs that were logged elsewhere."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -20,12 +17,13 @@ from parity.client.rest import Client, ClientError, Document, UnreachableError, 
 from parity.client.spool import Delivery, SpoolError, send_run
 from parity.judging.curve import Completeness, Curve
 from parity.readers import read_run
+from parity.structure import frozen
 from parity.wording import count, did_you_mean
 
 # Finished runs from files, for the runs of a job that the user trained: read, and proved complete.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FinishedRun:
     """A curve to import: the id of its run, the file as messages name it, and what it ran on."""
 

@@ -1,7 +1,5 @@
 """What commands share on a terminal: exit codes, help, one line for a wrong call, and output as text, JSON or Markdown."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The commands that examine: a verdict from its bundle, this machine's arithmetic, a server's workers."""
 
-from __future__ import annotations
-
 import dataclasses
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A job on the terminal: what it can decide before it trains, its progress, its state."""
 
-from __future__ import annotations
-
 import math
 import shlex
 import sys

@@ -1,13 +1,10 @@
 """A thin client of the REST API: every error becomes one sentence, and what passes by itself is tried again."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -17,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.client import DEFAULT_URL
+from parity.structure import frozen
 
 # A thin client of the REST API; every error becomes one sentence.
 
@@ -331,7 +329,7 @@ WRONG_TOKEN = frozenset({401, 403})
 _ACCEPTED_LATER = WRONG_TOKEN | frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pauses:
     """Seconds between tries: `first_seconds`, then twice as long after each failure, at most `longest_seconds`.
 

@@ -1,7 +1,5 @@
 """The logger for a training script of any framework: rows go from memory to a spool on disk and from there to the server."""
 
-from __future__ import annotations
-
 import atexit
 import importlib.metadata
 import logging

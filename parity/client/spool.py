@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from parity.client.rest import WRONG_TOKEN, Client, ClientError
 from parity.judging.curve import Curve
+from parity.structure import frozen
 
 if sys.platform != "win32":
     import fcntl
@@ -66,7 +67,7 @@ class Progress:
         write_whole(self.path, json.dumps({"epoch": self.epoch, "offset": self.offset, "token": self.token}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Part:
     """Lines of a spool from an offset on: its rows, how it ended (if it did) and the offset behind what was read."""
 

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,6 +19,7 @@ from parity.readers import read_run
 from parity.readers.columns import LOSS, STDIN, STEP, VALIDATION, Columns, curve_of, find_columns, os_words, other_unit, rows_with_loss
 from parity.readers.table import long_layout, run_column
 from parity.recipes import check_recipe, check_rounding, width_of
+from parity.structure import frozen
 from parity.wording import count, did_you_mean
 
 # What a person states about a comparison, with one set of rules for the command line and for Python.
@@ -301,7 +302,7 @@ def _refuse_unclear_rows(values: Mapping[str, FloatArray], missing: BoolArray, n
 Arm = tuple[str, list[Curve]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stated:
     """What is stated of an arm; what is not stated is as the run's source has it."""
 

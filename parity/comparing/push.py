@@ -4,12 +4,9 @@ The same comparison makes the same job: its key is the digest of the job, the po
 by pushing again. The server judges by itself; where its verdict is another one than that made here, the caller is told.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from parity.client.rest import Client, ClientError, UnreachableError
@@ -19,7 +16,7 @@ from parity.judging.curve import Curve, series_digest
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.recipes import OTHER, RECIPES, rounds_to_nearest
-from parity.structure import canonical_json
+from parity.structure import canonical_json, frozen
 from parity.version import VERSION
 from parity.wording import count
 
@@ -30,7 +27,7 @@ _WAIT_SECONDS, _LOOK_SECONDS = 60.0, 0.2
 _ENDED = ("concluded", "failed", "cancelled")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pushed:
     """The job on the server: its id, the address of its page, and the server's verdict on each candidate (none while it is not there)."""
 

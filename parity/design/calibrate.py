@@ -12,7 +12,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from parity.judging import special
 from parity.judging.criteria import Amount, Criteria
@@ -21,13 +20,14 @@ from parity.judging.interval import t_quantile
 from parity.judging.pairing import align
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import plan_window
+from parity.structure import frozen
 
 DEFAULT_MARGINS = (0.01, 0.005, 0.0025)
 INJECTED = (0.5, 1.0, 1.5, 2.0)
 MAX_INJECTED_PAIRS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tau:
     """Run floor in nats and as a share of the loss, with the ends of its 95 % interval in nats."""
 
@@ -37,7 +37,7 @@ class Tau:
     rel: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Calibration:
     """What was found: `margins` and `injected` hold shares of the ordered pairs; `covers_zero` and `naive_rejects` shares of intervals."""
 

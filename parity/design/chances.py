@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -21,6 +20,7 @@ from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, state_of
 from parity.judging.run_floor import Lending, OwnRuns, Prior, RunFloor, RunTerm, borrow, priors_for, run_floor, run_term
 from parity.judging.window import MANY_POINTS, StandardError, mean_ses
 from parity.judging.window_statistics import GapNoise
+from parity.structure import frozen
 
 # How likely each verdict is at a true gap, from the interval that the judge would compute.
 #
@@ -53,7 +53,7 @@ Priors = tuple[Prior, Prior]
 Floors = tuple[RunFloor, RunFloor]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Chances:
     """What the judge will have of a design, in the design's unit.
 
@@ -114,7 +114,7 @@ def chances(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, 
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Drawing:
     """What a simulation of a design draws from: tau of each arm, the within-pair error, and what gives the judge's floors.
 
@@ -221,7 +221,7 @@ def _drawn(drawn: Drawing, criteria: Criteria, *, rough: bool) -> Iterator[tuple
                 yield interval(0.0, error, term).half_width(*levels), likelihood * chance * other * third, known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class _Drawn:
     """What the judge makes of series of few points whose SE_within is 1: shifts of the mean, errors and df (drawn, m) of each series as it
     is (first) and made worse in several ways."""
@@ -354,7 +354,7 @@ def _noise(floors: Floors, within: StandardError) -> GapNoise:
 DRAWN = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LookAhead:
     """What is decided up to a look, over all jobs: passes at a gap of 0, fails at twice the margin; and what was spent until then.
 
@@ -444,7 +444,7 @@ _AT = (np.arange(BLOCKS) + 0.5) / BLOCKS
 _MEMORY = 0.15  # of the plan: how long the part of an offset lasts that is not its final one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stop:
     """At a true gap (in margins): how often the candidate is stopped, the mean share of its steps that is trained, and what is saved.
 

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -15,6 +14,7 @@ from parity.readers import read_with_config
 from parity.readers.columns import ReadError
 from parity.readers.trackers.run import FAMILY
 from parity.recipes import check_recipe
+from parity.structure import frozen
 from parity.wording import count
 
 # An experiment that is planned: its arms, its size, and what it costs.
@@ -24,7 +24,7 @@ MAX_LEVEL = 1e6  # nats; losses above it count as infinite
 BASELINE, CANDIDATE = "baseline", "candidate"  # the names of the arms, as `--family ARM=NAME` has them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Design:
     """What is planned: runs per arm, steps of a run, the loss expected in the window, recipes and rounding (see `parity.recipes`).
 
@@ -155,7 +155,7 @@ class BudgetError(ValueError):
     """A budget that cannot be planned with; the message begins with "budget" and says what was expected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Budget:
     """An amount, in device hours or in run-steps."""
 
@@ -214,7 +214,7 @@ def parse_budget(text: str) -> Budget:
 LAST_SHARE = 0.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Likeness:
     """What a run states, None for what it does not; `level` in nats, `words` for the report."""
 

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -42,7 +41,7 @@ from parity.judging.interval import Interval, determine_margin
 from parity.judging.lending import Lender, Lenders
 from parity.judging.run_floor import RunFloor, run_floor
 from parity.judging.window_statistics import MIN_MEASURED_DF, NoiseBasis
-from parity.structure import json_value
+from parity.structure import frozen, json_value
 from parity.wording import count, level_percent, percent
 
 # Which runs and steps decide at the least cost, and which decide most often inside a budget.
@@ -68,7 +67,7 @@ _ROUGH_LOW, _ROUGH_HIGH = 0.10, 0.20  # rough chances were up to 0.03 too low an
 STEP_FACTORS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Question:
     """What a design must decide: the policy, its margin in the design's unit, and the families that lend."""
 
@@ -195,7 +194,7 @@ NATS: Unit = "nats"
 SHARE: Unit = "share of the loss"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Power:
     """Chances at one true gap (in the plan's unit, and in margins)."""
 
@@ -206,7 +205,7 @@ class Power:
     fail_chance: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunNoise:
     """The run noise that is planned with in one arm: a share of the loss worth `df`, its basis, and why a named family is not used."""
 
@@ -217,7 +216,7 @@ class RunNoise:
     family_unused: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EarlyStops:
     """Reruns that stop early against full runs that cost no more: both designs and their half-widths."""
 
@@ -227,7 +226,7 @@ class EarlyStops:
     replicates_half_width: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Plan:
     """What a design can decide. Gaps and errors are in `unit`; `design.level` is the loss in that unit.
 

@@ -8,8 +8,6 @@
 Steps have the Trainer's numbers, from 1: an optimizer step each, whatever `gradient_accumulation_steps` is.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path

@@ -8,8 +8,6 @@ A callback and not a `Logger`: Lightning hands a logger one micro-batch's loss o
 `training_step` returns, averaged over micro-batches and ranks. Steps are optimizer steps, from 0.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from parity.integrations.loop import Loop

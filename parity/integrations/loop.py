@@ -10,8 +10,6 @@
 Over `parity.Run` it adds: only rank 0 writes, a run without an id is kept on disk, and micro-steps become optimizer steps.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

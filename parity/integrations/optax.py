@@ -12,8 +12,6 @@
 Without MultiSteps every call is a step: `record.log(step, loss=loss)`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -13,7 +13,6 @@ import dataclasses
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from parity.judging.run_floor import RunFloor, RunTerm, run_term
 from parity.judging.schedule import recorded_rates
 from parity.judging.window import StandardError
 from parity.judging.window_statistics import MIN_MEASURED_DF, WindowStatistics
+from parity.structure import frozen
 from parity.wording import count, sentence_decimals
 
 LayerSnr = Mapping[tuple[str, str], float]
@@ -45,7 +45,7 @@ SLOPE_NEEDED = (
 STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Advice:
     """Sentences, and the numbers in them: runs to add per arm, steps to add, the margin that would pass, the smallest decidable gap."""
 

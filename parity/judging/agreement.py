@@ -4,7 +4,6 @@ import itertools
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from parity.judging.curve import (
 from parity.judging.pairing import SAME_ORDER, Aligned, common_steps, pair_correlation
 from parity.judging.window import Window, lag1, step_noise
 from parity.recipes import forward_differs, width_of
+from parity.structure import frozen
 
 # What must agree between the arms besides the recipe: engine, device class, data, threads, code. A difference confounds the gap.
 #
@@ -143,7 +143,7 @@ SAMPLE = 4_096
 ROUNDING_EXPLAINS = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mismatch:
     """What makes two logs unfit for a comparison, each None where it does not.
 
@@ -264,7 +264,7 @@ VOCABULARY_UNIT = 64  # to whose multiples vocabularies are padded
 RESOLVED = 0.2  # digits that hold exp(loss) to this tell whole numbers from others
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EqualStart:
     """The first step of both logs and the loss, nats, that they share."""
 
@@ -344,7 +344,7 @@ _QUANTA = np.array(sorted([10.0**-d for d in range(7)] + [2.0**-k for k in range
 RESOLUTION_SAMPLE = 10_000  # the last so many points show rounding and smoothing as well as all of them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Resolution:
     """Worst values over all runs: rounding error of the gap (nats), window coverage, longest hole, smoothing weight, memory as shares."""
 
@@ -356,7 +356,7 @@ class Resolution:
     memory_share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Late:
     """Of one run in the window: coverage, its longest hole, smoothing weight, and its memory as a share of the window's points."""
 

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from weakref import ref
 
 import numpy as np
@@ -27,6 +26,7 @@ from parity.judging.pairing import (
 from parity.judging.schedule import differing_rates
 from parity.judging.window import COMPLETE_SHARE, LEARNING_RATE, Window
 from parity.recipes import ALWAYS_STOCHASTIC, rounds_to_nearest
+from parity.structure import frozen
 from parity.wording import percent
 
 # The runs of an arm that count: those that no test of `independence` relates to a run before them.
@@ -75,7 +75,7 @@ def _says_so_itself(run: Curve) -> bool:
 NO_SEED = -1  # of a run whose batches no run of the other arm read
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Arm:
     """One side: name, recipe, rounding, the runs that count, those that depend on one of them, NaN and infinities of all given runs.
 
@@ -96,7 +96,7 @@ class Arm:
         return rounding_of(_stated_rounding(run) for run in self.runs) is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Arms:
     """Baseline and candidate with runs of common seeds; `unpaired` given runs have no partner in the other arm.
 
@@ -129,7 +129,7 @@ class Arms:
         return bool({run.seed for run in self.baseline.runs} & {run.seed for run in self.candidate.runs})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Controls:
     """Reruns of the baseline: those used, why others were not, and (C,) window means minus the baseline's mean of that seed."""
 
@@ -263,7 +263,7 @@ RATIO_SD_LOG = 0.3
 SHARED_VARIANCE = 2.0 * RATIO_SD_LOG**2  # of log tau^2 over 2: what no number of reruns removes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EarlySpread:
     """What `runs` reruns of an arm show, stopped at the share `stop` of the plan: `squares` is SS, as a share of the loss, squared."""
 
@@ -322,7 +322,7 @@ MAX_NOISE_RUNS = 16  # per arm: the run noise of more is not known better, and t
 END_SHARE, END_POINTS, MAX_EXCESS = 0.1, 10, 0.03  # a rerun that ends further above its arm diverged
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class EarlyStops:
     """The reruns of one arm: those used, why others were not, those that diverged, and what is measured on them."""
 

@@ -4,11 +4,10 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from parity.structure import check_between, check_words, kinds_of, known_keys, typed
+from parity.structure import check_between, check_words, frozen, kinds_of, known_keys, typed
 
 # How sure must one interval be, so that a question with several looks and several candidates keeps its error?
 #
@@ -32,7 +31,7 @@ TABLE_ERROR = 0.05
 FAIL_BY_GAP = "GAP_EXCEEDS_MARGIN"  # the one fail that further runs can undo, as a further look
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Multiplicity:
     """Which look at its question a comparison is, of how many, and how many candidates share the error.
 
@@ -117,7 +116,7 @@ class CriteriaError(ValueError):
         self.path, self.value, self.expected = path, value, expected
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Amount:
     """A loss difference: nats, a share of the baseline's loss (`relative`, 0.01 = 1 %), or what a share more tokens would gain.
 
@@ -209,7 +208,7 @@ def stated_margin(margin: object, path: str = "margin") -> Amount:
     return parse_margin(margin, path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Criteria:
     """When a candidate counts as good as its baseline; every default is explained in docs/method.md.
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from parity.recipes import RecipeError, check_rounding
+from parity.structure import frozen
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -42,7 +43,7 @@ class CurveError(ValueError):
     """A series that can't be a run; the message names the thing, its value, what was expected and what to do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Completeness:
     """What a series covers: distinct steps, range, most common stride, overwritten rows, intervals wider than the stride.
 

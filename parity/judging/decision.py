@@ -6,6 +6,7 @@ from typing import Literal
 
 from parity.judging import document_types
 from parity.judging.measurements import Measurements
+from parity.structure import frozen
 
 # What a decision consists of: one of three verdicts, a reason code with its sentence, and what else holds.
 
@@ -79,7 +80,7 @@ class ReasonCode:
         return f"{self.means}; {self.detail}" if self.detail else self.means
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reason:
     """A reason code with its sentence."""
 
@@ -87,7 +88,7 @@ class Reason:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Decision:
     """The verdict's state, the reason that decided it, and what else holds (further vetoes, then warnings)."""
 

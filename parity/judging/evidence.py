@@ -12,7 +12,7 @@ import io
 import math
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import Any, cast
 
@@ -44,7 +44,7 @@ from parity.judging.floors import Floors, read_floors
 from parity.judging.secondary import Evaluations
 from parity.judging.sign_offs import sha256_of
 from parity.judging.verdict import judge
-from parity.structure import canonical_json, json_value, optional, picked, shown, typed
+from parity.structure import canonical_json, fields_of, frozen, json_value, optional, picked, shown, typed
 from parity.version import JUDGE_VERSION
 
 AnyDocument = VerdictDocument | EvaluationDocument
@@ -64,7 +64,7 @@ class EvidenceError(ValueError):
     """A bundle that can't be read at all; the message names the file and what was expected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Case:
     """Everything that `judge` was given, by the names of its parameters."""
 
@@ -86,7 +86,7 @@ class Case:
 
     def documents(self) -> list[VerdictDocument]:
         """Judge the case: one document a candidate."""
-        return [verdict.document() for verdict in judge(**picked(self, *self.__slots__))]
+        return [verdict.document() for verdict in judge(**fields_of(self))]
 
     def arms(self) -> Iterator[tuple[str, str, Sequence[Curve]]]:
         """Role, name and runs of each arm, then controls and shorter runs, then noise runs."""
@@ -137,7 +137,7 @@ def _manifest_of(case: Case) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rejudged:
     """What a bundle records of one candidate, and what this judge says of the same curves."""
 
@@ -147,7 +147,7 @@ class Rejudged:
     codes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Verification:
     """What a bundle's recomputation gave.
 

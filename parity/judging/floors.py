@@ -14,6 +14,7 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.curve import FloatArray, Rounding
+from parity.structure import frozen
 from parity.wording import count
 
 # Groups of reruns by family, and the table (CSV) that holds them: the evidence from which a run floor is borrowed.
@@ -54,7 +55,7 @@ class FloorsError(ValueError):
     """A floors table that can't be read at all; the message is one line with what was expected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RerunGroup:
     """Reruns of one configuration: `runs` of them, their mean loss and its standard deviation over runs in nats, and where that is from."""
 
@@ -87,7 +88,7 @@ class RerunGroup:
         return low, high
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Family:
     """One family of a table: its groups in order of their names, groups of reruns that are equal bit for bit, and one line per bad row."""
 
@@ -268,7 +269,7 @@ _MAD_TO_SD = 1.4826
 ONE_SIDED = 0.975
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FamilyFloor:
     """What groups of one family and class of rounding say of a further group: the floor as a share of the loss, worth `df`.
 

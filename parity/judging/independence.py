@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ from parity.judging.agreement import quantum
 from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, all_usable, once_per_run, usable
 from parity.judging.pairing import common_losses
 from parity.judging.window import MAD_TO_SD, dot, mad_sd, median, second_differences, step_noise, stretches
+from parity.structure import frozen
 from parity.wording import percent
 
 # Is a run a run of its own? A copy or a fork of another run says nothing about how much two runs differ, and never counts as one.
@@ -60,7 +60,7 @@ MIXTURE_POINTS = 10  # per run, in the last half of the common points
 SAMPLE, FILTERED, LONG = 1_024, 2_048, 16_384  # points that show what all of them would
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LeftOut:
     """A run that does not count: its label, what it is to another run, and how that was seen, in words."""
 
@@ -296,7 +296,7 @@ _ONE_THREAD = 2**18  # products of a matrix product up to which OpenBLAS takes o
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples, modulo 1, are spread evenly and follow no period
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class _Sample:
     """What is asked of one run, or, with one dimension more, of several: losses in nats, P <= 256 points, 8 blocks of B <= 64 points.
 

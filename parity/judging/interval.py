@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +14,7 @@ from parity.judging.curve import Curve, FloatArray, IntArray, completeness_of, u
 from parity.judging.run_floor import RunFloor, RunTerm
 from parity.judging.schedule import constant_rate, contradicting_rate, not_at_end, recorded_rates
 from parity.judging.window import MANY_POINTS, StandardError, Window, dot, make_window, mean_se, mean_ses
+from parity.structure import frozen
 from parity.wording import percent
 
 # How much is a gap worth in tokens? S: the nats that finished runs gain per e-fold of their tokens, at the baseline's length.
@@ -37,7 +38,7 @@ MAX_ERROR = 0.25  # of S
 MIN_POINTS = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TokenSlope:
     """S in nats per e-fold of tokens with its standard error, and what it was taken from, in words."""
 
@@ -50,7 +51,7 @@ class TokenSlope:
         return math.expm1(min(gap / self.nats, 700.0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NoSlope:
     """Why no slope is known: part of a sentence."""
 
@@ -137,7 +138,7 @@ def _fit(steps: IntArray, loss: FloatArray, last: int) -> tuple[float, float] | 
 NOISE_FLOOR_MULTIPLE = 3.0 * math.sqrt(2.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Margin:
     """The largest acceptable gap: nats, share of the baseline's loss, what set it, and the share of further tokens that it is worth.
 
@@ -194,7 +195,7 @@ def _nats(amount: Amount, level: float, slope: TokenSlope | None) -> float:
 MOST_CERTAIN, HALVINGS = 0.9998, 30  # a chance nearer to 0 or 1 rests on tails that nobody measured
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Side:
     """What one end of an interval may rest on: the series as it is (first), and made better (or worse) in several ways.
 
@@ -214,7 +215,7 @@ class Side:
         return np.concatenate([self.means + shift + sign * np.hypot(half, within) for shift, half in zip(self.shifts, run, strict=True)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Interval:
     """A mean gap in nats with its standard error, joint degrees of freedom and the two parts of the error; `sides` are of lo*, hi*.
 

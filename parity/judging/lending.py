@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from parity.judging.floors import (
     log_variances,
     moments,
 )
+from parity.structure import frozen
 from parity.wording import count, percent
 
 # How much families differ, and so what run floor a model that belongs to none of them starts from: the family `any-decoder`.
@@ -58,7 +58,7 @@ MIN_DF = 1.5
 _BOUND = 0.95  # one-sided
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FamilyNoise:
     """One family that counts here: its groups, its log variance e_f with the variance t_f of that, and v_f between its groups."""
 
@@ -153,7 +153,7 @@ def _noise(name: str, groups: tuple[RerunGroup, ...]) -> FamilyNoise:
 FULL_FROM, NAMED_BELOW = 0.2, 0.05  # p
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Spread:
     """Squares of own runs about their means, as multiples of the variance that the lent floor expects, on `df` degrees of freedom."""
 
@@ -169,7 +169,7 @@ class Spread:
         return Spread(squares=self.squares + other.squares, df=self.df + other.df)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Agreement:
     """How the own runs fit the family: p, the family's weight (0 to 1), and the own spread over that of the family; None without reruns."""
 
@@ -200,7 +200,7 @@ def agreement(own: Spread, floor: FamilyFloor) -> Agreement:
 LEAST_SHARE = 1e-4  # of the loss; the least that a public family lends is 0.028 %
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Lender:
     """The family that an arm named, and the floor of its groups that round as the arm does; without a floor, `refused` has the reason."""
 
@@ -220,7 +220,7 @@ class Lender:
         return self.floor is not None and (self.floor.families > 0 or self.family in EMULATED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Loan:
     """A family's floor as one arm uses it: weighted by how the comparison's own runs agree with it."""
 
@@ -315,7 +315,7 @@ def _nothing_of(rounding: Rounding, others: set[Rounding | None], bit_equal: int
 # Rows of lists that show families of reruns: one row per family and class of rounding, with what it lends or why it lends nothing.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FamilyRow:
     """A family's groups of one class of rounding (None: not stated); without a `floor`, `refused` says why they lend nothing."""
 

@@ -1,7 +1,6 @@
 """Everything that is measured on one baseline and one candidate before anything is decided."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -28,12 +27,13 @@ from parity.judging.run_floor import Lending
 from parity.judging.schedule import ScheduleState, log_slope, schedule_state
 from parity.judging.window import Window, decay_phase, planned_share
 from parity.judging.window_statistics import PairInWindow, RunGap, WindowStatistics, measure_window, worst_run
+from parity.structure import frozen
 
 SLOPE_SAMPLE = 8_192  # points, evenly spread, show how steeply a loss falls
 RunPairs = Sequence[tuple[Curve, Curve]]  # of baseline and candidate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Measurements:
     """One comparison, measured; `statistics` is None where the window has no common finite point or no seed is common.
 

@@ -13,7 +13,6 @@ Can fail: a run floor that was assumed (`run_floor`); a commit that was not judg
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from parity.judging.criteria import Multiplicity
@@ -21,12 +20,13 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.interval import Interval, interval
 from parity.judging.run_floor import RunTerm
 from parity.judging.window import StandardError
+from parity.structure import frozen
 
 MoveKind = Literal["worse", "better", "none", "not compared"]
 CONFIDENCE = 0.95  # of all neighbours of a history together
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Point:
     """One measured gap, nats: the variances (nats^2) of its two run floors and within the pair, with degrees of freedom.
 
@@ -44,7 +44,7 @@ class Point:
     question: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Group:
     """The measured gaps of one commit or day, in the order of the history; none where nothing was measured."""
 
@@ -52,7 +52,7 @@ class Group:
     points: Sequence[Point]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Move:
     """The difference between a group and the measured one before it, with its interval at `confidence`, nats.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from parity.judging.curve import MAX_LOSS, BoolArray, Curve, FloatArray, IntArray, all_usable, between, once_per_run, series_digest, usable
 from parity.judging.window import dots, mad_sds, second_differences
+from parity.structure import frozen
 
 # Which runs and which steps are compared: runs paired by seed, finite steps common to all.
 #
@@ -17,7 +18,7 @@ from parity.judging.window import dots, mad_sds, second_differences
 NONFINITE_SHARE, NONFINITE_BLOCKS, NONFINITE_FAILS = 0.01, 2, 3  # of a run's points, and points: one NaN of few is no divergence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Nonfinite:
     """NaN and infinite losses of one arm (or above 1e6): count, the worst run's share, the first such step, whether a run ends in one.
 
@@ -36,7 +37,7 @@ class Nonfinite:
         return {"count": self.count, "worst_share": self.worst_share, "first_step": self.first_step, "at_end": self.at_end}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Aligned:
     """Losses of both arms on their common finite steps: steps (n,), baseline (K_A, n), candidate (K_B, n), seeds (K,) of each arm."""
 
@@ -294,7 +295,7 @@ MIN_POINTS_FOR_SEEDS = 8  # fewer decide nothing, whatever is paired with what
 PairedBy = Literal["seeds", "batches", "one order", "unknown"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunPair:
     """Two runs that read the same batches: the position of each in its arm, and the correlation of their batch noise."""
 
@@ -303,7 +304,7 @@ class RunPair:
     r: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunPairing:
     """How the runs of two arms were paired: by their seeds, or where these are not stated by their batches (`pairs`); or it is unknown."""
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from parity.judging.curve import FloatArray, Rounding
 from parity.judging.floors import FamilyFloor
 from parity.judging.lending import Lender, Loan, Spread, agreement, between_families
 from parity.recipes import rounds_to_nearest
+from parity.structure import frozen
 
 # How much two runs of one recipe differ: tau, the standard deviation of a run's window mean, and its share of the gap's error.
 #
@@ -35,7 +36,7 @@ from parity.recipes import rounds_to_nearest
 MIN_DF_APART, ONE_APART = 2, 0.01  # degrees of freedom without the run that is looked at, and false alarms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Prior:
     """A run floor before the arm's own runs: `tau` in nats, `df` it is worth, where it comes from, and the loan where it is borrowed.
 
@@ -49,7 +50,7 @@ class Prior:
     assumed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunFloor:
     """tau of one arm in nats, with its df; `measured` is the unshrunk estimate (None without reruns) on `measured_df`.
 
@@ -88,7 +89,7 @@ class RunFloor:
         return self.early.df if self.early else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunTerm:
     """The between-run part of the gap's variance (nats^2) and its degrees of freedom."""
 
@@ -269,7 +270,7 @@ NO_LENDERS = (None, None)
 Lending = tuple[Lender | None, Lender | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OwnRuns:
     """What the runs of a pair show of the run noise: squares (nats^2) and df of each arm's reruns, and of the gaps over seeds.
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, once_per_run, usable
 from parity.judging.pairing import align
 from parity.judging.window import CONSTANT_RATE_TOLERANCE, LEARNING_RATE, Window, dot
+from parity.structure import frozen
 
 # What recorded learning rates say: whether all runs trained with the same rates, and whether a schedule had come to its end.
 #
@@ -42,7 +42,7 @@ _SAMPLE = 2000
 _FINEST = 1e4  # a unit of the last digit below a ten-thousandth of the value is no rounding worth its name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RateDifference:
     """Where a run's learning rate differs most from the reference's: the step, both rates, and how many of the logged steps differ."""
 
@@ -54,7 +54,7 @@ class RateDifference:
     logged: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RateAtEnd:
     """The learning rate at the last logged step of a run whose schedule was cut, as share of the peak; `rises` where it still rises."""
 
@@ -268,7 +268,7 @@ MAX_BEYOND, MAX_LATE = 0.05, 0.05  # of the plan
 NOISE_SES = 4.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BeyondPlan:
     """Steps after the planned last one: the last recorded, how far they go on as share of the plan, and what the losses there are.
 
@@ -344,7 +344,7 @@ SLOPE_FROM, STARTS_EARLY, LATE_FACTOR = 0.2, 0.05, 2.0  # shares of the last ste
 FROM_SCRATCH, UNKNOWN_SLOPE, FIRST_PART = 1.3, 0.20, 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ScheduleState:
     """Where in its training a comparison stands: the last common `step`, whether the training was `finished` there (`stated`: as the owner
     says, without recorded rates), else `why` not, and the baseline's `slope` as a share of its loss per e-fold of the steps."""

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from parity.judging.run_floor import RunTerm
 from parity.judging.schedule import constant_rate
 from parity.judging.speed import NotComparable, TokenTax, fit_law, net_speedup, tax_of_slope, throughput, token_tax
 from parity.judging.window import Window, mean_se, median, spikes_over_run
+from parity.structure import frozen
 from parity.wording import count, interval_words, level_percent, signed
 
 # Do both arms train with gradients of the same size? Mean log-ratio of the gradient norms in the window, and the ratio of their tails.
@@ -123,7 +124,7 @@ def _log_norm(run: Curve, steps: IntArray) -> FloatArray:
 VALIDATION_LOSS = "validation_loss"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ValidationGap:
     """Mean gap in validation loss (nats, + = candidate worse), its interval, and the number of evaluations.
 
@@ -254,7 +255,7 @@ class EvaluationError(ValueError):
     """Evaluations that can't be compared; the message names the arms or the task and what was expected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TaskResult:
     """One task of one arm: correct items of all, and the results by item where they are known (empty for counts alone).
 
@@ -277,7 +278,7 @@ class TaskResult:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AccuracyGap:
     """Accuracy of the candidate minus the baseline's, in points (0.01 = one percentage point), with its interval, of `n` items."""
 
@@ -465,7 +466,7 @@ def chance_level(choices: int | None) -> float | None:
 # All of it advises; `gates` says which of it the policy lets decide.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Advisory:
     """Measures that advise; None where the columns they need were not given.
 

@@ -3,8 +3,6 @@
 What only shows a verdict, such as a gate in CI, needs the names of its codes, which are written next to their rules, but no scipy.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from parity.judging.curve import Curve, FloatArray, IntArray
 from parity.judging.document_types import EstimateDocument, ThroughputDocument
 from parity.judging.interval import TokenSlope, t_quantile
 from parity.judging.window import mad_sd
+from parity.structure import frozen
 
 # Did two arms train under the same conditions, so that their step times can be compared? Else one clear reason.
 #
@@ -30,7 +30,7 @@ SAME_TOKENS = 1e-3
 Span = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NotComparable:
     """Why the step times of two arms say nothing about their recipes: part of a sentence, without a full stop."""
 
@@ -110,7 +110,7 @@ CAVEAT_SCHEDULE = "equal-loss shift; the learning rate changes, so do not read i
 CAVEAT_UNKNOWN = "equal-loss shift; extra tokens needed only if the learning rate, which was not recorded, is constant"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PowerLaw:
     """L(t) = floor + scale t^-power in nats, t in steps from 1."""
 
@@ -123,7 +123,7 @@ class PowerLaw:
         return self.floor + self.scale * t**-self.power
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TokenTax:
     """Extra tokens as a share (0.36 = 36 % more), with the ends that the gap's interval gives; inf where no shift reaches the loss."""
 

@@ -24,7 +24,7 @@ from parity.judging.secondary import Advisory, Evaluations, check_arms, compare_
 from parity.judging.window import plan_window
 from parity.judging.window_statistics import ArmStatistics, WindowStatistics
 from parity.recipes import check_recipe, check_rounding
-from parity.structure import json_value, picked
+from parity.structure import fields_of, json_value, picked
 from parity.version import JUDGE_VERSION
 from parity.wording import interval_words, signed
 
@@ -67,7 +67,7 @@ def verdict_document(
             **({} if m.arms.pairing.by == "seeds" else {"pairing": _pairing(m.arms)}),
             "context_differs": m.differing_context,
             "advice": advice,
-            **picked(advisory, *Advisory.__slots__),
+            **fields_of(advisory),
             "checks": checks,
             "other_candidates": peers,
             "inputs": _inputs(m),

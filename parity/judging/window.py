@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from parity.judging import special
 from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, between
 from parity.judging.document_types import RunSpikesDocument
+from parity.structure import frozen
 from parity.wording import percent
 
 # The noises inside one pair of runs: batch noise of one arm, and the standard error of the mean gap in the window.
@@ -36,7 +36,7 @@ BLOCK_AVERAGE_ABOVE, BLOCKS = 65_536, 32_768
 SCALE_SAMPLE = 65_536  # values, evenly spread, are enough for a robust scale
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StandardError:
     """Standard error of a series' mean (its own unit) and the degrees of freedom it is known with."""
 
@@ -190,7 +190,7 @@ LEARNING_RATE, CONSTANT_RATE_TOLERANCE, MIN_CONSTANT_SHARE = "learning_rate", 1e
 SENSITIVITY_FRACTIONS = (0.10, 0.20, 0.30, 0.50)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Window:
     """First and last step of the window (inclusive), from `planned_steps` counted from `origin` (0 or 1).
 
@@ -353,7 +353,7 @@ END_POINTS, END_SHARE = 8, 0.02  # what has not returned before these has not be
 NEGLIGIBLE = 1e-6  # of the loss; gaps of equal or rounded curves can have a MAD of 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Spikes:
     """Indices of the tops of each arm's spikes, the mask (n,), and the gap (n,) without them."""
 

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -60,6 +59,7 @@ from parity.judging.window import (
     ols_change,
     step_noise,
 )
+from parity.structure import frozen
 
 # The end of the run, judged on its own: what the last steps say is what the model is when training stops.
 #
@@ -86,7 +86,7 @@ HIGH_POINTS = 16  # fewer say nothing on average without their noise
 MAX_CAPS, CAPPED_FROM = 20, 3  # quarters of the points below any cap: lower ones take away the noise itself
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunEnd:
     """The tail of the run that stands out most: its `points`, mean `gap`, `rise` from before it, the rise's `limit`; nats.
 
@@ -101,7 +101,7 @@ class RunEnd:
     above: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class _Tails:
     """Tails of `lengths` (m,) points: their `means`, and their `rises` from what comes before them with the `limits` that noise sets."""
 
@@ -221,7 +221,7 @@ MIN_BORROWED_DF = 1.0  # of an arm without reruns: less is what a contradicted f
 NoiseBasis = Literal["measured", "borrowed", "assumed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ArmStatistics:
     """One arm in the window: mean loss, first loss of the run, least-squares decline; nats."""
 
@@ -230,7 +230,7 @@ class ArmStatistics:
     decline: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class GapNoise:
     """The gap's interval, and the run floors of baseline and candidate on which it rests."""
 
@@ -278,7 +278,7 @@ class GapNoise:
         return "borrowed" if bare or self.measured_df + self.early_df < MIN_MEASURED_DF else "measured"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class WindowStatistics(GapNoise):
     """The window's measurements over `n` common points; losses and gaps in nats, a gap positive where the candidate is worse.
 
@@ -308,7 +308,7 @@ class WindowStatistics(GapNoise):
         return self.n * (1.0 - rho) / (1.0 + rho)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class PairInWindow:
     """A pair of arms and the part of its aligned steps that is measured, at least one step; losses in nats.
 
@@ -365,7 +365,7 @@ class PairInWindow:
         return find_spikes(self.gap, float(self.baseline.mean()), self.quantum) if len(self.steps) >= MANY_POINTS else no_spikes(self.gap)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class WindowGap:
     """The gap's interval over one window, with what it rests on: spikes, the points that count (n,), and the run floor of each arm."""
 
@@ -514,7 +514,7 @@ LAST_HALF_FROM = 16  # points of the window
 NO_CHANGES: tuple[tuple[()], tuple[()]] = ((), ())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunGap:
     """The candidate's run that is furthest above its pair, and the most that one run may be; nats."""
 

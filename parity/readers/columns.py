@@ -8,13 +8,13 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
 from parity.judging.curve import MAX_STEP, PLANNED_STEPS, BoolArray, Curve, CurveError, FloatArray, IntArray, curve_from_arrays
+from parity.structure import frozen
 from parity.wording import count
 
 # Text of a run's file: from a path, a .gz or stdin ("-"), refused early where it can't be text, with file and line in the message.
@@ -166,7 +166,7 @@ class NoLossError(ReadError):
     """A file without a training loss, such as one of evaluations only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Columns:
     """What a reader took from a file: arrays (T,) by quantity, the columns' own names, the names of all columns that it has, and notes.
 

@@ -6,7 +6,6 @@ import math
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from parity.readers.columns import (
     step_number,
 )
 from parity.readers.table import SHOWN, SeveralRunsError, choose_run, long_layout, read_long, run_column
+from parity.structure import frozen
 from parity.wording import count
 
 # JSON: one object a line (our own logger's, MaxText's `metrics_file`, exports), or the Hugging Face trainer's `trainer_state.json`.
@@ -161,7 +161,7 @@ _Series = dict[str, list[tuple[int, float]]]
 """What one rank printed: (step, value) by quantity."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Format:
     """A trainer's lines: its name, how its log is recognized, and where its numbers are.
 

@@ -5,7 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ from parity.readers.columns import (
 from parity.readers.logs import is_json, is_tensorboard_file, json_records
 from parity.readers.table import METRIC_NAMES, NPZ, RUN_NAMES, VALUE_NAMES, Row, as_table, parquet_cells
 from parity.readers.table import SUFFIX as PARQUET
+from parity.structure import frozen
 from parity.wording import count
 
 # The cells of a table as they stand in the file, with the line of each: CSV and its relatives, JSON lines, a JSON list or Parquet.
@@ -39,7 +40,7 @@ from parity.wording import count
 _EMPTY = ("", "none", "null", "na", "n/a")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Cells:
     """A table's `columns` by name, one cell per row; `lines` numbers the rows, and `place` is what is numbered: a line, record or row."""
 
@@ -170,7 +171,7 @@ _NAMES_OF_RUNS = (*RUN_NAMES, "seed")  # with two values in what should be one r
 _SHOWN = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunTable:
     """The columns of a table of many runs: `arm` names the arm of a row, the values of `run` together name its run.
 
@@ -188,7 +189,7 @@ class RunTable:
     where: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Run:
     """The rows of one run, in the order of the file."""
 

@@ -8,7 +8,6 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from parity.readers.columns import (
     rows_with_loss,
     step_number,
 )
+from parity.structure import frozen
 
 # Long tables: one row per value, with the metric's name and perhaps the run's in columns of their own, and tables of several runs.
 #
@@ -47,7 +47,7 @@ Row = tuple[int, Mapping[str, object]]
 """A row with the number of its line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Layout:
     """Where a long table keeps the metric's name, its value, the step and, where there is one, the run."""
 
@@ -140,7 +140,7 @@ _MISSING = ("", "none", "null", "na", "n/a")
 _OF_A_RUN = " - "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Table:
     """A table as text: the cells of its first line, what separates them (None: blanks), and its rows with the number of the first one.
 

@@ -5,7 +5,6 @@ Runs stand in rows, one per cluster, under the row of their arm, which has the a
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from parity.judging.evaluations.case import EvaluatedArmDocument, EvaluatedRunDocument, EvaluationDocument, IntervalDocument
@@ -27,6 +26,7 @@ from parity.report.figures import (
     wrapped,
 )
 from parity.report.headline import MARKS
+from parity.structure import frozen
 from parity.version import VERSION
 from parity.wording import count, level_percent, margin_words
 
@@ -38,7 +38,7 @@ DOT_LEVELS = 5
 COLOURS, MARKERS = (BASELINE_COLOUR, CANDIDATE_COLOUR), ("o", "s")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Row:
     """A row: its label, its runs, its arm (0 baseline, 1 candidate), whether it shows the whole arm, and whether it holds the runs' dots.
 

@@ -1,7 +1,6 @@
 """The numbers of a verdict, or of a comparison of evaluations, in words: table rows, facts, what the answer is worth, and sign-offs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import starmap
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from parity.judging.evaluations.case import EvaluationDocument, IntervalDocument
 from parity.judging.sign_offs import SignOffDocument
 from parity.judging.window import ONE_SIDED_ALPHA
 from parity.report.headline import baseline_name, candidate_name, chance_words, pair_words, verdict_word, what_decided
+from parity.structure import frozen
 from parity.version import JUDGE_VERSION
 from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, percent, signed
 
@@ -424,7 +424,7 @@ def evaluation_details(document: EvaluationDocument) -> tuple[list[Detail], list
 # Can fail: the net speed-up was measured at the check's length and schedule, not at the full run's.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FullRun:
     """The planned full run with the baseline recipe: device hours, price of a device hour, devices a run of the check used."""
 
@@ -441,7 +441,7 @@ class FullRun:
             raise ValueError(f"check_devices is {self.check_devices}; expected at least 1")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Worth:
     """Device hours saved (negative: lost) with interval, device hours of the check, their money where a price is known, in words."""
 

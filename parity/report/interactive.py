@@ -1,7 +1,5 @@
 """Verdicts and their charts as one HTML file that works without a server and a network; and as one without scripts that can be mailed."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
@@ -13,6 +12,7 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import BinnedGap
 from parity.report.figures import gap_limits, spike_steps
 from parity.report.headline import answer, baseline_name, candidate_name
+from parity.structure import frozen
 from parity.wording import interval_words, level_percent, margin_words, signed
 
 # Gaps with their intervals, a figure for each row of a table (a forest plot), as SVG text.
@@ -31,7 +31,7 @@ _LETTER = 7.0  # width of a letter of a label, about
 State = Literal["pass", "fail", "inconclusive", "forecast"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Estimate:
     """A gap with the ends of its interval and its margin, nats. A `forecast` is of a verdict to come."""
 
@@ -42,7 +42,7 @@ class Estimate:
     state: State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Axis:
     """What the figures of a table share: the ends of the axis and the margin, nats, and the width in SVG units."""
 

@@ -1,12 +1,10 @@
 """Analyses on the record: submitted from kept checkpoints, their results and answer, and the parts of a gap from a user's own runs."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from sqlalchemy import select
@@ -15,6 +13,7 @@ from sqlalchemy.orm import Session
 from parity.judging.criteria import criteria_from_mapping
 from parity.judging.document_types import FloorDocument, GapDocument, VerdictDocument
 from parity.judging.interval import Interval
+from parity.structure import frozen
 from parity.wording import interval_words, signed
 from parity_lab.analysis import Origin, Setup, make_setup, setup_from
 from parity_lab.answer import CONFIDENCE, Answer, answer
@@ -80,7 +79,7 @@ MOST_PARENTS = 3
 FORKS_OVER_RERUNS = 1 / 8  # the spread of forks of one checkpoint, as a share of that of reruns from step 0 (decision 0089)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Question:
     """What to explain: a candidate of a job (None: its only one), and how.
 
@@ -98,7 +97,7 @@ class Question:
     anyway: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlannedAnalysis:
     """An analysis that could be queued. `smallest_effect` (nats) is what the test of one unit sees with 80 % power, if the noise of forks
     is an eighth of that of reruns; None if the verdict has no gap. `seconds`: about how long it takes; None while that is unknown."""
@@ -347,7 +346,7 @@ def _gap_words(verdict: Verdict) -> str:
 # An analysis as the API and the pages show it: what it explains, what it costs, and what it says so far.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ExplainedGap:
     """The verdict on the candidate: its gap with the interval that decided, in nats; null where it was not measured."""
 
@@ -357,7 +356,7 @@ class ExplainedGap:
     high: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AnalysisPlan:
     """What an analysis measures and costs. Costs are in steps of training; a pair of full runs has `pair_steps`.
 
@@ -385,7 +384,7 @@ class AnalysisPlan:
     seconds: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AnalysisDocument:
     """An analysis: a job of its own, its plan, and its answer (`parity_lab.answer.Answer`).
 
@@ -454,7 +453,7 @@ CANNOT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PartEstimate:
     """A value in nats with its 95 % interval."""
 
@@ -463,7 +462,7 @@ class PartEstimate:
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AblationDocument:
     """An ablation: the part of the gap that it leaves out, and the gap that stays."""
 
@@ -472,7 +471,7 @@ class AblationDocument:
     left: PartEstimate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AblationsDocument:
     """The gap of `candidate` in parts. `whole` is its gap over the `pairs` (seeds and replicates) that all arms have; the parts, their sum
     `total` and what is `unexplained` are of the same runs. `gap` is that of its verdict.

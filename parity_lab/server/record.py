@@ -1,18 +1,16 @@
 """A search on the record: it begins, goes on, ends, and is shown; and what the core asks of the kinds of jobs that the lab has."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
+from parity.structure import frozen
 from parity.wording import interval_words, signed
 from parity_lab.analysis import MeasureRequest, steps_spent
 from parity_lab.analysis import setup_from as analysis_setup_from
@@ -308,7 +306,7 @@ _SHOWN = 200  # policies of a document, the fastest first
 _TWO_SIGMA = 1.96
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SearchSwitch:
     """A part that can go back, and the override that does it."""
 
@@ -316,7 +314,7 @@ class SearchSwitch:
     override: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SearchPlan:
     """What a search runs and costs. Losses are in nats, costs in steps of training; a pair of full runs has `pair_steps`.
 
@@ -349,7 +347,7 @@ class SearchPlan:
     guarantee: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SearchStepDocument:
     """A step: its job, what it evaluates, its cost in steps of training, and what came of it in one sentence."""
 
@@ -362,7 +360,7 @@ class SearchStepDocument:
     outcome: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PolicyDocument:
     """A policy: the switches that it takes back, its speed as a multiple of the baseline's, and its gap (nats) with a 95 % interval after
     the results so far. `state`: confirmed by the judge, not confirmed, tried in forks or runs, or only estimated from others."""
@@ -377,7 +375,7 @@ class PolicyDocument:
     state: Literal["confirmed", "not confirmed", "tried", "estimated"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SearchDocument:
     """A search: its state, plan, steps and policies. `policy` is the one that the judge confirmed, with the job that trains it as `job`;
     null unless the state is `found`."""

@@ -1,13 +1,11 @@
 """What a search would run and cost, its switches, and each of its steps as a job."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from sqlalchemy import select
@@ -16,6 +14,7 @@ from sqlalchemy.orm import Session
 from parity.design.experiment import Design
 from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.document_types import VerdictDocument
+from parity.structure import frozen
 from parity_lab.belief import MOST_CONFIRMATIONS, WANTED, Evaluation
 from parity_lab.policies import (
     END_TO_END,
@@ -65,7 +64,7 @@ from training.switches import from_document
 # The switches of a search that names none: what the newest analysis of its base job named, then blocks; without one, parts of blocks.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Proposal:
     """Switches, where they come from, and the job of the analysis if it is one."""
 
@@ -143,7 +142,7 @@ MOST_PAIRS = 16
 _DEFAULT_CONFIRMATIONS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SwitchWish:
     """A part that can go back to something safer: a name, and the override of a job file that does it."""
 
@@ -153,7 +152,7 @@ class SwitchWish:
     override: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Speed:
     """What a step takes. Either modelled: GEMMs at the ratios of `throughput` (bf16, fp8, fp4), and the candidate's recipe everywhere
     `end_to_end` times as fast as FP8; or measured: the `seconds` of a step of the baseline, and those that each switch `gains`."""
@@ -169,7 +168,7 @@ class Speed:
 MODELLED = Speed()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Wish:
     """What to search; `parity_lab.server.web.SearchRequest` says what each field is."""
 
@@ -184,7 +183,7 @@ class Wish:
     budget: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SearchOfFile(Wish):
     """What `parity search` starts from: the id of a job that has ended (default: this file's job is trained first), and what to search."""
 
@@ -193,7 +192,7 @@ class SearchOfFile(Wish):
     base: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlannedSearch:
     """A search that could begin. `seconds`: about how long its largest cost takes on one device; None while that is unknown."""
 

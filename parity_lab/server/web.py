@@ -1,9 +1,7 @@
 """Analyses and searches in the web application: routes, pages and their figures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -12,6 +10,7 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.structure import frozen
 from parity_lab.analysis import label
 from parity_lab.answer import IF_NONE_IS_NAMED, assumed_words
 from parity_lab.belief import MOST_CONFIRMATIONS
@@ -60,7 +59,7 @@ _DRAWN = 60
 _BEYOND = 0.3  # intervals are cut this share of the gaps' range above and below it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mark:
     """A policy in the chart: where it lies, and where its interval begins and ends."""
 
@@ -71,7 +70,7 @@ class Mark:
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PolicyChart:
     """Marks, the heights of the margin and of the largest gap that passes with 95 % power, and ticks (place, value): speeds as multiples
     of the baseline's to the right, gaps in nats upwards."""
@@ -128,7 +127,7 @@ WATERFALL_WIDTH = 320.0
 _LEAST_AXIS = 0.001  # nats: differences that the numbers next to the figure do not show have no length in it either
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Bar:
     """A row of a waterfall: its value and interval in nats, and where the bar, its interval and zero lie, from 0 to WIDTH."""
 
@@ -183,7 +182,7 @@ _UNITS_SHOWN = 6
 _GEMMS = ("fprop", "dgrad", "wgrad")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Cell:
     """One GEMM of a layer: the error of the gradient that it causes alone, and its part of the forward loss; None if it is no unit.
 
@@ -339,7 +338,7 @@ why_router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 _MOST_STEPS = 1e9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WhyRequest(Question):
     """Which candidate to explain (null: the job's only one), what a unit takes that is off, and whose checkpoints are forked.
 
@@ -404,7 +403,7 @@ searches_router = APIRouter(prefix="/api/v1", tags=["searches"], route_class=Bod
 _MOST_STEPS_OF_A_SEARCH = 1e12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SearchRequest(Wish):
     """What to search from a job that has ended: which of its candidates (null: the only one), and which of its parts can go back.
 

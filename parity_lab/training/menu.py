@@ -1,9 +1,6 @@
 """A linear layer whose arithmetic is chosen while the program runs, and the units of a recipe as rows of numbers that it understands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from parity.structure import frozen
 from training.arithmetic import formats
 from training.arithmetic.linear import DGRAD, PANEL, WGRAD, finished, operand_of, product, transposed
 from training.arithmetic.quantize import Operand, Quantizer
@@ -34,7 +32,7 @@ from training.switches import GEMMS, Gemm, Switches, features
 # do not, so differences between units are free of that.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Menu:
     """The recipes from which every GEMM chooses one by its number. Hashable; it takes the place of a layer's recipe in a `Decoder`."""
 
@@ -168,7 +166,7 @@ class Unit(NamedTuple):
         return self.block, PROJECTIONS.index(self.projection), GEMMS.index(self.gemm)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Measured:
     """What stands on the menu (`arithmetics`, number 0 is bf16), what the run itself takes (`own`), what a unit takes that is off (`off`),
     and the units: the GEMMs in which the two differ.

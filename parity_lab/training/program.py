@@ -1,7 +1,5 @@
 """Takes a candidate apart at its kept checkpoints: one process and a few programs measure everything that an analysis needs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial

@@ -1,7 +1,5 @@
 """Named baselines over REST, and reruns as tables: those on record by family, and those that were imported."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -17,6 +15,7 @@ from parity.judging.floors import MAX_BYTES, MAX_NAME
 from parity.judging.pairing import align
 from parity.judging.run_floor import prior_for, run_floor
 from parity.judging.window import plan_window
+from parity.structure import frozen
 from server.api.lists import principal_names
 from server.api.runs import seconds_since
 from server.curves import loading
@@ -27,7 +26,7 @@ from server.jobs import baselines
 from server.jobs.fingerprint import Difference, manifest_differences, run_spec, spec_differences, spec_facts
 from server.jobs.floors import Import, floors_on_record, import_floors, imported_floors
 from server.jobs.workers import changed, live_workers
-from server.records import Body, frozen, of
+from server.records import Body, of
 from server.web.auth import InContext, Sender
 from server.web.requests import BodyRoute, StrictBody, cursor_of, row_id_of
 

@@ -1,10 +1,7 @@
 """Curves over REST: what one run recorded, all arms of a job on the same buckets, and the live gap of a candidate."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -13,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
+from parity.structure import frozen
 from server.curves import buckets as formats
 from server.curves.buckets import (
     GRAD_NORM,
@@ -38,7 +36,7 @@ from server.database.store import Columns as Table
 from server.database.tables import Arm, Job, Run
 from server.errors import InvalidError, NotFoundError
 from server.gaps import Extents, GapsDocument, PairDocument, Range, candidate_gaps, extents, gaps_of, identity, is_current, pair_fields
-from server.records import frozen, of
+from server.records import of
 from server.web.auth import Context, InContext
 from server.web.limits import LARGEST, MOST_VALUES, check_values, cut
 from server.web.live import Stream
@@ -402,7 +400,7 @@ def _seconds(context: Context, session: Session, run: Run, wanted: NDArray[np.in
 Candidate = Annotated[str | None, Query(description="candidate arm; default: the first")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GapDocument(PairDocument):
     """The gap of a candidate against the baseline over the steps that both arms have, in bins.
 
@@ -476,7 +474,7 @@ def gaps(
     return Response(content, media_type="application/json", headers=headers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Answer:
     """A response, and what was recorded when it was made."""
 

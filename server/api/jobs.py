@@ -1,7 +1,5 @@
 """Jobs over REST: submit, list, read, cancel, verdict, gate; a job as API and pages show it, with its forecast end."""
 
-from __future__ import annotations
-
 import dataclasses
 import heapq
 from collections.abc import Mapping, Sequence
@@ -15,6 +13,7 @@ from sqlalchemy.orm import Session, selectinload
 from parity.design.plan import one_line, plan_document
 from parity.judging.evidence import bundle_bytes
 from parity.judging.live.rules import State, sentence
+from parity.structure import frozen
 from server.api.lists import JobPage, Sort, Wanted, job_list, principal_names
 from server.api.remarks import NoteDocument, SignOffEntry, remarks_of
 from server.api.runs import AttemptDocument, RunDocument, attempt_documents, run_document, seconds_since
@@ -35,7 +34,7 @@ from server.jobs.remarks import MOST_TAGS
 from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
 from server.jobs.submit import Labels, Order, Submission, check_queue, check_size, submit_job_once
 from server.jobs.workers import can_take, live_workers, why_waiting
-from server.records import Body, frozen, of
+from server.records import Body, of
 from server.web.auth import Context, InContext, Principal, Sender
 from server.web.requests import BodyRoute, StrictBody
 from training.spec import JobSpec, Model

@@ -1,7 +1,5 @@
 """Lists of jobs: one set of filters for the page, the API and the trend, each a part of the URL; a page of rows, and its summaries."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json
@@ -17,10 +15,11 @@ from fastapi import Query
 from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, exists, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from parity.structure import frozen
 from server.database.tables import LOCAL_ID, LOCAL_NAME, Arm, Baseline, Job, JobStatus, JobTag, Run, Token, Verdict, is_id, table_of
 from server.errors import InvalidError
 from server.jobs.conclude import VerdictSummary, verdict_summary
-from server.records import frozen, of
+from server.records import of
 from server.web.requests import cursor_of, row_id_of
 
 # Names of those who submitted jobs or changed baselines, by the id in a row.

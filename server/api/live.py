@@ -1,7 +1,5 @@
 """What changes while a job trains, over REST: its events as a stream, and the forecast of each candidate's final gap."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -18,13 +16,14 @@ from starlette.concurrency import run_in_threadpool
 from parity.judging.live.prediction import BLOCKS
 from parity.judging.live.prediction import Progress as PairProgress
 from parity.judging.live.rules import NOTHING_YET, State, sentence
+from parity.structure import frozen
 from server.api.curves import pair_of
 from server.database import states
 from server.database.sessions import find_job, time_text
 from server.database.states import JOB_ENDED, Progress
 from server.database.tables import Event
 from server.jobs import forecasts
-from server.records import frozen, of
+from server.records import of
 from server.web.auth import Context, InContext, is_still_known
 from server.web.requests import UNCHANGED, Tags
 

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
 from parity.judging.moves import Group, Move, Point, moves, point_of
-from parity.structure import canonical_json
+from parity.structure import canonical_json, frozen
 from parity.wording import count, interval_words, level_percent, signed
 from server.api.lists import JobSummary, VerdictWord, Wanted, job_summaries
 from server.database.sessions import time_text
@@ -23,7 +23,7 @@ from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Job, JobStatus, Verdict, is_id
 from server.errors import InvalidError, NotFoundError
 from server.jobs.conclude import VerdictSummary, verdict_summary
-from server.records import frozen, of
+from server.records import of
 from server.web.auth import InContext
 
 # Do verdicts of several jobs answer the same question? What has to be equal, by the word that names it where it differs.

@@ -1,7 +1,5 @@
 """What people added to a job, over REST: tags, notes and sign-offs."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter
@@ -9,13 +7,14 @@ from pydantic import Field
 from sqlalchemy.orm import Session
 
 from parity.judging.sign_offs import Validity
+from parity.structure import frozen
 from server.api.lists import principal_names
 from server.database import sessions
 from server.database.sessions import find_job
 from server.database.tables import Job
 from server.jobs import remarks
 from server.jobs.remarks import MOST_TAGS, validity
-from server.records import Body, frozen, of
+from server.records import Body, of
 from server.web.auth import InContext, Sender
 from server.web.requests import BodyRoute, StrictBody
 

@@ -1,7 +1,5 @@
 """Runs over REST: state, attempts, logs, files, and the requests of an external trainer (attach, steps, finish)."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +15,7 @@ from pydantic import FailFast, Field, TypeAdapter, ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.structure import frozen
 from server.curves.buckets import Number, number
 from server.database import tokens
 from server.database.sessions import find_run, time_text
@@ -27,7 +26,7 @@ from server.errors import InvalidError, NotFoundError
 from server.jobs import external
 from server.jobs.external import NAME, AttachRequest, Batch, Kind, Name, Outcome
 from server.logs import without_secrets
-from server.records import Body, frozen, of
+from server.records import Body, of
 from server.web.auth import InContext, Sender, check_attempt
 from server.web.limits import LARGEST
 from server.web.requests import BodyRoute, StrictBody, refused

@@ -1,7 +1,5 @@
 """The service over REST: liveness, readiness, workers, the schema of a job file, metrics for Prometheus, and tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,6 +13,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from parity.cli.gate_report import MAX_AGE_DAYS, GatePolicy
 from parity.extensions import lab
 from parity.judging.criteria import Criteria
+from parity.structure import frozen
 from server.database import sessions
 from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_MOVES
 from server.database.tables import HOUSEKEEPING, Attempt, Duty, Job, Run, Token, Verdict, Worker
@@ -23,7 +22,7 @@ from server.jobs.baselines import BaselineChoice
 from server.jobs.remarks import MOST_TAGS, TAG
 from server.jobs.workers import live_workers
 from server.queue import queue_name, redis_client
-from server.records import Body, frozen, of
+from server.records import Body, of
 from server.web import auth
 from server.web.auth import SCOPES, Context, InContext, Scope
 from server.web.requests import BodyRoute, StrictBody

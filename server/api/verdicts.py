@@ -1,11 +1,9 @@
 """Verdicts over REST: judging without training, the figure of a verdict, and badges."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +23,7 @@ from parity.readers.columns import other_unit
 from parity.recipes import RecipeError, check_recipe
 from parity.report.figures import draw_figure
 from parity.report.headline import MARKS
+from parity.structure import frozen
 from parity.version import VERSION
 from parity.wording import signed
 from server.concurrency import Turns
@@ -33,7 +32,7 @@ from server.database.sessions import Database, find_job
 from server.database.tables import Job, is_id
 from server.errors import InvalidError, NotFoundError
 from server.jobs.conclude import case_of, verdict_documents
-from server.records import Body, frozen
+from server.records import Body
 from server.settings import Settings
 from server.web.auth import InContext
 from server.web.limits import LARGEST, MOST_ITEMS, MOST_KEYS, MOST_NUMBERS
@@ -232,7 +231,7 @@ def _draw(database: Database, job_id: str, document: VerdictDocument, path: Path
     half_done.replace(path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Badge:
     """A badge in the format of shields.io's endpoint (schemaVersion 1)."""
 

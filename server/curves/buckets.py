@@ -1,11 +1,8 @@
 """Recorded curves for a screen and for programs: reduced to buckets, several on the same edges, by layer, as CSV and Arrow streams."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import nanoarrow
@@ -16,6 +13,7 @@ from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from parity.judging.live.gap_chart import step_edges
+from parity.structure import frozen
 from server.database import store
 from server.database.store import Columns as StoredColumns
 from training.rules import PROJECTIONS
@@ -31,7 +29,7 @@ N = TypeVar("N", np.int64, np.float64)
 NONFINITE_LISTED = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NonFinite:
     """A step whose value was not finite."""
 
@@ -39,7 +37,7 @@ class NonFinite:
     kind: Literal["nan", "inf", "-inf"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Series:
     """A metric of a run over a range of steps; `aggregation` is `none` if every step is included.
 
@@ -63,7 +61,7 @@ def number(value: float) -> Number:
     return float(value) if np.isfinite(value) else kind_of(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Buckets:
     """A series of n values cut into b buckets; only finite values count.
 
@@ -189,7 +187,7 @@ RAW_STEPS = 20_000
 RAW_VALUES = 60_000  # of all runs together: a response with thirty runs of 20,000 steps would be ten megabytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Recorded:
     """A run's column: steps (n,) ascending, values (n,), and, if requested, seconds of training up to each step (n,)."""
 
@@ -198,7 +196,7 @@ class Recorded:
     seconds: NDArray[np.float64] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Line:
     """One run on the common edges: one entry per bucket, null if it has no finite value there.
 
@@ -214,7 +212,7 @@ class Line:
     nonfinite_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Overlay:
     """Runs on common edges; `aggregation` is `none` if every step is included."""
 
@@ -350,7 +348,7 @@ GRAD_NORM, SNR = "grad_norm", "snr_db"
 _KIND, _NORM_KIND = "layers", "layer_grad_norm"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Columns:
     """What a run has recorded by layer: layers in model order, operands and statistics in alphabetical order.
 
@@ -364,7 +362,7 @@ class Columns:
     has_norms: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LayerTable:
     """Values by (layer, bucket); the string nan, inf or -inf if a bucket has no finite value.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
@@ -17,6 +16,7 @@ from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.document_types import REUSED, STOPPED
 from parity.judging.speed import UNIX_SECONDS
 from parity.judging.window import LEARNING_RATE
+from parity.structure import frozen
 from server.database import store
 from server.database.states import EARLY_STOP
 from server.database.store import Recorded, read_each, superseded_in_each
@@ -25,7 +25,7 @@ from server.database.tables import Arm, Attempt, Run, Worker, table_of
 # Seconds of training up to each logged step of a run, for charts against time.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class TrainingTime:
     """Seconds of training up to some steps (n,) of a run, ascending, so that a range need not be summed from the first step."""
 
@@ -66,7 +66,7 @@ _ATTEMPTS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Trained:
     """When each of (n,) steps of a run's curve ended, Unix seconds, NaN where unknown; and on which machines, by name, None if unknown."""
 

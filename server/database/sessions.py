@@ -1,7 +1,5 @@
 """Connections and transactions: short writes that take their lock at the start, the database's clock, named locks, and patience."""
 
-from __future__ import annotations
-
 import os
 import select as select_module
 import sqlite3

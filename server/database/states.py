@@ -1,7 +1,5 @@
 """The states of jobs, runs and attempts with the legal moves between them, and the events of a job, numbered without gaps."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -7,7 +7,6 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise, zip_longest
 from typing import Any
@@ -34,6 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
+from parity.structure import frozen
 from server.database.sessions import IN_BINARY
 from server.database.tables import Chunk, ChunkColumn, Run, table_of
 
@@ -91,7 +91,7 @@ def _decompressor() -> zstandard.ZstdDecompressor:
 GAPS_LISTED = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Range:
     """A range of recorded steps: the first, the last and their number."""
 
@@ -109,7 +109,7 @@ class Range:
         return Range(first_step=self.first_step, last_step=self.first_step + steps * stride, count=min(self.count, steps + 1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Gap:
     """`missing` steps did not arrive; all of them lie between `first_step` and `last_step`."""
 
@@ -118,7 +118,7 @@ class Gap:
     missing: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Coverage:
     """The steps of a run that have arrived. `stride` is null below two steps; at most the first 100 gaps are listed."""
 
@@ -251,7 +251,7 @@ _STRETCH, _STRETCH_OF_SOME = _stretch_of(), _stretch_of(_columns.c.name.in_(bind
 _DELETE_CHUNKS = delete(_chunks).where(_attempt(_chunks), _chunks.c.first_step.between(bindparam("first"), bindparam("last")))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Piece:
     """A chunk without its values."""
 
@@ -261,7 +261,7 @@ class Piece:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class NewChunk:
     """A chunk to be written: `columns` are name -> (n,) float64, `step` first and ascending, n >= 1."""
 
@@ -413,7 +413,7 @@ def names_by_kind(session: Session, run_ids: Sequence[str]) -> dict[str, list[st
     return {kind: sorted(each - {"step"}) for kind, each in recorded.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Outline:
     """What a curve held at one moment: its newest attempt, and ranges of steps (first, last) that are small enough to read one by one."""
 

@@ -1,16 +1,14 @@
 """Secrets that are stored as hashes only, and the tokens of runs that are made of them."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from parity.structure import frozen
 from server.database.tables import Attempt, Run
 
 # Secrets that are stored as hashes only: made here, compared in constant time.
@@ -41,7 +39,7 @@ def matches(secret: str, stored: str | None) -> bool:
 _TEXT = re.compile(r"parity_(r[0-9a-f]{12,}-[0-9a-f]{10})-([1-9][0-9]{0,15})_([A-Za-z0-9_-]{1,100})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunToken:
     """A run token whose secret is right. It is live while its attempt holds the run: not fenced, and not ended."""
 

@@ -8,8 +8,6 @@ A name belongs to who promoted its newest version: jobs that give no version tak
 takes scope approve or admin; so does a name without a known owner.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -20,6 +18,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.judging.independence import dependence
+from parity.structure import frozen
 from server.curves import loading
 from server.database import tables
 from server.database.sessions import find_job, hold_lock
@@ -27,7 +26,7 @@ from server.database.tables import LOCAL_ID, Arm, Baseline, BaselineEvent, Basel
 from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from server.jobs.fingerprint import in_words, manifest_differences, run_spec, spec_differences, unsound
 from server.jobs.workers import changed, live_workers
-from server.records import Body, frozen
+from server.records import Body
 from training.spec import JobSpec, RunSpec, capability
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"

@@ -1,7 +1,5 @@
 """Concludes a job: judges its curves outside any write transaction, then writes its verdicts and its end in one."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -22,6 +20,7 @@ from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mappin
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.floors import Floors, read_floors
+from parity.structure import frozen
 from server.concurrency import Repeating
 from server.curves import loading
 from server.database import sessions
@@ -31,7 +30,7 @@ from server.database.tables import Arm, Job, Run, Verdict, new_id
 from server.jobs import forecasts, ledger, lifecycle
 from server.jobs.floors import family_of, family_that_lends, keep_reruns, lent_floors, reruns_of
 from server.jobs.kinds import Outcome, needed_kind
-from server.records import frozen, of
+from server.records import of
 
 # The verdicts of a job: the judge's documents, and a summary of each for a list.
 

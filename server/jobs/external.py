@@ -1,11 +1,8 @@
 """Runs that the user trains: attach, append, finish; and what their silence means."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -16,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from parity.judging.curve import Rounding
 from parity.recipes import RecipeError, check_rounding
+from parity.structure import frozen
 from server.concurrency import Repeating
 from server.database import sessions, store
 from server.database.sessions import Database, find_run
@@ -25,7 +23,7 @@ from server.database.tables import LISTENING, Attempt, Chunk, Duty, Run, RunStat
 from server.errors import ConflictError, InvalidError, StaleAttemptError
 from server.jobs import lifecycle
 from server.jobs.fingerprint import external_fingerprint, named_baseline_mismatch
-from server.records import Body, frozen
+from server.records import Body
 from server.settings import Settings
 
 # Steps that a user's trainer sends: in any order, in batches of any size, possibly more than once.
@@ -141,7 +139,7 @@ class AttachRequest(Body):
     rounding: Rounding | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Batch:
     """Steps (n,) in any order and their columns, name -> (n,)."""
 

@@ -1,7 +1,5 @@
 """Which earlier run has the bits that a run would have: everything that determines them, and the digest of the data that workers read."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -17,11 +15,11 @@ from sqlalchemy.orm import Session
 
 from parity.extensions import lab
 from parity.judging.agreement import confounding_keys
+from parity.structure import frozen
 from server.curves import loading
 from server.database.sessions import hold_lock
 from server.database.tables import Arm, DataRead, Job, Run
 from server.jobs.workers import short
-from server.records import frozen
 from training.rules import NAMED_DATA
 from training.spec import JobSpec, RunSpec
 from training.switches import phrase

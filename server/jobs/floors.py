@@ -1,7 +1,5 @@
 """Run floors on record: the reruns of earlier jobs, and groups that were imported from a table that somebody else measured."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -35,12 +33,12 @@ from parity.judging.lending import find_lender
 from parity.judging.schedule import DECAYED
 from parity.judging.window import make_window
 from parity.recipes import rounds_to_nearest
+from parity.structure import frozen
 from server.database import sessions, store
 from server.database.sessions import hold_lock
 from server.database.tables import ImportedGroup, Job, Run
 from server.errors import ConflictError, InvalidError
 from server.jobs.fingerprint import digest
-from server.records import frozen
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 
 # Run floors on record: the reruns of earlier jobs as a table of groups, from which a job of the same family borrows.

@@ -1,7 +1,5 @@
 """What a job can decide before it trains, and live forecasts while it does: a hopeless or futile candidate is stopped."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +19,7 @@ from parity.judging.live.prediction import LiveArm, Progress, begin, observe, pl
 from parity.judging.live.rules import ENDED_BY, Forecast, State, due_forecasts, forecast_at, forecast_from_mapping, sentence
 from parity.judging.run_floor import NO_LENDERS, Lending
 from parity.judging.window import COMPLETE_SHARE
+from parity.structure import frozen
 from server.database import states as events
 from server.database import store
 from server.database.sessions import Database
@@ -31,7 +30,6 @@ from server.jobs.baselines import NamedBaseline
 from server.jobs.fingerprint import run_spec, spec_differences, trained_runs, unsound
 from server.jobs.floors import family_in, family_that_lends, lent_floors, named_floors, newest_family
 from server.jobs.ledger import multiplicity_of
-from server.records import frozen
 from server.settings import WebhookEvent
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec

@@ -3,20 +3,18 @@
 A job has such a kind if its run has: `Run.kind`. Nothing here imports the lab before a job of one is met.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from parity.extensions import lab
 from parity.judging.floors import Floors
+from parity.structure import frozen
 from server.database.tables import Job, Run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Outcome:
     """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none.
 
@@ -33,7 +31,7 @@ class Outcome:
     write: Callable[[Session], None] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Kind:
     """A kind of job without a verdict.
 

@@ -12,8 +12,6 @@ A question has a new ledger once its newest answer is out of date. `Arm.question
 the ledger renews. So the newest job of all ledgers of a question is found, whatever its name and replicates are.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import posixpath

@@ -1,7 +1,5 @@
 """The only place that moves a run or a job from one state to another; who waits for a job, and its cancellation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 

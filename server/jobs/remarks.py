@@ -1,7 +1,5 @@
 """What people add to a job: notes, tags, and sign-offs of inconclusive verdicts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ machine, the data must be what a worker read last, and the record must lend the 
 Only what these runs share with other verdicts, the number of looks and candidates, is left out.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
@@ -17,6 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.judging.floors import read_floors
+from parity.structure import frozen
 from server.database.sessions import find_job, hold_lock
 from server.database.tables import Job, Worker
 from server.errors import LookError
@@ -26,7 +25,6 @@ from server.jobs.fingerprint import knows_data_by_name
 from server.jobs.floors import family_of, lent_floors, named_floors
 from server.jobs.submit import Submission, config_hash, family_floors, submit_job_once, submit_registered
 from server.jobs.workers import changed, other_machine, would_train
-from server.records import frozen
 
 RENEWED_AFTER_DAYS = 0.5  # a gate that asks for a newer verdict than this asks the same question again, which is a further look
 _DAY = 86_400.0

@@ -1,7 +1,5 @@
 """Submits a job: writes its arms and runs, once per idempotency key, within the limits of one job and one sender."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time
@@ -13,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from parity.judging.criteria import SLOPE_EXAMPLE, Criteria
 from parity.judging.floors import Floors
+from parity.structure import frozen
 from parity.version import JUDGE_VERSION
 from server.database import states, tables
 from server.database.sessions import find_job, hold_lock
@@ -23,7 +22,6 @@ from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
 from server.jobs.fingerprint import columns_of_reused, digest, place_of
 from server.jobs.floors import named_floors
 from server.jobs.remarks import checked_branch, checked_tags
-from server.records import frozen
 from server.settings import Settings
 from training.rules import PRESETS
 from training.spec import JobSpec, capability

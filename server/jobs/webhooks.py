@@ -5,8 +5,6 @@ A delivery is a row, written in the transaction of its event, so it exists exact
 with growing pauses, until the response is 2xx or `GIVE_UP_SECONDS` have passed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Select, delete, func, select

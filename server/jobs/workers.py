@@ -1,7 +1,5 @@
 """Registered workers: which are live, which can take a job, why a job waits, and whether a trainer has changed since a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

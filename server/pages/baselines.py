@@ -1,10 +1,7 @@
 """The pages of named baselines and of run floors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -15,6 +12,7 @@ from parity.judging.curve import ROUNDINGS
 from parity.judging.document_types import VerdictDocument
 from parity.judging.floors import ANY_DECODER, Floors, emulated_floors, public_floors
 from parity.judging.lending import any_decoder_rows, evidence_families, family_rows, find_lender, outliers_of
+from parity.structure import frozen
 from server.api.baselines import WHOLE, baseline_document, diff, parsed_version, summaries
 from server.api.lists import principal_names
 from server.database.sessions import time_text
@@ -33,7 +31,7 @@ VERSIONS_SHOWN = 200
 JOBS_JUDGED = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Judged:
     """A candidate that was judged against a baseline: the judge's verdict document and the job."""
 
@@ -95,7 +93,7 @@ _PLACES: Mapping[Where, str] = {
 _TICKS = tuple(digit * 10.0**power for power in range(-6, 0) for digit in (1.0, 2.0, 5.0))  # shares of the loss
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GroupRow:
     """A group (or, for `any-decoder`, a family) in the plot: its run noise as a share of the loss with its 95 % interval.
 
@@ -112,7 +110,7 @@ class GroupRow:
     origin: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Axis:
     """A logarithmic axis of shares of the loss, PLOT_WIDTH units wide."""
 

@@ -1,9 +1,6 @@
 """The dashboard: pages of jobs, runs, workers and the queue, rendered on the server and updated live by small ES modules."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal, cast
@@ -20,6 +17,7 @@ from parity.judging.agreement import confounding_keys, values_by_key, values_of
 from parity.judging.document_types import VerdictDocument
 from parity.report.headline import decided_by, next_step
 from parity.report.svg import Axis, Estimate, axis_of, estimate_of, head_svg, row_svg
+from parity.structure import frozen
 from server.api.jobs import WHOLE, ArmDocument, JobDocument, job_document, last_end, seconds_left, share_done
 from server.api.lists import principal_names
 from server.api.service import worker_documents
@@ -45,7 +43,7 @@ _LIT = 4  # of more, how many are highlighted at first
 _SEVERITY = {"fail": 0, "inconclusive": 1, "pass": 2}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Row:
     """A candidate. `verdict` is the judge's document; without one, the forecast may be there, while the job trains."""
 
@@ -77,7 +75,7 @@ class Row:
         return self.estimate is not None and self.estimate.state == "forecast"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Table:
     """The rows in their order, the head of the figures' column, what is selected, and what the charts highlight at first."""
 
@@ -167,7 +165,7 @@ def _estimate(job: JobDocument, arm: ArmDocument, verdict: VerdictDocument | Non
 # The differences between a job's arms other than the recipe, from the manifests of their runs.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Difference:
     """A fact on which runs disagree, with the values of each arm; `declared` if the policy's `may_differ` allows it."""
 
@@ -183,7 +181,7 @@ class Difference:
         return grouped
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Comparison:
     """Facts that differ, facts that all runs share, and how many of the runs have recorded a manifest."""
 
@@ -223,7 +221,7 @@ def _of_arm(arm: ArmDocument, key: str) -> str:
 JOBS_SHOWN = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class QueueRow:
     """An open job: how many of its runs train and wait, why they wait, and the seconds until the last run ends."""
 

@@ -1,7 +1,5 @@
 """The forms of the pages: what people add to a job, and the tokens that admins create and revoke."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 

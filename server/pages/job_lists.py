@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -14,6 +14,7 @@ from markupsafe import Markup
 from parity.judging.decision import WORST_FIRST
 from parity.report.headline import MARKS
 from parity.report.svg import Estimate, own_row_svg
+from parity.structure import frozen
 from server.api.lists import OUTCOMES, SORTS, STATUSES, JobSummary, Sort, Wanted, job_list, known_tags
 from server.api.overviews import MOST_JOBS, MOST_POINTS, By, Columns, Trend, TrendPoint, matrix, short, trend
 from server.errors import NotFoundError
@@ -49,7 +50,7 @@ _LABELS = 10
 _BEYOND = 6.0  # an interval that is this many times as long as the middle one is cut at the edge
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mark:
     """A job in the chart: its place, the ends of its interval and its margin; `y` is None where it has no gap."""
 
@@ -61,7 +62,7 @@ class Mark:
     margin: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TrendChart:
     """Marks, ticks (place, nats), labels (place, text) and the places of moves, oldest first; `half` is half a mark's width."""
 
@@ -144,7 +145,7 @@ _SORT_WORDS: Mapping[Sort, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Row:
     """A job in one line: the verdict that decides (the worst, of the largest gap), and how many candidates have which verdict."""
 

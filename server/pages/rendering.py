@@ -1,7 +1,5 @@
 """What all pages share: templates, who may view them, number formats, scripts, errors as pages, and the documentation under /docs."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,13 +1,11 @@
 """Who calls, with which token or session, and who may call which operation; and what the lab adds to the web application."""
 
-from __future__ import annotations
-
 import ipaddress
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Literal, cast, get_args
 
 from fastapi import APIRouter, Depends, Request
@@ -17,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from parity.extensions import lab
+from parity.structure import frozen
 from server.concurrency import Cache, Repeating
 from server.database import tables, tokens
 from server.database.sessions import Database, find_job, find_run
@@ -26,7 +25,6 @@ from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundE
 from server.jobs.conclude import Judge
 from server.jobs.lifecycle import requesters_of
 from server.queue import Doorbell, Readiness
-from server.records import frozen
 from server.settings import Settings
 from server.web.limits import Limiter
 from server.web.live import Broadcast, OpenStreams
@@ -191,7 +189,7 @@ def mark(openapi: dict[str, Any]) -> dict[str, Any]:
 # What the lab adds to the web application: routes, pages, threads, the owners of what it keeps, and what a job's page says of it.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Additions:
     """What is added; nothing where the lab is taken away.
 

@@ -1,7 +1,5 @@
 """What one request may cost: sizes, requests per minute, and connections that never send a whole request."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -11,9 +9,9 @@ from typing import Any
 import redis
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from parity.structure import frozen
 from server.errors import InvalidError
 from server.queue import redis_client
-from server.records import frozen
 
 # What one request may cost: the sizes of bodies, lists, numbers, answers and log lines; and requests per minute for each token.
 #

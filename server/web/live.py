@@ -1,7 +1,5 @@
 """Events and progress for open pages: one poller thread per process, and streams that end when a client does not read."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading

@@ -1,7 +1,5 @@
 """Wraps every request: request id, log line, security headers, one format for errors, no writes by pages of other sites."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

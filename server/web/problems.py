@@ -1,7 +1,5 @@
 """Errors as application/problem+json (RFC 9457), one format for all of them."""
 
-from __future__ import annotations
-
 import logging
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
+from parity.structure import frozen
 from server.errors import (
     ConflictError,
     DatabaseAwayError,
@@ -26,7 +25,6 @@ from server.errors import (
     ServiceError,
     UnavailableError,
 )
-from server.records import frozen
 from server.web.limits import MOST_FINDINGS, cut, describe_limits
 from server.web.requests import NotModifiedError, escaped
 from training.rules import SpecError

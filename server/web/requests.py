@@ -1,7 +1,5 @@
 """What a request may contain: texts that a database can store, strict bodies, query parameters, cursors and entity tags."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import dataclasses

@@ -1,7 +1,5 @@
 """The number formats of low-precision training, how a float32 becomes one of their values, and random bits that need no state."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """The quantized linear layer: three GEMMs whose operands are quantized as a recipe says; and the statistics of its tensors."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Quantizers: a matrix becomes codes of a small format with their scales; with Hadamard transform, four over six, and delayed scaling."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple

@@ -30,8 +30,6 @@ its PyTorch classes or other versions may differ, so a run records its recipe an
 Source: Transformer Engine 2.20.2, common/recipe/__init__.py, jax/quantize/helper.py and pytorch/quantization.py (read, not run on a GPU).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """Engine maxtext: starts a MaxText process, follows it, reports each step like our own engine, and evaluates its checkpoints."""
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import json

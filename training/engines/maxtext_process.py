@@ -1,7 +1,5 @@
 """A MaxText process: its command line without a shell, its start and end, and what its metrics file and log say."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -16,8 +16,6 @@ there is no fallback.
 Source: Transformer Engine 2.20.2, jax/dense.py, jax/quantize/{helper,quantizer,metadata}.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial

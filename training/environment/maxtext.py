@@ -1,7 +1,5 @@
 """The worker's MaxText: where it is, which of its options a job may set, and what its errors mean."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math

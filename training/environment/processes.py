@@ -1,7 +1,5 @@
 """Processes around a training: several of one run under a launcher, and commands that end with the process that started them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence

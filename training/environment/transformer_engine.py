@@ -11,8 +11,6 @@ backward pass needs (Transformer Engine 2.20.2, pytorch/quantization.py). Transf
 Nothing is imported before `jax_modules` is called. **Not yet run on a GPU.**
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.metadata

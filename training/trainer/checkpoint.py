@@ -1,7 +1,5 @@
 """Checkpoints: a run that is killed at any moment resumes with the same bits, and only if all that determines them is the same."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Tokens: bytes or token ids of a corpus, a synthetic language of known entropy, and batches that are a function of (seed, step)."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sysconfig

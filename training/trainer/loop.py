@@ -1,7 +1,5 @@
 """Training as a generator: blocks of steps start without waiting, and the caller pulls steps and cancels by not pulling."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

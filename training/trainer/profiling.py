@@ -15,8 +15,6 @@ collectives are recognised by name (NCCL's or XLA's). A trace begins at the step
 ahead of it.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

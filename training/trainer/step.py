@@ -1,7 +1,5 @@
 """The compiled program: a block of AdamW steps with warm-up and cosine decay, and the loss on held-out tokens."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, NamedTuple
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
@@ -14,13 +13,13 @@ from parity.judging.curve import Curve
 from parity.judging.decision import AS_OF, NUMBERS_ALONE, Decision, State
 from parity.judging.document_types import MarginDocument, ReasonDocument, ScheduleDocument
 from parity.judging.evaluations.gap import Reached, RunTimes, arm_time, samples_to, speeds, spread, token_tax
-from parity.judging.evaluations.measured import MIN_RUNS, Bands, Measured, measure
+from parity.judging.evaluations.measured import MIN_RUNS, Measured, measure
 from parity.judging.evaluations.rules import Ground, Question, clustered, decide, judged, side
 from parity.judging.interval import Interval, determine_margin
 from parity.judging.reasons import BY_CODE
 from parity.judging.run_floor import run_floor
 from parity.recipes import check_recipe
-from parity.structure import ManifestError, json_value, optional, picked, record, typed
+from parity.structure import ManifestError, fields_of, frozen, json_value, optional, picked, record, typed
 from parity.version import JUDGE_VERSION
 
 # The JSON form of a comparison of evaluations.
@@ -211,8 +210,8 @@ def evaluation_document(
             "schedule": picked(m.schedule, "step", "finished", "stated", "slope"),
             "gap": _gap(m, question),
             **_chance(m, question, decision),
-            "curve": {"steps": m.steps, **picked(m.bands, *Bands.__slots__)} if m.bands else None,
-            "grounds": [picked(ground, *Ground.__slots__, "confounded") for ground in grounds],
+            "curve": {"steps": m.steps, **fields_of(m.bands)} if m.bands else None,
+            "grounds": [{**fields_of(ground), "confounded": ground.confounded} for ground in grounds],
             "target": _target(reached, target, question),
             "speed": speeds(*times, question.criteria.confidence),
             "planned_steps": question.planned_steps,
@@ -326,7 +325,7 @@ def _target(reached: Sequence[Sequence[Reached]] | None, target: float | None, q
 WIDEST_NOISE_FLOOR = 0.01  # of the loss, as the default margin: a baseline that diverges now and then is no yardstick
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class EvaluationCase:
     """Everything that a comparison of evaluations was given.
 

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
@@ -17,6 +16,7 @@ from parity.judging.interval import Interval, RunChange, capped_interval, interv
 from parity.judging.run_floor import Prior, RunTerm, run_floor, run_term, run_term_over_seeds
 from parity.judging.speed import from_logs
 from parity.judging.window import StandardError, mean_se
+from parity.structure import frozen
 
 # Means of two groups of runs: the difference with Welch's interval, and the spread of one group with its own.
 #
@@ -26,7 +26,7 @@ from parity.judging.window import StandardError, mean_se
 # Welch 1947; Satterthwaite 1946.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Estimate:
     """A mean difference with its standard error and degrees of freedom."""
 
@@ -40,7 +40,7 @@ class Estimate:
         return self.mean - half, self.mean + half
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Spread:
     """Standard deviation of n values with its interval; in the values' unit."""
 
@@ -93,7 +93,7 @@ def of_clusters(values: FloatArray, clusters: list[str]) -> dict[str, FloatArray
 ByCluster = Mapping[str, FloatArray]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ClusteredGap:
     """The gap over clusters, how many clusters each arm has, and whether every cluster has both arms."""
 
@@ -231,7 +231,7 @@ def printed_step(runs: Sequence[Curve]) -> float:
 # What one run says about its speed: seconds a step, seconds to the target, and the hardware that it ran on.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunTimes:
     """One run's times; `arm` and `run` are the names of its arm and the label of its curve. None where a time is not on record.
 
@@ -256,7 +256,7 @@ class RunTimes:
 MIN_RUNS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HardwareSpeed:
     """Step speed and net speed on one hardware, and how many runs of each arm ran there; None where a time is missing."""
 
@@ -303,7 +303,7 @@ def _ratio(arms: list[list[RunTimes]], time: Callable[[RunTimes], float | None],
 MIN_REACHED = 2  # runs of an arm, below which its spread is unknown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reached:
     """One run's samples to the target: the value, and whether the truth lies `above` it (never reached), `below` it, or at it (None)."""
 
@@ -311,7 +311,7 @@ class Reached:
     beyond: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ArmTime:
     """An arm's log samples to the target: mean, standard error, degrees of freedom, and how many of its runs reached it."""
 
@@ -321,7 +321,7 @@ class ArmTime:
     reached: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tax:
     """Extra samples as a share (0.09 = 9 % more) with its interval; `geometric` means of the samples of both arms."""
 

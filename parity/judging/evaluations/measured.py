@@ -9,7 +9,6 @@ Can fail: runs that are not independent (`clusters`), and what the assumed run n
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from parity.judging.pairing import common_losses
 from parity.judging.run_floor import Prior, priors_for
 from parity.judging.schedule import UNKNOWN_SLOPE, ScheduleState, log_slope, schedule_state
 from parity.judging.window import median, plan_window
+from parity.structure import frozen
 
 MIN_RUNS = 2  # of an arm whose spread is measured
 MIN_POINTS_ALIKE = 5
@@ -33,7 +33,7 @@ MAX_OFF = 0.01  # of the interval between evaluations, by which the steps of two
 LATE_SHARE = 0.2  # of a run, in which the gap must not come near the margin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Bands:
     """The gap at each common point (m,) with simultaneous limits (m,), and each arm's mean loss (m,), nats."""
 
@@ -44,7 +44,7 @@ class Bands:
     candidate: FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Measured:
     """Two arms of evaluations, measured.
 

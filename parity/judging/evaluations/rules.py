@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from parity.judging.run_floor import RunTerm
 from parity.judging.schedule import MAX_BEYOND
 from parity.judging.window import COMPLETE_SHARE, StandardError
 from parity.judging.window_statistics import MIN_MEASURED_DF
+from parity.structure import frozen
 from parity.wording import count, interval_words, level_percent, percent, signed
 
 # What blocks a pass although the interval at the point compared is within the margin: one point says nothing about the points before it.
@@ -113,7 +113,7 @@ NOT_KNOWN = (
 BITS_WITHIN = 0.02  # of 1 / ln 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ground:
     """What an arm's runs have on record under one key: the values of the baseline's runs and of the candidate's."""
 
@@ -127,7 +127,7 @@ class Ground:
         return not set(self.baseline) & set(self.candidate)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Question:
     """What is asked about two arms: their names as given and as reports say them, the policy, the plan, the cluster's key, and the points.
 

@@ -6,7 +6,6 @@ sd and rho (lag 1) of the gap's residuals over all bins. Can fail: a band per bi
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,12 +17,12 @@ from parity.judging.live.prediction import level_at_end
 from parity.judging.run_floor import Prior, RunFloor, prior_for, run_floor
 from parity.judging.window import SPIKE_SCALE_SAMPLE, Window, dot, lag1, mad_sd, plan_window
 from parity.judging.window import THRESHOLD_SDS as SPIKE_SDS
-from parity.structure import picked
+from parity.structure import frozen, picked
 
 Priors = tuple[Prior, Prior]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class BinnedGap:
     """The gap in bins for a live chart: arrays (bins,) of steps, mean gap, interval ends (nats) and paired steps in the bin.
 
@@ -46,7 +45,7 @@ class BinnedGap:
     window: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GapBasis:
     """Level, run floors, margin and window from the whole curves, which bins of any range need.
 
@@ -225,7 +224,7 @@ def _late_mean(run: Curve, late: IntArray) -> float:
     return float(part.mean()) if len(part) else math.nan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class _Bins:
     first_step: IntArray
     last_step: IntArray

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -29,6 +28,7 @@ from parity.judging.run_floor import (
     run_term,
 )
 from parity.judging.window import StandardError, dot, median
+from parity.structure import frozen
 
 # Run noise of a comparison in training, by the judge's own rules: assumed, declared or borrowed, and measured on runs that have ended.
 #
@@ -36,7 +36,7 @@ from parity.judging.window import StandardError, dot, median
 # differ. There are two degrees of freedom: those of tau today, and those that the judge's interval will have at the end.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LiveArm:
     """An arm: recipe, rounding (None: not on record), planned runs, and the window's mean loss (nats) and seed of ended runs."""
 
@@ -47,7 +47,7 @@ class LiveArm:
     seeds: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunNoise:
     """Between-run noise of the final gap: variance of one pair (nats^2), its df today, the judge's term at the end, and the margin."""
 
@@ -110,7 +110,7 @@ BLOCKS = 80
 _KEYS = ("planned_steps", "origin", "last_step", "counts", "gaps", "baselines")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Progress:
     """A pair of runs as far as it was fed: the last step, and by block the steps, the sum of gaps and the sum of baseline losses (nats).
 
@@ -237,7 +237,7 @@ SPREAD: Curve = ((0.0, 1.3), (0.30, 1.3), (0.50, 1.25), (0.75, 1.12), (0.90, 1.0
 CHANGE: Curve = ((0.0, 1.5), (0.70, 1.5), (1.0, 0.5))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Weights:
     """The prediction from pairs: `weights` c_j of their gaps, and `error` E, the variance that run noise adds, as a share of one pair's."""
 
@@ -336,7 +336,7 @@ _NODES, _HALVINGS = 40, 45
 _WITHIN_DF = 12.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Scenario:
     """Normal mixture of the final gap (nats) around `mean`: `variances` and `weights` (n,)."""
 
@@ -354,7 +354,7 @@ class Scenario:
         return np.clip(special.ndtr((gaps[:, None] - self.mean) / sds) @ self.weights, 0.0, 1.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Prediction:
     """The distribution of the final gap (nats) at a share of the plan, `gap` so far, and `level`, margin and half-width at the end."""
 
@@ -406,7 +406,7 @@ class Prediction:
         return max(0.0, scenario.below(self.margin - self.half_width) - scenario.below(low))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Seen:
     """One pair so far: share of the plan, trailing gap with its step-noise variance, change since half of the way with its noise.
 
@@ -521,7 +521,7 @@ def _robust(means: FloatArray) -> tuple[float, float]:
     return float(means.mean()), float(means.var(ddof=1)) if len(means) > 1 else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Drift:
     """How probable it is that the gap drifts, and the mean and variance of what such a drift still adds (nats)."""
 

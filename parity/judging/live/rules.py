@@ -1,11 +1,11 @@
 """Is a comparison that still trains worth its steps? Harm, futility and forecast, and the forecast in words."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 from parity.judging.live.prediction import BLOCKS, Prediction
-from parity.structure import picked
+from parity.structure import frozen, picked
 from parity.wording import interval_words, percent, sentence_decimals, signed
 
 # Is a comparison that still trains worth its steps? Harm, futility and forecast, from the predicted final gap (`prediction`).
@@ -29,7 +29,7 @@ FORECAST = 0.90
 ENDED_BY: tuple[State, ...] = ("futile", "harmful")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Forecast:
     """The state, the gap so far, the 90 and 50 % forecast of the final gap (nats), and the probability of each verdict."""
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import ModuleType
 from typing import Any, cast, get_args
 
@@ -16,13 +16,14 @@ from parity.judging.curve import PLANNED_STEPS, Curve, Rounding
 from parity.readers.columns import KNOWN_NAMES, LOSS, OPTION, STEP, Columns, ReadError, find_columns, listed
 from parity.readers.logs import Record, columns_of_records
 from parity.recipes import ALWAYS_STOCHASTIC, OTHER, RECIPES, RecipeError, check_recipe, check_rounding
+from parity.structure import frozen
 
 # What a tracker returns of one run, and the errors that all trackers share.
 
 NO_ROWS = "the run's history is empty; expected one row per training step"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TrackerRun:
     """One run: the columns that were read, its config as the trainer logged it, nested, and the name of the run for a person."""
 
@@ -147,7 +148,7 @@ _TRUE = ("true", "1", "yes")
 _NOTHING = ("", "none", "null")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ConfigFacts:
     """What a config states, None for what it does not; `context` must be equal in both arms, `notes` shows a person what was taken."""
 
