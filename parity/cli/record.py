@@ -221,7 +221,7 @@ def list_floors(file: _File = None, *, out: Json) -> int:
     return out.show_rows(documents, ("family", "rounding", "groups", "runs", "tau, of the loss", "df", "note"), rows)
 
 
-@floors.command(epilog="parity floors show modded-nanogpt-124M/track3")
+@floors.command("show", epilog="parity floors show modded-nanogpt-124M/track3")
 @flat
 def show_floors(name: _Family, file: _File = None, *, out: Json) -> int:
     """Show a family: its pooled run noise, each group's with its 95 % interval, and the outliers."""

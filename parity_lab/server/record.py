@@ -21,7 +21,7 @@ from parity_lab.policies import names
 from parity_lab.search import Rating, SearchSetup, SwitchSource, ask, forks_of, rate, setup_from
 from parity_lab.search import setup_from as search_setup
 from parity_lab.server.analyses import answer_of, baseline_of, results_of
-from parity_lab.server.searches import UNKNOWN, PlannedSearch, Wish, job_of_policy, plan_search, queue_step, results_of_step
+from parity_lab.server.searches import UNKNOWN, PlannedSearch, SearchOfFile, Wish, job_of_policy, plan_search, queue_step, results_of_step
 from parity_lab.server.tables import Analysis, Search, SearchState, SearchStep
 from server.concurrency import Repeating
 from server.database import tables
@@ -516,7 +516,7 @@ def _policy(setup: SearchSetup, rating: Rating, at: int, tried: set[str], refuse
     )
 
 
-# The kinds of jobs of analyses and searches (`server.jobs.kinds`), and what the key `search` of a job file holds (`SearchOfFile`).
+# The kinds of jobs of analyses and searches (`server.jobs.kinds`), and what the key `search` of a job file holds.
 
 
 def _request(session: Session, run: Run) -> MeasureRequest:
@@ -581,3 +581,4 @@ KINDS = {
     "why": Kind(request=_request, conclude=_conclude, page=_page, links=_links),
     "pilot": Kind(request=lambda _session, _run: None, conclude=_conclude, page=_page, links=_links),
 }
+KEY_OF_JOB_FILE = SearchOfFile

@@ -81,7 +81,7 @@ def job_file_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of `parity.yaml`."""
     schema = TypeAdapter(JobFile).json_schema()
     if (kinds := lab().part("kinds")) is not None:
-        own = TypeAdapter(kinds.SearchOfFile | None).json_schema()
+        own = TypeAdapter(kinds.KEY_OF_JOB_FILE | None).json_schema()
         schema["$defs"] = dict(sorted((schema["$defs"] | own.pop("$defs")).items()))
         schema["properties"]["search"] = own | {"default": None}
     schema["$defs"]["Amount"] = _AMOUNT
