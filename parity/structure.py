@@ -48,7 +48,7 @@ def json_value(value: object) -> Any:
     if isinstance(value, np.generic):
         return json_value(value.item())
     if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        return str(float(value))
     return value
 
 

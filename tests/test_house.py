@@ -1,0 +1,50 @@
+"""The rules of the house that docs/architecture.md states, for every module of the packages."""
+
+import ast
+from collections import Counter
+
+import parity
+from server.settings import CHECKOUT
+
+MODULES = {
+    ".".join(path.relative_to(CHECKOUT).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text(encoding="utf-8"))
+    for package in ("parity", "parity_lab", "server", "training", "workers")
+    for path in sorted((CHECKOUT / package).rglob("*.py"))
+}
+LINES, IMPORTERS, PARAMETERS = 80, 2, 8
+# What an operator or another program starts, or a user imports, by its name.
+ENTRIES = {"parity.__main__", "parity.integrations.optax", "parity.pytest_plugin"}
+ENTRIES |= {"server.roles", "server.tokens", "workers.app", "workers.health"}
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """The modules of ours that a module imports."""
+    names = (f"{node.module}.{alias.name}" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names)
+    return {name if name in MODULES else name.rpartition(".")[0] for name in names} & MODULES.keys()
+
+
+def test_a_module_has_two_importers_or_eighty_lines() -> None:
+    importers = Counter(name for tree in MODULES.values() for name in imported(tree))
+    folders = {name.rpartition(".")[0] for name in MODULES} | {""}
+    lines = {name: tree.body[-1].end_lineno if tree.body else 0 for name, tree in MODULES.items() if name not in folders}
+    small = {name for name, number in lines.items() if number < LINES and importers[name] < IMPORTERS}
+    assert small <= ENTRIES, "put it where its one importer is"
+
+
+def test_no_conditional_stands_inside_another() -> None:
+    conditionals = [(name, node) for name, tree in MODULES.items() for node in ast.walk(tree) if isinstance(node, ast.IfExp)]
+    parts = [(name, part) for name, node in conditionals for part in (node.test, node.body, node.orelse)]
+    assert [f"{name}:{part.lineno}" for name, part in parts if isinstance(part, ast.IfExp)] == []
+
+
+def test_only_commands_routes_and_the_public_calls_have_more_than_eight_parameters() -> None:
+    many = set()
+    for name, tree in MODULES.items():
+        for owner in (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef)):
+            called = {owner.name} if isinstance(owner, ast.ClassDef) else set()
+            for node in owner.body:
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.decorator_list:
+                    given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                    if len(given) > PARAMETERS and not {node.name, *called} & {*parity.__all__}:
+                        many.add(f"{name}.{node.name}")
+    assert many == set()
