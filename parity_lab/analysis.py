@@ -495,7 +495,9 @@ def arm_forks(setup: Setup, units: Tree, way: Way, cluster: Cluster, draws: int)
         return arm_forks(setup, units, "alone", halves[cluster == halves[0]], draws)
     numbers = _numbers(units)
     first = 1 + max(setup.draws, setup.noise_draws) * (2 * numbers.get(cluster, len(numbers)) + (way == "alone"))
-    name = "all" if cluster == units.units else label(cluster) if cluster in numbers else "named"
+    name = label(cluster) if cluster in numbers else "named"
+    if cluster == units.units:
+        name = "all"
     return [
         Measurement(
             key=f"fork/{way} {name}/{parent}/{draw}",

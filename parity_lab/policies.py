@@ -343,7 +343,7 @@ def _range_of(n_layers: int) -> Any:
 
 
 def _throughput(shape: Shape, recipe: str) -> float:
-    family = "fp4" if "fp4" in recipe else "fp8" if "fp8" in recipe else recipe
+    family = next((name for name in ("fp4", "fp8") if name in recipe), recipe)
     if family not in shape.throughput:
         raise ValueError(f"no throughput is known for recipe {recipe!r}, expected one of {', '.join(shape.throughput)}")
     return shape.throughput[family]

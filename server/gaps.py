@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 
 from parity.judging.arms import independent_runs
 from parity.judging.criteria import Multiplicity, criteria_from_mapping
-from parity.judging.curve import Curve, IntArray
+from parity.judging.curve import Curve
 from parity.judging.document_types import VerdictDocument
-from parity.judging.live.gap_chart import BinnedGap, GapBasis, binned_gap, gap_basis, step_edges
+from parity.judging.live.gap_chart import BinnedGap, GapBasis, Range, binned_gap, gap_basis, step_edges
 from parity.report.figures import interval_level, on_edges, verdict_priors
 from parity.structure import frozen
 from server.concurrency import Cache
@@ -86,22 +86,6 @@ def _steps_of(recorded: Extents) -> int:
 # For charts only; the verdict reads every step of its window.
 
 
-@frozen
-class Range:
-    """Steps from `first` to `last` (None: to the end), and how they are cut: at most `bins` ranges, or those that begin at `edges`."""
-
-    first: int = 0
-    last: int | None = None
-    bins: int = 200
-    log: bool = False
-    edges: IntArray | None = None
-
-    @property
-    def is_part(self) -> bool:
-        """Whether steps at an end may be missing."""
-        return self.first > 0 or self.last is not None
-
-
 @frozen(eq=False)
 class CandidateGap:
     """The gap of a candidate with the level of its band, and the steps of the spikes of (baseline, candidate) that its verdict names."""
@@ -169,13 +153,9 @@ def candidate_gaps(cache: Cache, session: Session, job: Job, candidates: Sequenc
             [baseline.part[i] for i in basis.counted[0]],
             [curves[i] for i in basis.counted[1]],
             criteria,
-            bins=wanted.bins,
-            first_step=wanted.first,
-            last_step=wanted.last,
+            wanted,
             basis=basis,
-            log=wanted.log,
             confidence=level,
-            edges=wanted.edges,
         )
         spikes = document["run_spikes"] if document else None
         steps = (spikes["steps"][0], spikes["steps"][1]) if spikes else ([], [])

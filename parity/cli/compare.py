@@ -42,7 +42,7 @@ from parity.cli.run_tables import (
 )
 from parity.cli.terminal import EVIDENCE, POLICY, UsageError, exit_code, show, write_file
 from parity.comparing.arms import Arm, check_floors, check_plan, read_rerun_table, stated_multiplicity
-from parity.comparing.compare import check_arm, comparison_case
+from parity.comparing.compare import check_arm, complete_case
 from parity.judging.criteria import Criteria
 from parity.judging.curve import MAX_STEP, Curve, curve_from_arrays
 from parity.judging.document_types import VerdictDocument
@@ -305,11 +305,12 @@ def _case(
         check_arm(arm, names, "--evaluation")
     check_floors(evidence.floors, "--floors", evidence.family, "--family")
     families = stated_families(evidence.family, names)
-    return comparison_case(
-        arms,
-        criteria,
-        step_option="--column step=NAME",
-        noise_option=NOISE_RUN,
+    (baseline_name, baseline), *others = arms
+    case = Case(
+        baseline=baseline,
+        candidates=dict(others),
+        criteria=criteria,
+        baseline_name=baseline_name,
         controls=controls,
         shorter=[read_run(file, columns=columns.of_run("", file)) for file in stated.shorter_baseline],
         noise_runs=noise_runs,
@@ -320,6 +321,7 @@ def _case(
         families=families,
         multiplicity=multiplicity,
     )
+    return complete_case(case, step_option="--column step=NAME", noise_option=NOISE_RUN)
 
 
 def _draw(paths: Sequence[str], documents: Sequence[VerdictDocument], case: Case) -> None:

@@ -4,7 +4,7 @@ import copy
 import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -30,14 +30,12 @@ from parity.comparing.arms import (
     stated_multiplicity,
     stated_rounding,
 )
-from parity.judging.advice import LayerSnr
-from parity.judging.criteria import Criteria, CriteriaError, Multiplicity, stated_margin
+from parity.judging.criteria import Criteria, CriteriaError, stated_margin
 from parity.judging.curve import PLANNED_STEPS, Curve
 from parity.judging.decision import State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.floors import Floors, public_floors
-from parity.judging.secondary import Evaluations
 from parity.judging.sign_offs import why_not_acceptable
 from parity.readers import run_name
 from parity.readers.trackers.run import FAMILY
@@ -139,56 +137,25 @@ def _one_line(text: str) -> str:
 # The case that the judge gets, from arms and what is stated: the one way from `parity compare` and from `parity.compare` to a verdict.
 
 
-def comparison_case(
-    arms: Sequence[Arm],
-    criteria: Criteria,
-    *,
-    step_option: str,
-    noise_option: str,
-    controls: Sequence[Curve] = (),
-    noise_runs: Mapping[str, list[Curve]] | None = None,
-    planned_steps: int | None = None,
-    assume_complete: bool = False,
-    layer_policy: str | None = None,
-    layer_snr_db: Mapping[str, LayerSnr] | None = None,
-    evaluations: Evaluations | None = None,
-    floors: Floors | None = None,
-    families: Mapping[str, str] | None = None,
-    multiplicity: Multiplicity | None = None,
-    shorter: Sequence[Curve] = (),
-) -> Case:
-    """The case of arms, baseline first; `families` has the family of reruns by arm.
+def complete_case(case: Case, *, step_option: str, noise_option: str) -> Case:
+    """A case with what its runs state themselves: the planned length, and the families of reruns.
 
-    `controls` are reruns of the baseline, `shorter` finished runs of its recipe on fewer tokens.
-    `step_option` and `noise_option` are what errors call the column of the step and the noise runs. Without `floors` a family is one of the
-    public table, without `planned_steps` or `assume_complete` the plan is that of the runs' sources. Raises InputError where runs count in
-    different units, or where an arm has too many noise runs.
+    `step_option` and `noise_option` are what errors call the column of the step and the noise runs. Raises InputError where runs count in
+    different units, where an arm has too many noise runs, or reruns of several recipes.
     """
-    early = dict(noise_runs or {})
-    refuse_mixed_units([*arms, *early.items()], (*controls, *shorter), step_option)
-    for name, runs in early.items():
+    arms = [(case.baseline_name or "", list(case.baseline)), *((name, list(runs)) for name, runs in case.candidates.items())]
+    early = [(name, list(runs)) for name, runs in case.noise_runs.items()]
+    refuse_mixed_units([*arms, *early], (*case.controls, *case.shorter), step_option)
+    for name, runs in early:
         check_noise_runs(len(runs), name, noise_option)
     refuse_mixed_recipes(arms)
-    baseline_name, baseline = arms[0]
-    named = families_of_configs(arms, floors) | dict(families or {})
-    if planned_steps is None and not assume_complete:
-        planned_steps = stated_plan(arms)
-    return Case(
-        baseline=baseline,
-        candidates=dict(arms[1:]),
-        criteria=criteria,
-        controls=controls,
-        planned_steps=planned_steps,
-        assume_complete=assume_complete,
-        layer_policy=layer_policy,
-        baseline_name=baseline_name,
-        layer_snr_db=dict(layer_snr_db or {}),
-        evaluations=dict(evaluations or {}),
-        floors=floors or public_floors() if named else None,
-        families=named,
-        noise_runs=early,
-        multiplicity=multiplicity,
-        shorter=shorter,
+    families = families_of_configs(arms, case.floors) | dict(case.families)
+    is_open = case.planned_steps is None and not case.assume_complete
+    return replace(
+        case,
+        planned_steps=stated_plan(arms) if is_open else case.planned_steps,
+        floors=case.floors or public_floors() if families else None,
+        families=families,
     )
 
 
@@ -299,11 +266,12 @@ def compare(
     reruns = [] if controls is None else _runs(controls, "controls")
     shorter = [] if shorter_baseline is None else _runs(shorter_baseline, "shorter_baseline")
     check_floors(floors, "floors", family, "family")
-    case = comparison_case(
-        list(arms.items()),
-        case_criteria,
-        step_option=_STEP_OPTION,
-        noise_option="noise_runs",
+    (baseline_name, baseline), *others = arms.items()
+    case = Case(
+        baseline=baseline,
+        candidates=dict(others),
+        criteria=case_criteria,
+        baseline_name=baseline_name,
         controls=[read_one(run, f"control {number}", columns_of.get(called[0], {})) for number, run in enumerate(reruns, 1)],
         shorter=[read_one(run, f"shorter run {number}", columns_of.get(called[0], {})) for number, run in enumerate(shorter, 1)],
         noise_runs=early,
@@ -314,6 +282,7 @@ def compare(
         families=_by_arm(family, "family", called),
         multiplicity=multiplicity,
     )
+    case = complete_case(case, step_option=_STEP_OPTION, noise_option="noise_runs")
     return Comparison(case, case.documents()[0])
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import GapDocument, VerdictDocument
 from parity.judging.evidence import Case
-from parity.judging.live.gap_chart import BinnedGap, binned_gap
+from parity.judging.live.gap_chart import WHOLE, BinnedGap, Range, binned_gap
 from parity.judging.run_floor import Prior
 from parity.report.headline import MARKS, headline, judged_gap
 from parity.version import VERSION
@@ -105,17 +105,16 @@ def _metadata(path: str, title: str | None) -> dict[str, str | None]:
 EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all that follows
 
 
-def verdict_gap(document: VerdictDocument, case: Case, *, bins: int = 200, edges: IntArray | None = None) -> BinnedGap:
-    """The gap of the runs that were judged, in up to `bins` ranges of steps (or from `edges`), with bands of the verdict's level."""
+def verdict_gap(document: VerdictDocument, case: Case, wanted: Range = WHOLE) -> BinnedGap:
+    """The gap of the runs that were judged in ranges of steps, with bands of the verdict's level."""
     return binned_gap(
         case.baseline,
         case.candidates[document["candidate"]["name"]],
         case.criteria,
-        bins=bins,
+        wanted,
         planned_steps=case.planned_steps,
         priors=verdict_priors(document),
         confidence=interval_level(document),
-        edges=edges,
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
-from parity.judging.live.gap_chart import BinnedGap, step_edges
+from parity.judging.live.gap_chart import BinnedGap, Range, step_edges
 from parity.judging.sign_offs import SignOffDocument, accepted
 from parity.report.facts import NEXT, NOT_A_PASS, SUMMARY, Detail, accepted_words, details, summary_row
 from parity.report.figures import interval_level, on_edges, reduced, spike_steps, verdict_gap
@@ -61,7 +61,7 @@ def _common_ends(case: Case) -> tuple[int, int] | None:
 
 def _facts(case: Case, document: VerdictDocument) -> dict[str, Any]:
     """What a candidate's gap has that bins do not change."""
-    gap = verdict_gap(document, case, bins=1)
+    gap = verdict_gap(document, case, Range(bins=1))
     spikes = spike_steps(document)
     return {
         "candidate": document["candidate"]["name"],
@@ -79,7 +79,7 @@ def _facts(case: Case, document: VerdictDocument) -> dict[str, Any]:
 
 def _on_bins(case: Case, documents: Sequence[VerdictDocument], edges: IntArray, last: int) -> dict[str, Any]:
     """The bins that any candidate has: their ends, and mean, half width (nats) and common steps of each candidate."""
-    made = [on_edges(verdict_gap(document, case, edges=edges), edges) for document in documents]
+    made = [on_edges(verdict_gap(document, case, Range(edges=edges)), edges) for document in documents]
     held = np.any([n > 0 for _, _, n in made], axis=0)
     return {
         "first_step": edges[held].tolist(),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
+from parity.judging.live.gap_chart import Range
 from parity.structure import frozen
 from server.curves import buckets as formats
 from server.curves.buckets import (
@@ -35,7 +36,7 @@ from server.database.sessions import find_job, find_run
 from server.database.store import Columns as Table
 from server.database.tables import Arm, Job, Run
 from server.errors import InvalidError, NotFoundError
-from server.gaps import Extents, GapsDocument, PairDocument, Range, candidate_gaps, extents, gaps_of, identity, is_current, pair_fields
+from server.gaps import Extents, GapsDocument, PairDocument, candidate_gaps, extents, gaps_of, identity, is_current, pair_fields
 from server.records import of
 from server.web.auth import Context, InContext
 from server.web.limits import LARGEST, MOST_VALUES, check_values, cut

@@ -104,7 +104,8 @@ def describe(openapi: dict[str, Any]) -> dict[str, Any]:
         for operation in operations.values():
             for parameter in operation.get("parameters", ()):
                 kinds = [kind for kind in parameter["schema"].pop("anyOf", ()) if kind != {"type": "null"}]
-                parameter["schema"] |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
+                if kinds:
+                    parameter["schema"] |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     return describe_limits(openapi)
 
 

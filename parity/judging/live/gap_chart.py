@@ -61,6 +61,34 @@ class GapBasis:
     counted: tuple[tuple[int, ...], tuple[int, ...]]
 
 
+@frozen(eq=False)
+class Range:
+    """Steps from `first` to `last` (None: to the end), and how they are cut: at most `bins` ranges, or those that begin at `edges`.
+
+    Ranges are equally long, or (`log`) equally long in the step's logarithm. `edges` (bins,) are first steps of ranges, ascending, which
+    take the place of `bins` and `log`, so that several candidates can have the same.
+    """
+
+    first: int = 0
+    last: int | None = None
+    bins: int = 200
+    log: bool = False
+    edges: IntArray | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether steps at an end may be missing."""
+        return self.first > 0 or self.last is not None
+
+    def part(self, steps: IntArray) -> slice:
+        """The part of ascending steps (n,) that lies in the range."""
+        stop = len(steps) if self.last is None else int(np.searchsorted(steps, self.last, side="right"))
+        return slice(int(np.searchsorted(steps, self.first)), stop)
+
+
+WHOLE = Range()
+
+
 def gap_basis(
     baseline: Sequence[Curve],
     candidate: Sequence[Curve],
@@ -109,46 +137,39 @@ def binned_gap(
     baseline: Sequence[Curve],
     candidate: Sequence[Curve],
     criteria: Criteria,
+    wanted: Range = WHOLE,
     *,
-    bins: int = 200,
     planned_steps: int | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
     basis: GapBasis | None = None,
     priors: Priors | None = None,
-    log: bool = False,
     confidence: float | None = None,
-    edges: IntArray | None = None,
 ) -> BinnedGap:
-    """Mean gap with its band in up to `bins` ranges of steps; unfinished runs, NaN and disjoint steps are no error.
+    """Mean gap with its band in ranges of steps; unfinished runs, NaN and disjoint steps are no error.
 
     At each step the gap is the mean of the candidate's runs there minus the mean of the baseline's, so that a run that has just
-    started does not shorten the chart; empty bins are left out. Ranges are equally long, or (`log`) equally long in the step's logarithm.
-    With a `basis` from the whole curves, the runs given are those that count, and need only have the steps of the range. `priors` are the
-    run floors that the verdict started from; by default those that are assumed of a finished run. `confidence` is the interval's level
-    where looks or candidates share the policy's (`parity.judging.criteria`). `edges` are first steps of ranges
-    (bins,), ascending, which take the place of `bins` and `log`, so that several candidates can have the same.
+    started does not shorten the chart; empty bins are left out. With a `basis` from the whole curves, the runs given are those that
+    count, and need only have the steps of the range. `priors` are the run floors that the verdict started from; by default those that are
+    assumed of a finished run. `confidence` is the interval's level where looks or candidates share the policy's
+    (`parity.judging.criteria`).
     """
-    if bins < 1:
-        raise ValueError(f"bins is {bins}; expected 1 or more")
+    if wanted.bins < 1:
+        raise ValueError(f"bins is {wanted.bins}; expected 1 or more")
     base_runs, cand_runs = (baseline, candidate) if basis else (independent_runs(baseline)[0], independent_runs(candidate)[0])
     means = _mean_arms(base_runs, cand_runs)
     basis = basis or _basis((baseline, candidate), (base_runs, cand_runs), means, criteria, planned_steps, priors)
     steps, base, cand, runs_2T = means
-    inside = slice(
-        0 if first_step is None else int(np.searchsorted(steps, first_step)),
-        len(steps) if last_step is None else int(np.searchsorted(steps, last_step, side="right")),
-    )
-    if edges is None and inside.start < inside.stop and inside.start < len(steps):
-        edges = step_edges(int(steps[inside][0]), int(steps[inside][-1]), bins, log=log)
+    inside = wanted.part(steps)
+    edges = wanted.edges
+    if edges is None and inside.start < inside.stop:
+        edges = step_edges(int(steps[inside][0]), int(steps[inside][-1]), wanted.bins, log=wanted.log)
     level = criteria.confidence if confidence is None else confidence
     columns = _bins(steps[inside], (cand - base)[inside], runs_2T[:, inside], basis.floors, level, edges)
     return BinnedGap(
         **picked(columns, "first_step", "last_step", "mean", "n"),
         lo=columns.mean - columns.half_width,
         hi=columns.mean + columns.half_width,
-        nonfinite_baseline=_nonfinite_steps(base_runs, first_step, last_step),
-        nonfinite_candidate=_nonfinite_steps(cand_runs, first_step, last_step),
+        nonfinite_baseline=_nonfinite_steps(base_runs, wanted),
+        nonfinite_candidate=_nonfinite_steps(cand_runs, wanted),
         **picked(basis, "margin_nats", "level", "level_is_provisional", "window"),
     )
 
@@ -263,9 +284,9 @@ def _bins(
     return _Bins(first_step=steps[starts], last_step=steps[ends - 1], mean=mean, half_width=half, n=n)
 
 
-def _nonfinite_steps(runs: Sequence[Curve], first: int | None, last: int | None) -> IntArray:
+def _nonfinite_steps(runs: Sequence[Curve], wanted: Range) -> IntArray:
     """Steps of the range at which any run has a loss that is not finite, ascending."""
     if not runs:
         return np.empty(0, np.int64)
     steps = np.unique(np.concatenate([run.steps[~usable(run.loss)] for run in runs]))
-    return steps[(steps >= (0 if first is None else first)) & (steps <= (np.inf if last is None else last))]
+    return steps[wanted.part(steps)]

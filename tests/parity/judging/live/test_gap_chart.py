@@ -6,7 +6,7 @@ import pytest
 
 from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.live.gap_chart import binned_gap, gap_basis, step_edges
+from parity.judging.live.gap_chart import Range, binned_gap, gap_basis, step_edges
 from parity.judging.run_floor import Prior
 
 MakeRun = Callable[..., Curve]
@@ -19,14 +19,16 @@ def cut(run: Curve, keep: slice, **extra: object) -> Curve:
 def test_bands_start_from_the_priors_that_a_verdict_borrowed(make_run: MakeRun, one_percent: Criteria) -> None:
     pair = [make_run(1000)], [make_run(1000, seed=2)]
     prior = Prior(tau=0.0001, df=30.0, basis="borrowed")
-    assumed, borrowed = (binned_gap(*pair, one_percent, bins=7, planned_steps=1000, priors=priors) for priors in (None, (prior, prior)))
+    assumed, borrowed = (
+        binned_gap(*pair, one_percent, Range(bins=7), planned_steps=1000, priors=priors) for priors in (None, (prior, prior))
+    )
     assert (borrowed.hi - borrowed.lo < assumed.hi - assumed.lo).all()
     assert (borrowed.mean == assumed.mean).all()
 
 
 def test_bins_are_the_mean_gap_of_their_steps(make_run: MakeRun, one_percent: Criteria) -> None:
     base, cand = make_run(1000), make_run(1000, seed=2, gap=0.05)
-    bins = binned_gap([base], [cand], one_percent, bins=7, planned_steps=1000)
+    bins = binned_gap([base], [cand], one_percent, Range(bins=7), planned_steps=1000)
     assert bins.first_step[0] == 0
     assert bins.last_step[-1] == 999
     assert bins.n.sum() == 1000
@@ -45,8 +47,8 @@ def test_bins_are_the_mean_gap_of_their_steps(make_run: MakeRun, one_percent: Cr
 def test_the_band_is_wider_than_step_noise_alone_and_shrinks_with_runs(make_run: MakeRun, one_percent: Criteria) -> None:
     base = [make_run(1000, seed=s, offset_sd=0.002) for s in range(4)]
     cand = [make_run(1000, seed=10 + s, offset_sd=0.002) for s in range(4)]
-    one = binned_gap(base[:1], cand[:1], one_percent, bins=10, planned_steps=1000)
-    four = binned_gap(base, cand, one_percent, bins=10, planned_steps=1000)
+    one = binned_gap(base[:1], cand[:1], one_percent, Range(bins=10), planned_steps=1000)
+    four = binned_gap(base, cand, one_percent, Range(bins=10), planned_steps=1000)
     step_noise_alone = 1.96 * 0.004 / np.sqrt(100)
     assert (one.hi - one.mean > 3 * step_noise_alone).all()
     assert (four.hi - four.mean < 0.7 * (one.hi - one.mean)).all()
@@ -62,7 +64,7 @@ def test_unfinished_pairs_show_their_common_prefix(make_run: MakeRun, one_percen
 
 def test_a_run_that_has_just_started_does_not_shorten_the_chart(make_run: MakeRun, one_percent: Criteria) -> None:
     late = cut(make_run(1000, seed=3), slice(0, 10))
-    bins = binned_gap([make_run(1000)], [make_run(1000, seed=2), late], one_percent, bins=20, planned_steps=1000)
+    bins = binned_gap([make_run(1000)], [make_run(1000, seed=2), late], one_percent, Range(bins=20), planned_steps=1000)
     assert bins.last_step[-1] == 999
     assert np.isfinite(bins.mean).all()
 
@@ -75,7 +77,7 @@ def test_nan_is_listed_and_left_out(make_run: MakeRun, one_percent: Criteria) ->
     assert bins.nonfinite_candidate.tolist() == [10, 500]
     assert bins.nonfinite_baseline.tolist() == []
     assert bins.n.sum() == 998
-    part = binned_gap([make_run(1000)], [curve_from_arrays(run.steps, loss)], one_percent, planned_steps=1000, first_step=11, last_step=600)
+    part = binned_gap([make_run(1000)], [curve_from_arrays(run.steps, loss)], one_percent, Range(first=11, last=600), planned_steps=1000)
     assert part.nonfinite_candidate.tolist() == [500]
     assert np.isfinite(bins.mean).all()
 
@@ -98,12 +100,12 @@ def test_hardly_anything_is_no_error(
 
 
 def test_zoom(make_run: MakeRun, one_percent: Criteria) -> None:
-    bins = binned_gap([make_run(1000)], [make_run(1000, seed=2)], one_percent, bins=50, first_step=100, last_step=149)
+    bins = binned_gap([make_run(1000)], [make_run(1000, seed=2)], one_percent, Range(bins=50, first=100, last=149))
     assert (bins.first_step[0], bins.last_step[-1], len(bins.n)) == (100, 149, 50)
 
 
 def test_other_grids_are_joined(make_run: MakeRun, one_percent: Criteria) -> None:
-    bins = binned_gap([make_run(1000)], [cut(make_run(1000, seed=2), slice(0, None, 5))], one_percent, bins=10)
+    bins = binned_gap([make_run(1000)], [cut(make_run(1000, seed=2), slice(0, None, 5))], one_percent, Range(bins=10))
     assert bins.n.tolist() == [20] * 10
 
 
@@ -130,9 +132,9 @@ def test_an_excerpt_on_known_ground_is_the_same_range(make_run: MakeRun, one_per
     cand = [make_run(1000, seed=2), make_run(1000, seed=2), make_run(1000, seed=4)]
     basis = gap_basis(base, cand, one_percent, planned_steps=1000)
     assert basis.counted == ((0, 1), (0, 2))
-    whole = binned_gap(base, cand, one_percent, bins=20, planned_steps=1000, first_step=100, last_step=299)
+    whole = binned_gap(base, cand, one_percent, Range(bins=20, first=100, last=299), planned_steps=1000)
     left, right = ([cut(arm[i], slice(100, 300)) for i in used] for arm, used in zip((base, cand), basis.counted, strict=True))
-    part = binned_gap(left, right, one_percent, bins=20, planned_steps=1000, basis=basis)
+    part = binned_gap(left, right, one_percent, Range(bins=20), planned_steps=1000, basis=basis)
     for name in ("first_step", "last_step", "mean", "lo", "hi", "n"):
         assert np.array_equal(getattr(part, name), getattr(whole, name)), name
     assert (part.margin_nats, part.level, part.window) == (whole.margin_nats, whole.level, whole.window)
@@ -149,7 +151,7 @@ def test_edges_begin_at_the_first_step_and_are_no_more_than_asked(first: int, la
 
 
 def test_log_bins_are_narrow_at_the_start(make_run: MakeRun, one_percent: Criteria) -> None:
-    bins = binned_gap([make_run(1000)], [make_run(1000, seed=2)], one_percent, bins=40, planned_steps=1000, log=True)
+    bins = binned_gap([make_run(1000)], [make_run(1000, seed=2)], one_percent, Range(bins=40, log=True), planned_steps=1000)
     width = bins.last_step - bins.first_step + 1
     assert width[0] == 1
     assert width[-1] > 100
@@ -158,9 +160,9 @@ def test_log_bins_are_narrow_at_the_start(make_run: MakeRun, one_percent: Criter
 
 def test_bands_have_the_level_that_decides_and_bins_can_be_given(make_run: MakeRun, one_percent: Criteria) -> None:
     pair = [make_run(1000)], [make_run(1000, seed=2)]
-    usual, shared = (binned_gap(*pair, one_percent, planned_steps=1000, bins=10, confidence=level) for level in (None, 0.99))
+    usual, shared = (binned_gap(*pair, one_percent, Range(bins=10), planned_steps=1000, confidence=level) for level in (None, 0.99))
     assert usual.mean.tolist() == shared.mean.tolist()
     assert (shared.hi - shared.lo > 1.1 * (usual.hi - usual.lo)).all()
     edges = np.array([100, 300, 800])
-    bins = binned_gap(*pair, one_percent, planned_steps=1000, edges=edges, first_step=100)
+    bins = binned_gap(*pair, one_percent, Range(edges=edges, first=100), planned_steps=1000)
     assert (bins.first_step.tolist(), bins.n.tolist()) == ([100, 300, 800], [200, 500, 200])
