@@ -38,7 +38,7 @@ def frozen(kind: type[C] | None = None, /, *, eq: bool = True) -> type[C] | Call
 def json_value(value: object) -> Any:
     """JSON-able form: dataclasses and mappings become sorted dicts, arrays and tuples lists, non-finite floats "nan", "inf", "-inf"."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return json_value({item.name: getattr(value, item.name) for item in dataclasses.fields(value)})
+        return json_value(fields_of(value))
     if isinstance(value, Mapping):
         return {str(key): json_value(value[key]) for key in sorted(value, key=str)}
     if isinstance(value, (list, tuple)):

@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 SENTENCE_DECIMALS, TABLE_DECIMALS = 3, 4
@@ -50,6 +50,12 @@ def percent(share: float, digits: int = 2) -> str:
 def count(number: int, singular: str, plural: str | None = None) -> str:
     """ "1 run", "3 runs", "1,500 steps"; `plural` where it is not the singular with an s."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def first_few(words: Sequence[str], most: int, between: str = ", ") -> str:
+    """The first words of a list, and how many more there are: "a, b and 3 more"; between semicolons "a; b; and 3 more"."""
+    more = f"{between.strip(', ')} and {len(words) - most} more" if len(words) > most else ""
+    return between.join(words[:most]) + more
 
 
 def version_words(named: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def _check_keys(content: dict[str, Any]) -> None:
     defaults = yaml.safe_load(Path(maxtext.base_yml).read_text(encoding="utf-8"))
     job = TypeAdapter(JobSpec).validate_python(content)
     for source in ("grain", "hf", "tfds"):
-        values = {name: getattr(job, name) for name in JobSpec.__slots__}
+        values = {own.name: getattr(job, own.name) for own in fields(job)}
         schedule = replace(job.schedule, validation_every=0)  # which the others can't do; what it adds is grain's
         values |= {"data": Data(source=source, path="x"), "baseline": Arm(recipe="bf16"), "schedule": schedule}
         for _, run in JobSpec(**values).runs():

@@ -8,14 +8,14 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 
 from training.environment import processes, transformer_engine
 from training.environment.maxtext import QUANTIZATION, VARIABLE, MaxTextError, installed, versions_beside
 from training.environment.transformer_engine import NATIVE_SM
-from training.rules import RECIPES
+from training.rules import RECIPES, frozen
 
 # Describes this machine and which recipes it can run.
 #
@@ -40,7 +40,7 @@ _ENGINES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Device:
     """A machine as a trainer sees it. `sm` is the compute capability of an NVIDIA GPU without its dot, else None."""
 
@@ -79,13 +79,14 @@ def processor_class(name: str) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that affect bits, read from metadata without an import."""
-    by_name = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            by_name[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            by_name[name] = "not installed"
-    return by_name
+    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def usable_threads() -> int:
@@ -241,7 +242,7 @@ _NAMED = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO")
 
 def trainer_facts(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the trainer's part of a run's manifest, for a training process with that environment; does not import jax."""
-    facts = {"code_sha256": source_digest(), "trainer_version": _trainer_version()}
+    facts = {"code_sha256": source_digest(), "trainer_version": _version("parity")}
     facts |= {f"version.{name}": version for name, version in versions().items()}
     facts |= {f"version.{name}": version for name, version in transformer_engine.versions().items()}
     if python := environment.get(VARIABLE):
@@ -256,13 +257,6 @@ def source_digest() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
-
-
-def _trainer_version() -> str:
-    try:
-        return importlib.metadata.version("parity")
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _decides_bits(name: str) -> bool:

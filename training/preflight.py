@@ -28,7 +28,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal, Protocol, get_args
 
@@ -48,7 +48,7 @@ from training.arithmetic.quantize import Quantizer, dequantize, quantize
 from training.arithmetic.recipes import LinearRecipe, linear_recipe
 from training.device import Device, can_run
 from training.engines import transformer_engine
-from training.rules import Recipe
+from training.rules import Recipe, frozen
 
 # What is examined: the quantizers and the linear layer of one engine on this device, behind one interface.
 #
@@ -185,7 +185,7 @@ Seen = tuple[bool, str]
 """Whether a check passed, and what came back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Check:
     """One check: its name with the recipe, whether it passed, and what was seen; ran is False for a recipe that cannot run."""
 

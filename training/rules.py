@@ -2,8 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args
+
+C = TypeVar("C")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def frozen(kind: type[C]) -> type[C]:
+    """Make a class a dataclass that never changes, has no further attributes, and takes its fields by name."""
+    return dataclass(frozen=True, slots=True, kw_only=True)(kind)
+
 
 # The values that a trainer reports for each step.
 
@@ -17,7 +26,7 @@ def layer_names(n_layers: int) -> tuple[str, ...]:
     return tuple(f"{block}.{projection}" for block in range(n_layers) for projection in PROJECTIONS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepStats:
     """One training step. Losses and norms may be NaN or infinite, and are recorded as such.
 
@@ -48,6 +57,18 @@ class StepStats:
     layers: LayerStatistics | None = None
     validation_loss: float | None = None
     tflops_per_device: float = math.nan
+
+
+class DivergedError(Exception):
+    """The loss became NaN or infinite at `step`; that step was yielded before."""
+
+    code = "DIVERGED"
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        super().__init__(
+            f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, or accept the divergence as the result"
+        )
 
 
 # Model shapes by name: Llama 3 as published, and smaller models of similar proportions that a CPU can train.

@@ -147,7 +147,8 @@ def checked(plan: Plan, engine: str) -> tuple[Segment, ...]:
 
 def rounding(parts: Sequence[Segment]) -> Rounding:
     """How a run rounds gradients: stochastic if any of its GEMMs does, in any of its steps."""
-    return "stochastic" if any(_stochastic(gemm, each) for part in parts for _, _, gemm, each in part.cells()) else "nearest"
+    rounded = (each for part in parts for _, _, gemm, each in part.cells() if gemm in _REACHES["stochastic_rounding"])
+    return "stochastic" if any(rounds_stochastically(*each) for each in rounded) else "nearest"
 
 
 def not_te_parity_of(parts: Sequence[Segment]) -> str | None:
@@ -178,10 +179,6 @@ def _key(gemm: Gemm, recipe: Recipe, switches: Switches) -> tuple[tuple[str, obj
     if resolved is None:
         return ("family", recipe), *switches.given().items()
     return tuple((name, value) for name, value in asdict(resolved).items() if gemm in _REACHES.get(name, GEMMS))
-
-
-def _stochastic(gemm: Gemm, arithmetic: Arithmetic) -> bool:
-    return gemm in _REACHES["stochastic_rounding"] and rounds_stochastically(*arithmetic)
 
 
 def _stretches(plan: Plan) -> Iterator[_Stretch]:

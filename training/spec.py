@@ -7,12 +7,12 @@ when it is created, by the rules of `training.rules`; an error names the field, 
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Any, Literal
 
 from training import rules, segments, shapes
 from training.environment.maxtext import NO_OPTIONS, MaxTextOptions, check_maxtext, mesh, quantization
-from training.rules import DEFAULT, PRESETS, Capability, Engine, LayerPolicy, Preset, Recipe, Source, SpecError, Strict, check_at_least
+from training.rules import DEFAULT, PRESETS, Capability, Engine, LayerPolicy, Preset, Recipe, Source, SpecError, Strict, frozen
 from training.segments import Plan, Segment
 from training.shapes import ATTENTION, Size, Sizes
 from training.switches import NO_SWITCHES, Override, Rounding, Switches, arm_label, check_engine, document, features, recipes
@@ -30,7 +30,7 @@ def _of_the_preset(what: str) -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Model(Strict):
     """A Llama-shaped decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
@@ -82,7 +82,7 @@ class Model(Strict):
         return embeddings + self.n_layers * block + self.d_model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Data(Strict):
     """The source of tokens and the shape of a batch; the batch of a step is a pure function of (seed, step)."""
 
@@ -106,7 +106,7 @@ class Data(Strict):
         return self.batch_size * self.sequence_length
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Schedule(Strict):
     """AdamW with linear warm-up and cosine decay to `final_fraction` of the peak learning rate.
 
@@ -152,7 +152,7 @@ class Schedule(Strict):
         return document
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Projections(Strict):
     """Linear layers that deviate from the layer policy in every block: quantized by the arm's recipe, or kept in bf16."""
 
@@ -179,7 +179,7 @@ class Projections(Strict):
 NO_OVERRIDES = Projections()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Arm(Strict):
     """One side of a comparison: a recipe and its number of replicates.
 
@@ -217,7 +217,7 @@ class Arm(Strict):
         return arm_label(self.recipe, self.switches, self.overrides)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Noise(Strict):
     """Reruns of each arm that only measure run noise: trained from step 0 under the full schedule, stopped at a share of its steps.
 
@@ -235,7 +235,7 @@ class Noise(Strict):
             raise SpecError("noise.stop_at", self.stop_at, "a share of the steps from 0.4 to 0.9", why)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunSpec:
     """One training run: everything that determines its bits, except the machine and the code."""
 
@@ -292,7 +292,7 @@ class RunSpec:
         return _short_form(asdict(self), self) | {"schedule": self.schedule.document()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobSpec(Strict):
     """A paired comparison: one baseline arm and one or more candidates that differ from it in the recipe alone.
 
@@ -522,7 +522,7 @@ _OTHER_TRAINERS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fork:
     """Where a run starts: the specification of its parent, the number of steps that the parent did, and which random numbers follow."""
 
@@ -531,7 +531,7 @@ class Fork:
     draw: int = 0
 
     def __post_init__(self) -> None:
-        check_at_least("fork.draw", self.draw, 0)
+        rules.check_at_least("fork.draw", self.draw, 0)
         check_fork_step(self.parent, self.step)
 
 

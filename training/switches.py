@@ -2,12 +2,24 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Literal, get_args, get_type_hints
 
-from training.rules import NOT_TE_PARITY, PROJECTIONS, RECIPES, Projection, Recipe, SpecError, Strict, at_most, check_recipe, is_other
+from training.rules import (
+    NOT_TE_PARITY,
+    PROJECTIONS,
+    RECIPES,
+    Projection,
+    Recipe,
+    SpecError,
+    Strict,
+    at_most,
+    check_recipe,
+    frozen,
+    is_other,
+)
 
 # Ablations by named switches: removes, adds or changes one part of a recipe.
 #
@@ -52,7 +64,7 @@ BLOCK_SIZES = (16, 32, 64, 128)
 _LARGEST_MARGIN, _LONGEST_HISTORY = 16, 65536
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Switches(Strict):
     """An arm's changes to its recipe; None keeps the recipe's value."""
 
@@ -100,7 +112,7 @@ _RANGES: Mapping[str, tuple[int, int]] = {"margin": (0, _LARGEST_MARGIN), "amax_
 NO_SWITCHES = Switches()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Features:
     """A quantized recipe, resolved: its family and every switchable part. A part that the family does not have is at its default."""
 
@@ -305,7 +317,7 @@ _BLOCKS = re.compile(r"(?P<end>first|last) +(?P<count>\d{1,9})|(?P<first>\d{1,9}
 _BLOCKS_IN_WORDS = "numbers such as 3, ranges such as 0-1, and first 2 or last 2"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Override(Strict):
     """One rule of an arm: another recipe, or other switches, for some GEMMs of some linear layers.
 

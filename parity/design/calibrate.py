@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from parity.judging import special
 from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import Curve, FloatArray
-from parity.judging.interval import t_quantile
+from parity.judging.interval import Interval, t_quantile
 from parity.judging.pairing import align
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import plan_window
@@ -71,14 +71,14 @@ def calibrate(
     level = float(means.mean())
     pairs = list(itertools.permutations(runs, 2))
     judged = {rel: [_one(base, cand, policy, plan) for base, cand in pairs] for rel, policy in policies.items()}
-    measured = [verdict for verdict in judged[margins[0]] if verdict.gap is not None]
+    gaps = [verdict.gap for verdict in judged[margins[0]] if verdict.gap is not None]
     return Calibration(
         runs=len(runs),
         pairs=len(pairs),
         level=level,
         tau=_tau(means),
-        covers_zero=_share(measured, _covers_zero),
-        naive_rejects=_share(measured, _naive_rejects),
+        covers_zero=_share(gaps, _covers_zero),
+        naive_rejects=_share(gaps, _naive_rejects),
         margins=tuple({"margin_rel": rel, **_states(judged[rel])} for rel in margins),
         injected=tuple(_inject(pairs, policies[rel], plan, rel, factor, level) for rel in margins for factor in INJECTED),
         codes=dict(sorted(Counter(verdict.codes[0] for verdict in judged[margins[0]]).items())),
@@ -109,22 +109,17 @@ def _states(verdicts: Sequence[Verdict]) -> dict[str, float]:
     return {state: counted[state] / len(verdicts) for state in ("pass", "inconclusive", "fail")}
 
 
-def _share(verdicts: Sequence[Verdict], holds: Callable[[Verdict], bool]) -> float:
-    return sum(map(holds, verdicts)) / len(verdicts) if verdicts else math.nan
+def _share(gaps: Sequence[Interval], holds: Callable[[Interval], bool]) -> float:
+    return sum(map(holds, gaps)) / len(gaps) if gaps else math.nan
 
 
-def _covers_zero(verdict: Verdict) -> bool:
-    if verdict.gap is None:
-        return False
-    lo, hi = verdict.gap.bounds(0.95)
+def _covers_zero(gap: Interval) -> bool:
+    lo, hi = gap.bounds(0.95)
     return lo <= 0.0 <= hi
 
 
-def _naive_rejects(verdict: Verdict) -> bool:
-    if verdict.gap is None:
-        return False
-    within = verdict.gap.within
-    return abs(verdict.gap.mean) > t_quantile(0.95, within.df) * within.value
+def _naive_rejects(gap: Interval) -> bool:
+    return abs(gap.mean) > t_quantile(0.95, gap.within.df) * gap.within.value
 
 
 def _run_means(runs: Sequence[Curve], plan: int, policy: Criteria) -> FloatArray:

@@ -23,6 +23,8 @@ DEFAULT_STOP, MAX_STOP = 0.5, 0.9  # shares of the steps; later a full replicate
 MAX_LEVEL = 1e6  # nats; losses above it count as infinite
 BASELINE, CANDIDATE = "baseline", "candidate"  # the names of the arms, as `--family ARM=NAME` has them
 
+_POSITIVE = ("level", "planned_steps", "baseline_runs", "candidate_runs", "pair_sd", "step_seconds", "devices", "candidates", "log_every")
+
 
 @frozen
 class Design:
@@ -61,17 +63,7 @@ class Design:
         )
 
     def __post_init__(self) -> None:
-        for name in (
-            "level",
-            "planned_steps",
-            "baseline_runs",
-            "candidate_runs",
-            "pair_sd",
-            "step_seconds",
-            "devices",
-            "candidates",
-            "log_every",
-        ):
+        for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} is {value}; expected more than 0")

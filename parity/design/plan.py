@@ -37,7 +37,7 @@ from parity.design.experiment import (
 from parity.judging.arms import MIN_STOP
 from parity.judging.criteria import POINTS_TO_FAIL, PROFILES, SLOPE_EXAMPLE, Criteria
 from parity.judging.floors import ANY_DECODER
-from parity.judging.interval import Interval, determine_margin
+from parity.judging.interval import determine_margin
 from parity.judging.lending import Lender, Lenders
 from parity.judging.run_floor import RunFloor, run_floor
 from parity.judging.window_statistics import MIN_MEASURED_DF, NoiseBasis
@@ -284,6 +284,7 @@ def plan(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, bud
         design = best_within(design, question, most, cheapest) or design
     outlook = chances(design, criteria, lenders)
     ahead = looks_ahead(design, criteria, lenders, question.margin)
+    confidence, _ = first_confidence(design, criteria)
     gap = outlook.expected.interval
     return Plan(
         design=design,
@@ -302,11 +303,11 @@ def plan(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, bud
         cheapest=cheapest,
         budget=budget,
         within_se=gap.within.value,
-        run_se=_run_se(gap),
+        run_se=math.sqrt(gap.run.variance),
         early_stops=_early_stops(design, question),
         looks=ahead,
-        stops=stops_saved(design, criteria, lenders, question.margin, first_confidence(design, criteria)[0]),
-        confidence=first_confidence(design, criteria)[0],
+        stops=stops_saved(design, criteria, lenders, question.margin, confidence),
+        confidence=confidence,
     )
 
 
@@ -401,10 +402,6 @@ def _far(lender: Lender, level: float) -> str:
     return f"its groups end at losses of {low:.3f} to {high:.3f} nats, and {level:.3f} is more than a tenth away"
 
 
-def _run_se(gap: Interval) -> float:
-    return math.sqrt(gap.run.variance)
-
-
 # A plan in sentences: the answer first, then what it rests on and what would decide.
 
 
@@ -450,7 +447,7 @@ def cost(plan: Plan) -> str:
 def noise(plan: Plan) -> str:
     """The run noise that is planned with, by arm, and why a family that was named is not used."""
     baseline, candidate = plan.run_noise
-    if _same(baseline, candidate):
+    if len({(arm.share, arm.basis, arm.family_unused) for arm in plan.run_noise}) == 1:
         words = f"Run noise: {_noise_words(baseline)}, in both arms."
     else:
         words = f"Run noise: baseline {_noise_words(baseline)}; candidate {_noise_words(candidate)}."
@@ -542,10 +539,6 @@ def amount(plan: Plan, value: float) -> str:
 
 def _noise_words(noise: RunNoise) -> str:
     return f"{percent(noise.share)} of the loss, {noise.basis}"
-
-
-def _same(first: RunNoise, second: RunNoise) -> bool:
-    return (first.share, first.basis, first.family_unused) == (second.share, second.basis, second.family_unused)
 
 
 # A plan as the JSON that the command line prints and the API returns.

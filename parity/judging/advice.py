@@ -57,7 +57,7 @@ class Advice:
     minimum_detectable_gap: float | None = None
 
 
-def advise(m: Measurements, decision: Decision, layer_policy: str | None = None, layer_snr_db: LayerSnr | None = None) -> Advice:
+def advise(m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None) -> Advice:
     """Advice for one decided comparison; `layer_snr_db` is the candidate's quantization SNR by (layer, operand), dB, where measured."""
     statistics = m.statistics
     if statistics is None or statistics.margin is None:
@@ -158,7 +158,8 @@ def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int
     if not m.multiplicity.left:
         return f"Ask a new question that has {' or '.join(what for _, _, what in options)} from its start{tail}"
     words = " or ".join(f"{verb} {what}" for _, verb, what in options)
-    return f"{words[0].upper()}{words[1:]} to decide{_look_words(m)}{tail}"
+    look = f"(look {m.multiplicity.look + 1} of {m.multiplicity.looks})"
+    return f"{words[0].upper()}{words[1:]} to decide {look}{tail}"
 
 
 def _longer(m: Measurements, steps: int) -> tuple[int, str, str]:
@@ -168,11 +169,6 @@ def _longer(m: Measurements, steps: int) -> tuple[int, str, str]:
         return len(runs) * steps, "train", f"{steps:,} more steps{_cost(runs[0], len(runs) * steps / planned)}"
     share = len(runs) * (planned + steps) / planned
     return len(runs) * (planned + steps), "train", f"runs that are {steps:,} steps longer{_cost(runs[0], share)}"
-
-
-def _look_words(m: Measurements) -> str:
-    shared = m.multiplicity
-    return f" (look {shared.look + 1} of {shared.looks})" if shared.left else ""
 
 
 def _runs_words(m: Measurements, runs: tuple[int, int]) -> str:
@@ -193,22 +189,20 @@ def _cost(run: Curve, runs: float) -> str:
 
 
 def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None) -> tuple[str, ...]:
-    deciding = BY_CODE[decision.deciding.code]
-    if decision.state == FAIL and (step := deciding.next_for(job=m.multiplicity.registered)) is not None:  # a gate failed, not the loss
+    job = m.multiplicity.registered
+    if decision.state == FAIL and (step := BY_CODE[decision.deciding.code].next_for(job=job)) is not None:  # a gate failed, not the loss
         return (step,)
     if decision.state == FAIL:
         return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}), *_state_recipe(m))
-    job = m.multiplicity.registered
     steps = {code: BY_CODE[code].next_for(job=job) for code in decision.codes} | _fitting(m, decision) | _after_a_stop(m, decision)
     sentences = [step for step in steps.values() if step is not None]
     about_noise = decision.state == PASS or decision.deciding.code == "RUN_NOISE_ASSUMED"
-    if about_noise and m.statistics is not None and m.statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
-        decimals = sentence_decimals(m.statistics.margin.nats)
-        half = m.statistics.interval.half_width(*m.levels)
-        sentences.append(_measure_noise(m))
-        sentences.append(
-            f"With the noise assumed, a true gap up to {max(m.statistics.margin.nats - half, 0.0):.{decimals}f} nats can pass."
-        )
+    statistics = m.statistics
+    if about_noise and statistics is not None and statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
+        margin = statistics.margin.nats
+        passing = max(margin - statistics.interval.half_width(*m.levels), 0.0)
+        sentences.append(_measure_noise(m, statistics))
+        sentences.append(f"With the noise assumed, a true gap up to {passing:.{sentence_decimals(margin)}f} nats can pass.")
     return tuple(dict.fromkeys(sentences))
 
 
@@ -288,11 +282,8 @@ def worst_layers(layer_snr_db: LayerSnr) -> tuple[str, ...]:
     return (f"The layers with the lowest SNR, so the first to keep in bf16: {named}.",)
 
 
-def _measure_noise(m: Measurements) -> str:
+def _measure_noise(m: Measurements, statistics: WindowStatistics) -> str:
     """Which arms need further runs before their noise is measured."""
-    statistics = m.statistics
-    if statistics is None:
-        return ""
     missing = math.ceil(MIN_MEASURED_DF - statistics.measured_df - statistics.early_df)
     if statistics.interval.run.seeds > 1:
         return f"Add {count(missing, 'seed')} to both arms to measure the run noise."

@@ -345,18 +345,6 @@ RESOLUTION_SAMPLE = 10_000  # the last so many points show rounding and smoothin
 
 
 @frozen
-class Resolution:
-    """Worst values over all runs: rounding error of the gap (nats), window coverage, longest hole, smoothing weight, memory as shares."""
-
-    rounding: float
-    quantum: float
-    coverage: float
-    hole: float
-    smoothing: float
-    memory_share: float
-
-
-@frozen
 class _Late:
     """Of one run in the window: coverage, its longest hole, smoothing weight, and its memory as a share of the window's points."""
 
@@ -366,16 +354,24 @@ class _Late:
     memory_share: float
 
 
+@frozen
+class Resolution(_Late):
+    """Worst values over all runs, and of the rounding: the gap's error and the coarsest step, nats."""
+
+    rounding: float
+    quantum: float
+
+
 def resolution(baseline: Sequence[Curve], candidate: Sequence[Curve], window: Window) -> Resolution:
     """Resolution of the window's losses of both arms."""
     late = [_late(run, window) for run in (*baseline, *candidate)]
-    quanta = [max((_quantum(run) for run in arm), default=0.0) for arm in (baseline, candidate)]
+    quanta = [max(map(_quantum, arm)) for arm in (baseline, candidate)]
     return Resolution(
         rounding=sum(quanta) / 2.0,
         quantum=max(quanta),
-        coverage=min((run.coverage for run in late), default=1.0),
-        hole=max((run.hole for run in late), default=0.0),
-        smoothing=max((run.smoothing for run in late), default=0.0),
+        coverage=min(run.coverage for run in late),
+        hole=max(run.hole for run in late),
+        smoothing=max(run.smoothing for run in late),
         memory_share=max((run.memory_share for run in late if run.smoothing >= SMOOTHED_WEIGHT), default=0.0),
     )
 

@@ -14,6 +14,7 @@ from parity.judging.independence import LeftOut, dependence, is_mixture, may_be_
 from parity.judging.pairing import (
     BY_SEEDS,
     SAME_ORDER,
+    Aligned,
     Nonfinite,
     RunPairing,
     align,
@@ -56,7 +57,7 @@ def _related(runs: Sequence[Curve]) -> BoolArray:
     """(R, R): which later run needs the thorough test against which earlier one; asked once, though an arm is in several comparisons."""
     known, key = _known_relations(runs[0]), tuple(map(ref, runs))
     if key not in known:
-        itself = np.array([_says_so_itself(run) for run in runs])
+        itself = np.array([FORKED_FROM in run.context or (len(run.steps) > 0 and starts_late(run)) for run in runs])  # by its own record
         known[key] = may_be_related(runs, runs, before=True) | itself
     return known[key]
 
@@ -64,10 +65,6 @@ def _related(runs: Sequence[Curve]) -> BoolArray:
 @once_per_run
 def _known_relations(_first: Curve) -> dict[tuple["ref[Curve]", ...], BoolArray]:
     return {}
-
-
-def _says_so_itself(run: Curve) -> bool:
-    return FORKED_FROM in run.context or (len(run.steps) > 0 and starts_late(run))
 
 
 # The two sides of a comparison: which runs count, which don't and why.
@@ -223,9 +220,9 @@ def _other_arithmetic(control: Curve, reference: Sequence[Curve]) -> str:
     return ""
 
 
-def _no_rerun(control: Curve, others: Sequence[Curve]) -> str:
-    """Why a control is no run of its own next to others, "" where it is."""
-    return next((doubt[1] for other in others if (doubt := dependence(other, control)) is not None), "")
+def _no_rerun(run: Curve, others: Sequence[Curve]) -> str:
+    """Why a run is none of its own next to others, "" where it is."""
+    return next((doubt[1] for other in others if (doubt := dependence(other, run)) is not None), "")
 
 
 def _check_control(control: Curve, reference: Sequence[Curve], criteria: Criteria, window: Window) -> tuple[str, float]:
@@ -235,10 +232,15 @@ def _check_control(control: Curve, reference: Sequence[Curve], criteria: Criteri
     points = part.stop - part.start
     if points < criteria.min_points:
         return f"{points} points in the window in common with the baseline, {criteria.min_points} needed", 0.0
+    return _other_order(pair, "the baseline", criteria), float((pair.candidate[0, part] - pair.baseline[:, part].mean(axis=0)).mean())
+
+
+def _other_order(pair: Aligned, of: str, criteria: Criteria) -> str:
+    """Why the first runs of a pair did not read the same batches, "" where they may have."""
     correlation = pair_correlation(pair.baseline[0], pair.candidate[0])
-    if criteria.pairing == "paired" and correlation is not None and correlation < SAME_ORDER:
-        return f"other data order than the baseline (second differences correlate {correlation:.2f})", 0.0
-    return "", float((pair.candidate[0, part] - pair.baseline[:, part].mean(axis=0)).mean())
+    if criteria.pairing == "unpaired" or correlation is None or correlation >= SAME_ORDER:
+        return ""
+    return f"other data order than {of} (second differences correlate {correlation:.2f})"
 
 
 # The run noise that reruns show which were stopped early: trained from step 0 under the full schedule, and never judged as runs.
@@ -336,13 +338,9 @@ def usable_early_stops(
     arms: Arms, controls: Controls, given: tuple[Sequence[Curve], Sequence[Curve]], criteria: Criteria, window: Window
 ) -> tuple[EarlyStops, EarlyStops]:
     """The early-stopped reruns of baseline and candidate, `given` in that order."""
-    known = [*arms.runs, *controls.used]
-    sides = []
-    for arm, runs in zip(arms.both, given, strict=True):
-        early = _usable(arm, runs, known, criteria, window)
-        known += early.used
-        sides.append(early)
-    return sides[0], sides[1]
+    known = (*arms.runs, *controls.used)
+    baseline = _usable(arms.baseline, given[0], known, criteria, window)
+    return baseline, _usable(arms.candidate, given[1], (*known, *baseline.used), criteria, window)
 
 
 def _usable(arm: Arm, given: Sequence[Curve], known: Sequence[Curve], criteria: Criteria, window: Window) -> EarlyStops:
@@ -402,11 +400,7 @@ def _not_a_rerun(arm: Arm, run: Curve, window: Window, criteria: Criteria) -> st
         return f"its record differs from that of {arm.name} in {', '.join(keys[:3])}"
     if LEARNING_RATE not in criteria.may_differ and (rates := differing_rates((*arm.runs, run))) is not None:
         return f"another learning rate at step {rates.step:,}, {rates.rate:.3g} against {rates.reference:.3g}"
-    pair = align([next(own for own in arm.runs if own.seed == run.seed)], [run], window.last)
-    correlation = pair_correlation(pair.baseline[0], pair.candidate[0])
-    if criteria.pairing == "paired" and correlation is not None and correlation < SAME_ORDER:
-        return f"other data order than {arm.name} (second differences correlate {correlation:.2f})"
-    return ""
+    return _other_order(align([next(own for own in arm.runs if own.seed == run.seed)], [run], window.last), arm.name, criteria)
 
 
 def _stop(run: Curve, window: Window) -> float:
@@ -415,9 +409,8 @@ def _stop(run: Curve, window: Window) -> float:
 
 
 def _dependent(run: Curve, others: Sequence[Curve]) -> str:
-    doubt = next((doubt for other in others if (doubt := dependence(other, run)) is not None), None)
-    if doubt is not None:
-        return doubt[1]
+    if why := _no_rerun(run, others):
+        return why
     relatives = [other for other in others if other.seed == run.seed]
     mixed = is_mixture(run, relatives)
     if mixed is None:

@@ -1,13 +1,12 @@
 """The policy of a comparison: margin, confidence, what may be assumed, and what several looks and candidates leave of it."""
 
-import dataclasses
 import math
 import re
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from parity.structure import check_between, check_words, frozen, kinds_of, known_keys, typed
+from parity.structure import check_between, check_words, fields_of, frozen, kinds_of, known_keys, typed
 
 # How sure must one interval be, so that a question with several looks and several candidates keeps its error?
 #
@@ -52,18 +51,15 @@ class Multiplicity:
             raise ValueError(f"candidates is {self.candidates}; expected at least 1")
 
     @property
-    def is_single(self) -> bool:
-        """Whether one look at one candidate spends the whole error."""
-        return self.looks == 1 and self.candidates == 1
-
-    @property
     def left(self) -> int:
         """How many looks are still to come."""
         return self.looks - self.look
 
     def confidence(self, nominal: float) -> float:
         """The level of the run noise in each look's interval for one candidate, where the question has the confidence `nominal`."""
-        return nominal if self.is_single else 1.0 - (1.0 - nominal) * look_weight(self.looks) / self.candidates
+        if self.looks == self.candidates == 1:  # which spends the whole error
+            return nominal
+        return 1.0 - (1.0 - nominal) * look_weight(self.looks) / self.candidates
 
     def within_confidence(self, nominal: float) -> float:
         """The level of the error within pairs in the same interval, which looks do not change."""
@@ -317,18 +313,13 @@ class Criteria:
 
     def document(self) -> dict[str, Any]:
         """The policy as JSON-able values; `criteria_from_mapping(criteria.document())` gives the same policy back."""
-        values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        return {key: _plain(value) for key, value in sorted(values.items())}
+        return {key: _plain(value) for key, value in sorted(fields_of(self).items())}
 
 
-def criteria_from_mapping(mapping: Mapping[str, Any], path: str = "criteria") -> Criteria:
+def criteria_from_mapping(mapping: Mapping[str, Any]) -> Criteria:
     """Read a policy with closed keys; raises CriteriaError with the path, the value and what was expected."""
-    known = known_keys(mapping, Criteria, path, CriteriaError)
-    values = {key: _read(key, value, f"{path}.{key}") for key, value in known.items() if value is not None}
-    try:
-        return Criteria(**values)
-    except CriteriaError as error:
-        raise CriteriaError(path + error.path.removeprefix("criteria"), error.value, error.expected) from None
+    known = known_keys(mapping, Criteria, "criteria", CriteriaError)
+    return Criteria(**{key: _read(key, value, f"criteria.{key}") for key, value in known.items() if value is not None})
 
 
 _AMOUNTS = ("margin", "baseline_run_floor", "candidate_run_floor")

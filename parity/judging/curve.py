@@ -192,17 +192,15 @@ def curve_from_arrays(
 
 def completeness_of(steps: IntArray, duplicates: int = 0, rolled_back: float = 0.0) -> Completeness:
     """Completeness of strictly increasing steps (T,)."""
-    if len(steps) == 0:
-        return Completeness(count=0, first=None, last=None, stride=None, duplicates=duplicates, gaps=0, rolled_back=rolled_back)
-    first, last = int(steps[0]), int(steps[-1])
-    if len(steps) == 1:
-        return Completeness(count=1, first=first, last=last, stride=None, duplicates=duplicates, gaps=0, rolled_back=rolled_back)
-    distance = np.diff(steps)
-    stride, gaps = int(distance[0]), 0
-    if not (distance == stride).all():
-        values, counts = np.unique(distance, return_counts=True)
-        stride = int(values[np.argmax(counts)])
-        gaps = int(counts[values > stride].sum())
+    first, last = (int(steps[0]), int(steps[-1])) if len(steps) else (None, None)
+    stride, gaps = None, 0
+    if len(steps) > 1:
+        distance = np.diff(steps)
+        stride = int(distance[0])
+        if not (distance == stride).all():
+            values, counts = np.unique(distance, return_counts=True)
+            stride = int(values[np.argmax(counts)])
+            gaps = int(counts[values > stride].sum())
     return Completeness(count=len(steps), first=first, last=last, stride=stride, duplicates=duplicates, gaps=gaps, rolled_back=rolled_back)
 
 

@@ -188,7 +188,11 @@ def verify(path: str) -> Verification:
         wrong = tuple(_not_of_another_judge(recorded, today, made_by))
     stated = _sign_offs(files, path)
     wrong += tuple(_strangers(stated, recorded))
-    rejudged = () if wrong else tuple(_rejudged(old, new) for old, new in zip(cast(Sequence[AnyDocument], recorded), today, strict=True))
+    both = () if wrong else zip(cast(Sequence[AnyDocument], recorded), today, strict=True)
+    rejudged = tuple(
+        Rejudged(candidate=new["candidate"]["name"], recorded=old["verdict"], today=new["verdict"], codes=tuple(new["codes"]))
+        for old, new in both
+    )
     sentences = () if wrong else tuple(_sign_off_words(each) for each in stated)
     return Verification(made_by=made_by, differences=wrong, rejudged=rejudged, sign_offs=sentences)
 
@@ -240,10 +244,6 @@ def _strangers(sign_offs: Sequence[Mapping[str, Any]], recorded: object) -> Iter
 def _sign_off_words(each: Mapping[str, Any]) -> str:
     who, candidate, state, until, reason = (_printable(each[key]) for key in ("who", "candidate", "state", "expires_at", "reason"))
     return f"sign-off of {candidate} by {who}, {state} when the bundle was made, until {until}: {reason}"
-
-
-def _rejudged(recorded: AnyDocument, today: AnyDocument) -> Rejudged:
-    return Rejudged(candidate=today["candidate"]["name"], recorded=recorded["verdict"], today=today["verdict"], codes=tuple(today["codes"]))
 
 
 def _printable(value: object) -> str:

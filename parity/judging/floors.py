@@ -4,17 +4,17 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from parity.judging import special
 from parity.judging.curve import FloatArray, Rounding
-from parity.structure import frozen
+from parity.structure import frozen, shown
 from parity.wording import count
 
 # Groups of reruns by family, and the table (CSV) that holds them: the evidence from which a run floor is borrowed.
@@ -46,7 +46,7 @@ MIN_SHARE = 1e-9  # of the loss: below the spacing of float32
 MAX_LOSS = 1e6
 MAX_BYTES = 8 << 20
 MAX_NAME = 200
-_SHOWN = 60
+_LONGEST_NUMBER = 60
 
 Row = Mapping[str, str]
 
@@ -169,7 +169,7 @@ def _check_header(names: list[str]) -> None:
 
 def _family(name: str, rows: list[Row]) -> Family:
     groups: dict[str, RerunGroup] = {}
-    bit_equal, problems = [], []
+    problems = []
     for row in rows:
         group = _group(row)
         if isinstance(group, str):
@@ -181,11 +181,13 @@ def _family(name: str, rows: list[Row]) -> Family:
     ordered = list({(g.runs, g.mean_loss, g.sd, g.rounding): g for g in (groups[key] for key in sorted(groups, reverse=True))}.values())[
         ::-1
     ]
-    bit_equal = [group.group for group in ordered if group.sd == 0.0]
     if len(ordered) > MAX_GROUPS:
         problems.append(f"{len(ordered):,} groups; expected at most {MAX_GROUPS:,} in a family")
     return Family(
-        name=name, groups=tuple(group for group in ordered if group.sd > 0.0), bit_equal=tuple(bit_equal), problems=tuple(problems)
+        name=name,
+        groups=tuple(group for group in ordered if group.sd > 0.0),
+        bit_equal=tuple(group.group for group in ordered if group.sd == 0.0),
+        problems=tuple(problems),
     )
 
 
@@ -214,25 +216,17 @@ def _group(row: Row) -> RerunGroup | str:
     for holds, what in wrong:
         if holds:
             return what
-    rounding: Rounding | None = next((word for word in get_args(Rounding) if word == row["rounding"]), None)
-    start: Start | None = next((word for word in get_args(Start) if word == row["start"]), None)
-    schedule: ScheduleAtEnd | None = next((word for word in get_args(ScheduleAtEnd) if word == row["schedule"]), None)
-    texts = {name: row[name] for name in ("family", "group", "varies", "source", "licence")}
-    return RerunGroup(runs=int(runs), mean_loss=mean, sd=sd, rounding=rounding, start=start, schedule=schedule, **texts)
+    words: dict[str, Any] = {name: row[name] for name in ("family", "group", "varies", "source", "licence")}
+    words |= {name: row[name] or None for name in ("rounding", "start", "schedule")}
+    return RerunGroup(runs=int(runs), mean_loss=mean, sd=sd, **words)
 
 
 def _number(text: str) -> float:
     """A cell as a number; NaN, which no check lets pass, for anything else."""
     try:
-        return float(text) if len(text) <= _SHOWN and "_" not in text else math.nan
+        return float(text) if len(text) <= _LONGEST_NUMBER and "_" not in text else math.nan
     except ValueError:
         return math.nan
-
-
-def shown(text: str) -> str:
-    """A cell as short printable ASCII."""
-    quoted = ascii(text)
-    return quoted if len(quoted) <= _SHOWN else f"{quoted[: _SHOWN - 3]}..."
 
 
 # The table of public reruns that ships with the package; only used for an arm that names one of its families.
@@ -301,7 +295,7 @@ def fit_family(groups: Sequence[RerunGroup], *, one_level: bool = True) -> Famil
     """
     if len(groups) < MIN_GROUPS:
         raise ValueError(f"{count(len(groups), 'usable group')}; expected at least {MIN_GROUPS}, to see how far groups differ")
-    levels = min(group.mean_loss for group in groups), max(group.mean_loss for group in groups)
+    levels = _levels(groups)
     if one_level and (1.0 - LEVEL_REACH) * levels[1] > (1.0 + LEVEL_REACH) * levels[0]:
         raise ValueError(
             f"its groups end at losses of {levels[0]:.3g} to {levels[1]:.3g} nats; expected losses within a tenth of a common one"
@@ -314,7 +308,8 @@ def fit_family(groups: Sequence[RerunGroup], *, one_level: bool = True) -> Famil
     kept = drawn_in(logs, errors)
     mean, between = moments(kept, errors)
     estimated = 2.0 * inverse_trigamma(between)
-    bound = 2.0 * inverse_trigamma(between + float(special.stdtrit(len(ordered) - 1, ONE_SIDED)) * _jackknife_se(kept, errors))
+    se = jackknife_se(kept, errors, lambda *left: moments(*left)[1])
+    bound = 2.0 * inverse_trigamma(between + float(special.stdtrit(len(ordered) - 1, ONE_SIDED)) * se)
     return FamilyFloor(
         share=math.exp((mean + log_bias(estimated)) / 2.0),
         df=1.0 / (1.0 / min(bound, MAX_DF) + 1.0 / total),
@@ -324,6 +319,11 @@ def fit_family(groups: Sequence[RerunGroup], *, one_level: bool = True) -> Famil
         levels=levels if one_level else None,
         outliers=tuple(sorted(group.group for group, log, value in zip(ordered, logs, kept, strict=True) if log != value)),
     )
+
+
+def _levels(groups: Sequence[RerunGroup]) -> tuple[float, float]:
+    losses = [group.mean_loss for group in groups]
+    return min(losses), max(losses)
 
 
 def inverse_trigamma(value: float) -> float:
@@ -369,10 +369,11 @@ def moments(logs: FloatArray, errors: FloatArray) -> tuple[float, float]:
     return mean, (float(weights @ (logs - mean) ** 2) - within) / (1.0 - float(weights @ weights))
 
 
-def _jackknife_se(logs: FloatArray, errors: FloatArray) -> float:
-    groups = len(logs)
-    left_out = np.array([moments(np.delete(logs, index), np.delete(errors, index))[1] for index in range(groups)])
-    return math.sqrt((groups - 1) / groups * float(((left_out - left_out.mean()) ** 2).sum()))
+def jackknife_se(logs: FloatArray, errors: FloatArray, estimate: Callable[[FloatArray, FloatArray], float]) -> float:
+    """The standard error of an estimate from (n,) logs and errors, by leaving each out in turn."""
+    n = len(logs)
+    left_out = np.array([estimate(np.delete(logs, index), np.delete(errors, index)) for index in range(n)])
+    return math.sqrt((n - 1) / n * float(((left_out - left_out.mean()) ** 2).sum()))
 
 
 def log_bias(df: float) -> float:
@@ -420,5 +421,5 @@ def fit_emulated(name: str, groups: Sequence[RerunGroup]) -> FamilyFloor:
         groups=len(groups),
         runs=sum(group.runs for group in groups),
         outliers=(),
-        levels=(min(group.mean_loss for group in groups), max(group.mean_loss for group in groups)),
+        levels=_levels(groups),
     )

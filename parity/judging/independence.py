@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -169,14 +169,26 @@ def _copied(x: FloatArray, y: FloatArray, quanta: tuple[float, float]) -> str | 
 def _is_filter(x: FloatArray, y: FloatArray, tolerance: float) -> bool:
     """Whether least squares explain y_t by a constant, y_{t-1} and x_{t-1} to x_{t+2}: by Gram and Schmidt, on one thread."""
     x, y = x[-FILTERED:], y[-FILTERED:]
-    left: list[FloatArray] = []
-    for column in (np.ones(len(x) - 3), x[1:-2], x[:-3], x[2:-1], x[3:], y[:-3], y[1:-2]):
-        rest = column.copy()
-        for known in (*left, *left):  # twice, so that columns which are nearly alike stay apart
-            rest -= dot(known, rest) * known
+    known = _orthonormal((np.ones(len(x) - 3), x[1:-2], x[:-3], x[2:-1], x[3:], y[:-3]))
+    return float(np.mean(np.abs(_rest(y[1:-2], known)) <= tolerance)) >= FILTER_SHARE
+
+
+def _orthonormal(columns: Iterable[FloatArray]) -> list[FloatArray]:
+    """An orthonormal basis of columns (Q,); zero where one depends on those before it. LAPACK's would wait for busy cores."""
+    basis: list[FloatArray] = []
+    for column in columns:
+        rest = _rest(column, basis)
         size = math.sqrt(dot(rest, rest))
-        left.append(rest / size if size > 1e-12 * math.sqrt(dot(column, column)) else np.zeros(len(rest)))
-    return float(np.mean(np.abs(rest) <= tolerance)) >= FILTER_SHARE
+        basis.append(rest / size if size > 1e-12 * math.sqrt(dot(column, column)) else np.zeros(len(rest)))
+    return basis
+
+
+def _rest(column: FloatArray, basis: Sequence[FloatArray]) -> FloatArray:
+    """What an orthonormal basis leaves of a column (Q,)."""
+    rest = column.copy()
+    for known in (*basis, *basis):  # twice, so that columns which are nearly alike stay apart
+        rest -= dot(known, rest) * known
+    return rest
 
 
 def _little_noise(x: FloatArray, y: FloatArray, batch: float) -> str | None:
@@ -343,7 +355,7 @@ def may_be_related(first: Sequence[Curve], second: Sequence[Curve], before: bool
             # Ten equal points in a row have two that are asked here.
             equal = np.count_nonzero(some[start:] == _every_few(run), axis=-1) >= 2
             related[i, others] = alike | [
-                may and _are_equal_somewhere(run, second[j]) for may, j in zip(equal.tolist(), others, strict=True)
+                may and _longest_equal(run.loss, second[j].loss) >= EQUAL_POINTS for may, j in zip(equal.tolist(), others, strict=True)
             ]
     return related
 
@@ -437,7 +449,7 @@ def _sample(run: Curve) -> _Sample:
         steps=quantum * (octaves(loss, quantum)[_spread(0, n, POINTS)] if is_binary(quantum) else np.ones(len(spread))),
         target=end[1:-2],
         before=end[:-3],
-        basis=_orthonormal([np.ones(len(end) - 3), end[:-3], end[1:-2], end[2:-1], end[3:]]),
+        basis=np.column_stack(_orthonormal((np.ones(len(end) - 3), end[:-3], end[1:-2], end[2:-1], end[3:]))),
         changes=loss[at] - 2.0 * loss[at + 1] + loss[at + 2],
         means=np.array([part.mean() for part in parts]),
         sizes=np.array([len(part) for part in parts], dtype=float),
@@ -445,22 +457,6 @@ def _sample(run: Curve) -> _Sample:
         start=loss[_spread(0, max(FORK_POINTS, math.ceil(FORK_SHARE * n)), POINTS)],
         size=np.array(max(loss.max(), -loss.min())),
     )
-
-
-def _orthonormal(columns: Sequence[FloatArray]) -> FloatArray:
-    """(Q, k): an orthonormal basis of k columns (Q,), each orthogonalized twice; zero where one depends on those before it.
-
-    LAPACK's would wait for busy cores.
-    """
-    basis: list[FloatArray] = []
-    for column in columns:
-        left = column
-        for _ in range(2):
-            for other in basis:
-                left = left - dot(left, other) * other
-        size = math.sqrt(dot(left, left))
-        basis.append(left / size if size > 1e-12 * math.sqrt(dot(column, column)) else np.zeros(len(column)))
-    return np.column_stack(basis)
 
 
 def _stacked(samples: Sequence[_Sample]) -> _Sample:
@@ -545,12 +541,3 @@ def _ratios(others: _Sample, one: _Sample) -> FloatArray:
     if not len(moved):
         return np.zeros(len(others.changes))
     return np.partition(others.changes[:, moved] / one.changes[moved], len(moved) // 2, axis=-1)[:, len(moved) // 2]
-
-
-def _are_equal_somewhere(left: Curve, right: Curve) -> bool:
-    """Whether two runs are equal at enough points in a row."""
-    equal = left.loss == right.loss
-    if np.count_nonzero(equal) < EQUAL_POINTS:
-        return False
-    starts, ends = stretches(equal)
-    return bool((ends - starts).max() >= EQUAL_POINTS)

@@ -13,7 +13,7 @@ from parity.judging.criteria import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Amoun
 from parity.judging.curve import Curve, FloatArray, IntArray, completeness_of, usable
 from parity.judging.run_floor import RunFloor, RunTerm
 from parity.judging.schedule import constant_rate, contradicting_rate, not_at_end, recorded_rates
-from parity.judging.window import MANY_POINTS, StandardError, Window, dot, make_window, mean_se, mean_ses
+from parity.judging.window import MANY_POINTS, StandardError, Window, block_average, dot, make_window, mean_se, mean_ses
 from parity.structure import frozen
 from parity.wording import percent
 
@@ -322,14 +322,13 @@ def capped_interval(
 
     `errors_of` gives the standard errors of changed series of `fewest` points and more.
     """
-    short = gap if len(gap) <= 2 * BLOCKS else _blocks(gap)
+    short = block_average(gap, BLOCKS)
     better, worse = (lowered(series) if len(series) >= fewest else [] for series in (short, -short))
+    lower = _side(gap, plain, missing, runs[0], better, errors_of, careful=len(gap) < FEW_POINTS)
     mirrored = [(-shift, term) for shift, term in runs[1]]
-    sides = (
-        _side(gap, plain, missing, runs[0], better, errors_of, careful=len(gap) < FEW_POINTS),
-        _side(-gap, _mirrored(plain), missing, mirrored, worse, errors_of),
-    )
-    return interval(plain.mean, plain.within, plain.run, (sides[0], _mirror(sides[1])))
+    upper = _side(-gap, interval(-plain.mean, plain.within, plain.run), missing, mirrored, worse, errors_of)
+    upper = dataclasses.replace(upper, means=-upper.means, shifts=tuple(-shift for shift in upper.shifts))
+    return interval(plain.mean, plain.within, plain.run, (lower, upper))
 
 
 def run_interval(plain: Interval, runs: tuple[Sequence[RunChange], Sequence[RunChange]]) -> Interval:
@@ -397,17 +396,3 @@ def lowered(gap: FloatArray) -> list[FloatArray]:
         row[slice(at, None) if step > 0.0 else slice(None, at)] -= abs(step)
         rows.append(row)
     return rows
-
-
-def _blocks(gap: FloatArray) -> FloatArray:
-    size = len(gap) // BLOCKS
-    means: FloatArray = gap[len(gap) % size :].reshape(-1, size).mean(axis=1)
-    return means
-
-
-def _mirrored(plain: Interval) -> Interval:
-    return interval(-plain.mean, plain.within, plain.run)
-
-
-def _mirror(side: Side) -> Side:
-    return dataclasses.replace(side, means=-side.means, shifts=tuple(-shift for shift in side.shifts))

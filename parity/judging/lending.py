@@ -23,6 +23,7 @@ from parity.judging.floors import (
     fit_emulated,
     fit_family,
     inverse_trigamma,
+    jackknife_se,
     log_bias,
     log_variances,
     moments,
@@ -82,8 +83,12 @@ class FamilyNoise:
 
 def evidence_families(floors: Floors) -> tuple[FamilyNoise, ...]:
     """The families of the table that count here, with their groups that do; a family with an unusable row does not count."""
-    counted = ((name, _counted(family)) for name, family in floors.families.items() if not family.problems)
-    return tuple(_noise(name, groups) for name, groups in counted if sum(group.df for group in groups) >= MIN_FAMILY_DF)
+    families = [family for family in floors.families.values() if not family.problems]
+    counted = {
+        family.name: tuple(g for g in family.groups if (g.start, g.schedule, g.rounding) == ("scratch", "finished", "nearest"))
+        for family in families
+    }
+    return tuple(_noise(name, groups) for name, groups in counted.items() if sum(group.df for group in groups) >= MIN_FAMILY_DF)
 
 
 def fit_between(floors: Floors, rounding: Rounding) -> FamilyFloor:
@@ -96,10 +101,8 @@ def fit_between(floors: Floors, rounding: Rounding) -> FamilyFloor:
         )
     given, errors, within = np.array([(family.log_variance, family.error, family.within) for family in families]).T
     logs = np.maximum(given, drawn_in(given, errors))
-    left_out = np.array([_between(np.delete(logs, index), np.delete(errors, index)) for index in range(len(logs))])
-    jackknife_se = math.sqrt((len(logs) - 1) / len(logs) * float(((left_out - left_out.mean()) ** 2).sum()))
     between = _between(logs, errors)
-    bound = between + float(special.stdtrit(len(logs) - 1, _BOUND)) * jackknife_se
+    bound = between + float(special.stdtrit(len(logs) - 1, _BOUND)) * jackknife_se(logs, errors, _between)
     df = min(2.0 * inverse_trigamma(bound + float(np.median(within)) + float(np.var(logs, ddof=1)) / len(logs)), MAX_DF)
     if df < MIN_DF:
         raise ValueError(f"its {len(families)} families differ too much ({df:.2f} degrees of freedom; expected {MIN_DF})")
@@ -115,10 +118,6 @@ def fit_between(floors: Floors, rounding: Rounding) -> FamilyFloor:
         levels=None,
         families=len(families),
     )
-
-
-def _counted(family: Family) -> tuple[RerunGroup, ...]:
-    return tuple(g for g in family.groups if (g.start, g.schedule, g.rounding) == ("scratch", "finished", "nearest"))
 
 
 def _between(logs: FloatArray, errors: FloatArray) -> float:
@@ -267,40 +266,37 @@ class Lenders:
 def find_lender(floors: Floors, name: str, rounding: Rounding) -> Lender:
     """What the family lends to an arm of that rounding; a refusal has its reason."""
     if name == ANY_DECODER:
-        return _of_no_family(floors, rounding)
+        try:
+            return Lender(family=name, floor=fit_between(floors, rounding))
+        except ValueError as error:
+            return refused(name, str(error))
     family = floors.families.get(name)
     if family is None:
-        return _refused(name, "the floors table has no family of this name")
+        return refused(name, "the floors table has no family of this name")
     if family.problems:
         more = f", and {count(len(family.problems) - 1, 'more row')} like it" if len(family.problems) > 1 else ""
-        return _refused(name, f"a row of it is not usable ({family.problems[0]}{more})")
+        return refused(name, f"a row of it is not usable ({family.problems[0]}{more})")
     groups = [group for group in family.groups if group.rounding == rounding]
     if not groups:
-        return _refused(name, _nothing_of(rounding, {group.rounding for group in family.groups}, len(family.bit_equal)))
+        return refused(name, _nothing_of(rounding, {group.rounding for group in family.groups}, len(family.bit_equal)))
     try:
         floor = fit_emulated(name, groups) if name in EMULATED else fit_family(groups)
     except ValueError as error:
-        return _refused(name, f"{error} (rounding {rounding})")
+        return refused(name, f"{error} (rounding {rounding})")
     if floor.df < MIN_DF:
-        return _refused(
+        return refused(
             name,
             f"its {floor.groups} groups show too little of how far groups differ ({floor.df:.2f} degrees of freedom; expected {MIN_DF})",
         )
     if floor.share < LEAST_SHARE:
-        return _refused(
+        return refused(
             name, f"its floor is {percent(floor.share)} of the loss, below {percent(LEAST_SHARE)}: no family on record comes near that"
         )
     return Lender(family=name, floor=floor, bit_equal=len(family.bit_equal))
 
 
-def _of_no_family(floors: Floors, rounding: Rounding) -> Lender:
-    try:
-        return Lender(family=ANY_DECODER, floor=fit_between(floors, rounding))
-    except ValueError as error:
-        return _refused(ANY_DECODER, str(error))
-
-
-def _refused(name: str, reason: str) -> Lender:
+def refused(name: str, reason: str) -> Lender:
+    """A family that lends nothing, with the reason."""
     return Lender(family=name, floor=None, refused=reason)
 
 

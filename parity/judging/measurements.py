@@ -21,8 +21,8 @@ from parity.judging.arms import Arm, Arms, Controls, EarlyStops, make_arms, usab
 from parity.judging.criteria import ONE_LOOK, Amount, Criteria, Multiplicity
 from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, Rounding, usable
 from parity.judging.independence import pairs_to_test, resemblance, shared_start
-from parity.judging.lending import Lender, Lenders
-from parity.judging.pairing import SAME_ORDER, Aligned, align, is_proven_somewhere, worst_correlation
+from parity.judging.lending import Lender, Lenders, refused
+from parity.judging.pairing import SAME_ORDER, Aligned, align, common_losses, is_proven_somewhere, worst_correlation
 from parity.judging.run_floor import Lending
 from parity.judging.schedule import ScheduleState, log_slope, schedule_state
 from parity.judging.window import Window, decay_phase, planned_share
@@ -146,7 +146,7 @@ def measure(
         window=window,
         planned_share=planned_share(arms.runs, window),
         schedule=schedule,
-        common_logged_steps=len(aligned.steps) or _common_logged(arms.runs),
+        common_logged_steps=len(aligned.steps) or len(common_losses(arms.runs)[0]),
         aligned=aligned,
         r_pair=r_pair,
         batches_proven=proven,
@@ -156,7 +156,7 @@ def measure(
         noise_ratio=noise_ratio(aligned, resolved.quantum, same_batches=proven and criteria.pairing == "paired"),
         mismatch=find_mismatch(*arms.both_runs, aligned, r_pair, resolved.quantum),
         equal_start=equal_start(*arms.both_runs, resolved.quantum),
-        resemblance=_resemblance(pairs),
+        resemblance=next((why for run, other in pairs if (why := resemblance(run, other)) is not None), None),
         worst_run=_worst_run(arms, window, criteria, schedule, statistics),
         shared_start=_shared_start(arms, pairs),
         without_assumed_floor=without_assumed_floor(arms.runs),
@@ -177,7 +177,7 @@ def lender_for(arm: str, rounding: Rounding, declared: Amount | None, lenders: L
     lender = lenders.of(arm, rounding)
     if lender is None or lender.floor is None or declared is None:
         return lender
-    return Lender(family=lender.family, floor=None, refused=f"the policy declares the run floor of {arm} ({declared})")
+    return refused(lender.family, f"the policy declares the run floor of {arm} ({declared})")
 
 
 def began_loaded(arms: Arms, criteria: Criteria) -> bool:
@@ -202,13 +202,7 @@ def _lender(arm: Arm, declared: Amount | None, lenders: Lenders, schedule: Sched
     lender = lender_for(arm.name, arm.rounding, declared, lenders)
     if lender is None or not lender.needs_finished or schedule.finished:
         return lender
-    refused = f"it holds for runs that finished their schedule; {schedule.why}"
-    return Lender(family=lender.family, floor=None, refused=refused)
-
-
-def _resemblance(pairs: RunPairs) -> str | None:
-    """How a candidate's log was made from a baseline's, where one was."""
-    return next((why for run, other in pairs if (why := resemblance(run, other)) is not None), None)
+    return refused(lender.family, f"it holds for runs that finished their schedule; {schedule.why}")
 
 
 def _shared_start(arms: Arms, pairs: RunPairs) -> int | None:
@@ -217,11 +211,3 @@ def _shared_start(arms: Arms, pairs: RunPairs) -> int | None:
         return max(int(run.steps[-1]) for run in arms.runs if len(run.steps))
     same_seed = ((run, other) for run, other in pairs if run.seed == other.seed)
     return max((until for run, other in same_seed if (until := shared_start(run, other)) is not None), default=None)
-
-
-def _common_logged(runs: Sequence[Curve]) -> int:
-    """Steps that every run has logged, finite or not."""
-    common = runs[0].steps
-    for run in runs[1:]:
-        common = np.intersect1d(common, run.steps, assume_unique=True)
-    return len(common)

@@ -95,7 +95,7 @@ def point_of(document: VerdictDocument, baseline: str, question: str) -> Point |
     )
 
 
-def moves(groups: Sequence[Group], confidence: float = CONFIDENCE) -> list[Move]:
+def moves(groups: Sequence[Group]) -> list[Move]:
     """Each measured group against the measured one before it, in the order of the history."""
     pairs: list[tuple[Group, Group, list[str]]] = []
     last: Group | None = None
@@ -108,7 +108,7 @@ def moves(groups: Sequence[Group], confidence: float = CONFIDENCE) -> list[Move]
             pairs.append((last, group, skipped))
         last, skipped = group, []
     compared = sum(_same_question(before, after) for before, after, _ in pairs)
-    level = Multiplicity(candidates=max(1, compared)).confidence(confidence)
+    level = Multiplicity(candidates=max(1, compared)).confidence(CONFIDENCE)
     return [_move(before, after, between, level) for before, after, between in pairs]
 
 
@@ -138,17 +138,14 @@ def _difference(before: Sequence[Point], after: Sequence[Point]) -> Interval:
     every = (*before, *after)
     if {point.series for point in before} == {point.series for point in after}:  # the same curves: nothing can have moved
         mean = 0.0
-    run = sum(_candidates(side) for side in (before, after)) + _baselines(before, after)
+    candidates = sum(math.fsum(point.candidate_variance for point in side) / len(side) ** 2 for side in (before, after))
+    run = candidates + _baselines(before, after)
     within = sum(_within(side) for side in (before, after))
     return interval(
         mean,
         StandardError(value=math.sqrt(within), df=min(point.within_df for point in every)),
         RunTerm(variance=run, df=min(point.run_df for point in every), seeds=1),
     )
-
-
-def _candidates(side: Sequence[Point]) -> float:
-    return math.fsum(point.candidate_variance for point in side) / len(side) ** 2
 
 
 def _within(side: Sequence[Point]) -> float:

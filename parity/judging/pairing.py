@@ -1,13 +1,12 @@
 """Which runs and steps are compared, and whether two arms read the same data in the same order: stated or measured."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from parity.judging.curve import MAX_LOSS, BoolArray, Curve, FloatArray, IntArray, all_usable, between, once_per_run, series_digest, usable
+from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, between, once_per_run, series_digest, usable
 from parity.judging.window import dots, mad_sds, second_differences
 from parity.structure import frozen
 
@@ -32,10 +31,6 @@ class Nonfinite:
     blocks: bool
     fails: bool
 
-    def document(self) -> dict[str, Any]:
-        """What a verdict records of it."""
-        return {"count": self.count, "worst_share": self.worst_share, "first_step": self.first_step, "at_end": self.at_end}
-
 
 @frozen(eq=False)
 class Aligned:
@@ -52,11 +47,11 @@ class Aligned:
         """The seeds that both arms have, in order; each is one paired gap."""
         return tuple(sorted(set(self.baseline_seeds) & set(self.candidate_seeds)))
 
-    def arm_means(self, part: slice = slice(None)) -> tuple[FloatArray, FloatArray]:
+    def arm_means(self) -> tuple[FloatArray, FloatArray]:
         """Mean curve of each arm (n,): over the runs of a seed first, then over seeds."""
         return (
-            _mean_over_seeds(self.baseline[:, part], self.baseline_seeds, self.seeds),
-            _mean_over_seeds(self.candidate[:, part], self.candidate_seeds, self.seeds),
+            _mean_over_seeds(self.baseline, self.baseline_seeds, self.seeds),
+            _mean_over_seeds(self.candidate, self.candidate_seeds, self.seeds),
         )
 
     def digest(self) -> str:
@@ -89,7 +84,7 @@ def align(baseline: Sequence[Curve], candidate: Sequence[Curve], last_step: int 
         steps = steps[: int(np.searchsorted(steps, last_step, side="right"))]
     loss_KT = np.array([loss[: len(steps)] for loss in losses])
     if not all_usable(loss_KT):
-        finite: BoolArray = np.logical_and.reduce(np.abs(loss_KT) <= MAX_LOSS, axis=0)
+        finite = usable(loss_KT).all(axis=0)
         steps, loss_KT = steps[finite], loss_KT[:, finite]
     return Aligned(
         steps=steps,
@@ -161,7 +156,7 @@ SCALE_SAMPLE, BLOCK_SAMPLE = 16_384, 4_096  # values are enough for a robust sca
 NOISELESS = 1e-7  # of the loss's size: below the spacing of float32 there is no batch noise to correlate
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Parts:
     """Second differences (b, m) of b stretches of a run, clipped and centred; their sums of squares (b,), and the largest unclipped."""
 
@@ -170,7 +165,7 @@ class _Parts:
     size: FloatArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _LateNoise:
     """A run's last half: the size of its losses, and the noise of the whole and of its blocks, which have one of two lengths."""
 
@@ -328,7 +323,7 @@ def pair_by_batches(baseline: Sequence[Curve], candidate: Sequence[Curve], last_
     losses = np.concatenate([both.baseline, both.candidate])
     if losses.shape[1] < MIN_POINTS_FOR_SEEDS:
         return BY_SEEDS
-    changes = parts_of(losses[:, :-2] - 2.0 * losses[:, 1:-1] + losses[:, 2:], CLIP_SDS, SCALE_SAMPLE).clipped
+    changes = parts_of(second_differences(losses), CLIP_SDS, SCALE_SAMPLE).clipped
     if np.abs(changes).max() <= 8 * NOISELESS * np.abs(losses).max():
         return BY_SEEDS
     whole, late = (_correlations(_detrended(part), len(baseline)) for part in (changes, changes[:, changes.shape[1] // 2 :]))

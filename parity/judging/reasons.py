@@ -6,6 +6,7 @@ does not pass either: something other than the precision has changed. The order 
 this file.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -46,7 +47,7 @@ from parity.judging.warnings import (
 )
 from parity.judging.window import LEARNING_RATE, MAX_MASKED_SHARE, diverged_late
 from parity.judging.window_statistics import WindowStatistics
-from parity.wording import count, interval_words, percent, sentence_decimals, signed
+from parity.wording import count, first_few, interval_words, percent, sentence_decimals, signed
 
 MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its steps
 MIN_LEVEL_NATS, MAX_LEVEL_NATS = 0.3, 20.0  # below, the noise is no share of the loss any more; above ln of any vocabulary
@@ -58,6 +59,7 @@ MISFITS = ("STEPS_SHIFTED", "STEPS_SCALED", "LOSS_SCALED", "SEEDS_UNSTATED")
 DRIFT_Z, DRIFT_REACH = 1.96, 1.5
 ROLLED_BACK = 0.05  # of the loss; other batches after a restart move a mean of 3 points by 2 % (124 M model)
 NORMS_APART = 10.0  # 0.9 to 2.9 on GB200, 2.9 at the first step from loaded weights
+NOT_KNOWN = (math.nan, math.nan)  # the ends of an interval without a window
 SHARED_START = 0.1  # of the plan; two recipes part at the first step, but coarse rounding can hide that for a while
 
 
@@ -538,10 +540,8 @@ def _too_few(m: Measurements) -> str | None:
 def _confounded(m: Measurements) -> str | None:
     if not m.differing_context:
         return None
-    named = [_DIGEST.sub(lambda digest: digest[0][:DIGEST_SHOWN], entry) for entry in m.differing_context[:KEYS_SHOWN]]
-    more = len(m.differing_context) - KEYS_SHOWN
-    tail = f"; and {more} more" if more > 0 else ""
-    return f"The runs differ in more than the recipe: {'; '.join(named)}{tail}."
+    named = [_DIGEST.sub(lambda digest: digest[0][:DIGEST_SHOWN], entry) for entry in m.differing_context]
+    return f"The runs differ in more than the recipe: {first_few(named, KEYS_SHOWN, '; ')}."
 
 
 @decides(
@@ -946,12 +946,12 @@ def _straddles(m: Measurements, _s: WindowStatistics, margin: Margin) -> str | N
 
 def _bounds(m: Measurements) -> tuple[float, float]:
     """The interval that decides, at the confidence of this look and candidate."""
-    return m.bounds or (float("nan"), float("nan"))
+    return m.bounds or NOT_KNOWN
 
 
 def _nominal_bounds(m: Measurements) -> tuple[float, float]:
     """The interval of a fail and of a veto: further looks and candidates must not make either harder to reach."""
-    return m.statistics.interval.bounds(m.criteria.confidence) if m.statistics else (float("nan"), float("nan"))
+    return m.statistics.interval.bounds(m.criteria.confidence) if m.statistics else NOT_KNOWN
 
 
 def _interval(m: Measurements, margin: Margin) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -52,17 +53,6 @@ class RateDifference:
     reference: float
     steps: int
     logged: int
-
-
-@frozen
-class RateAtEnd:
-    """The learning rate at the last logged step of a run whose schedule was cut, as share of the peak; `rises` where it still rises."""
-
-    label: str
-    step: int
-    rate: float
-    share_of_peak: float
-    rises: bool
 
 
 def recorded_rates(run: Curve) -> tuple[IntArray, FloatArray] | None:
@@ -181,9 +171,9 @@ def contradicting_rate(runs: Sequence[Curve], *, cut_counts: bool) -> str | None
             continue
         share = float(recorded[1][-1]) / float(np.quantile(recorded[1], 0.95) or recorded[1].max())
         end = cut_schedule(run)
-        if end is not None and not end.rises and cut_counts:
+        if end == "falls" and cut_counts:
             return f"the learning rate on record of {run.label or 'a run'} still falls at its end"
-        if share > DECAYED or (end is not None and end.rises):
+        if share > DECAYED or end == "rises":
             return f"the last learning rate on record of {run.label or 'a run'} is {100.0 * share:.0f} % of its peak"
     return None
 
@@ -209,8 +199,8 @@ def _not_at_end(run: Curve) -> str | None:
 
 
 @once_per_run
-def cut_schedule(run: Curve) -> RateAtEnd | None:
-    """The end of a recorded learning rate which says that its schedule had not come to its end; None where it doesn't."""
+def cut_schedule(run: Curve) -> Literal["falls", "rises"] | None:
+    """What a recorded learning rate still does at its end, where that says that its schedule was cut; None where it doesn't."""
     recorded = recorded_rates(run)
     if recorded is None or len(recorded[0]) < MIN_POINTS:
         return None
@@ -225,9 +215,9 @@ def cut_schedule(run: Curve) -> RateAtEnd | None:
         unit = 2.0 * float(_rounding(rate, peak * rates).max()) / peak
         r0, r1, _ = (float(value) for value in rates)
         if abs(r1 - r0) > DIGITS * unit:
-            rises = r0 - r1 > RISES
-            cut = rises or _falls_on(rates, unit, back)
-            return RateAtEnd(label=run.label, step=last, rate=r0 * peak, share_of_peak=r0, rises=rises) if cut else None
+            if r0 - r1 > RISES:
+                return "rises"
+            return "falls" if _falls_on(rates, unit, back) else None
     return None
 
 

@@ -492,14 +492,12 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskDocument, ...] = ())
         return Advisory(throughput=speed, speed_reason=reason, downstream=downstream)
     window = m.aligned.steps[m.window.part(m.aligned.steps)]
     curves = m.aligned.arm_means()
-    lo, hi = statistics.interval.bounds(*m.levels)
-    law = None if isinstance(statistics.token_slope, TokenSlope) else fit_law(m.aligned.steps, curves[0])
+    gap = statistics.interval.mean, *statistics.interval.bounds(*m.levels)
     tax = None
     if isinstance(statistics.token_slope, TokenSlope):
-        tax = tax_of_slope(statistics.token_slope, statistics.interval.mean, lo, hi)
-    elif law is not None:
-        first = int(m.aligned.steps[0])
-        tax = token_tax(law, window, first, statistics.interval.mean, lo, hi, constant_rate=constant_rate(m.arms.runs))
+        tax = tax_of_slope(statistics.token_slope, *gap)
+    elif (law := fit_law(m.aligned.steps, curves[0])) is not None:
+        tax = token_tax(law, window, int(m.aligned.steps[0]), *gap, constant_rate=constant_rate(m.arms.runs))
     return Advisory(
         grad_norm=gradient_parity(*m.arms.both_runs, window, m.criteria.confidence),
         token_tax=tax,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from parity.judging.advice import Advice, LayerSnr, advise
-from parity.judging.arms import MAX_NOISE_RUNS, Arm, Arms, EarlySpread
+from parity.judging.arms import MAX_NOISE_RUNS, Arm, Arms
 from parity.judging.criteria import POINTS_TO_FAIL, Criteria, Multiplicity, look_weight
 from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.decision import Decision, State
@@ -34,52 +34,8 @@ from parity.wording import interval_words, signed
 # null, and the reasons say why.
 
 VERDICT_SCHEMA = "parity.verdict/1"
+SIDES = ("baseline", "candidate")
 CHANCE_SHOWN = ("CI_STRADDLES_MARGIN", "AS_OF", "TOO_FEW_STEPS", "RUN_NOISE_ASSUMED")
-
-
-def verdict_document(
-    m: Measurements,
-    decision: Decision,
-    advice: Advice,
-    advisory: Advisory,
-    checks: tuple[CheckDocument, ...],
-    peers: tuple[PeerDocument, ...],
-    layer_policy: str | None,
-) -> VerdictDocument:
-    """The document of one comparison, keys sorted, safe for JSON."""
-    document: VerdictDocument = json_value(
-        {
-            "schema": VERDICT_SCHEMA,
-            "engine_version": JUDGE_VERSION,
-            "verdict": decision.state,
-            "codes": decision.codes,
-            "reasons": [decision.deciding, *decision.others],
-            "profile": m.criteria.profile_name,
-            "layer_policy": layer_policy,
-            "multiplicity": _multiplicity(m),
-            "baseline": _arm(m.arms.baseline, m.statistics.baseline if m.statistics else None),
-            "candidate": _arm(m.arms.candidate, m.statistics.candidate if m.statistics else None),
-            "window": _window(m),
-            **_chance(m, decision),
-            "schedule": picked(m.schedule, "step", "finished", "stated", "slope"),
-            "nonfinite": {"baseline": m.arms.baseline.nonfinite.document(), "candidate": m.arms.candidate.nonfinite.document()},
-            **picked(m, "resolution", "mismatch", "worst_run"),
-            **({} if m.arms.pairing.by == "seeds" else {"pairing": _pairing(m.arms)}),
-            "context_differs": m.differing_context,
-            "advice": advice,
-            **fields_of(advisory),
-            "checks": checks,
-            "other_candidates": peers,
-            "inputs": _inputs(m),
-            "params": {
-                "criteria": m.criteria.document(),
-                **picked(m.window, "planned_steps", "plan"),
-                "max_nonfinite_share": NONFINITE_SHARE,
-            },
-            **_measured(m),
-        }
-    )
-    return document
 
 
 _MEASURED = ("margin", "token_slope", "end", "gap", "se_parts", "tau", "noise", "convergence", "drift", "spikes")
@@ -164,13 +120,13 @@ def _tau(floor: RunFloor, statistics: WindowStatistics) -> dict[str, Any]:
         "prior": floor.prior.tau,
         "prior_df": floor.prior.df,
         "prior_basis": floor.prior.basis,
-        **({"early_stopped": _early(floor.early)} if floor.early else {}),
+        **(
+            {"early_stopped": {"rel": floor.early.share, **picked(floor.early, "df", "runs", "stop", "first", "last")}}
+            if floor.early
+            else {}
+        ),
         **({"borrowed": _loan(floor.prior.loan)} if floor.prior.loan else {}),
     }
-
-
-def _early(early: EarlySpread) -> dict[str, Any]:
-    return {"rel": early.share, **picked(early, "df", "runs", "stop", "first", "last")}
 
 
 def _loan(loan: Loan) -> dict[str, Any]:
@@ -219,18 +175,15 @@ def _window(m: Measurements) -> dict[str, Any]:
 
 
 def _inputs(m: Measurements) -> dict[str, Any]:
+    early = {side: [_run(run) for run in own.used] for side, own in zip(SIDES, m.early, strict=True)}
     return {
         "baseline": [_run(run) for run in m.arms.baseline.runs],
         "candidate": [_run(run) for run in m.arms.candidate.runs],
         "controls": [_run(run) for run in m.controls.used],
-        **({"noise_runs": _noise_runs(m)} if any(early.used for early in m.early) else {}),
+        **({"noise_runs": early} if any(early.values()) else {}),
         "common_steps": len(m.aligned.steps),
         "sha256_aligned": m.aligned.digest(),
     }
-
-
-def _noise_runs(m: Measurements) -> dict[str, Any]:
-    return {side: [_run(run) for run in early.used] for side, early in zip(("baseline", "candidate"), m.early, strict=True)}
 
 
 def _run(run: Curve) -> dict[str, Any]:
@@ -289,7 +242,41 @@ class Verdict:
 
     def document(self) -> VerdictDocument:
         """The verdict as a JSON-able dict with sorted keys."""
-        return verdict_document(self.measurements, self.decision, self.advice, self.advisory, self.checks, self.peers, self.layer_policy)
+        m, decision = self.measurements, self.decision
+        document: VerdictDocument = json_value(
+            {
+                "schema": VERDICT_SCHEMA,
+                "engine_version": JUDGE_VERSION,
+                "verdict": decision.state,
+                "codes": decision.codes,
+                "reasons": [decision.deciding, *decision.others],
+                "profile": m.criteria.profile_name,
+                **picked(self, "layer_policy", "advice", "checks"),
+                "multiplicity": _multiplicity(m),
+                "baseline": _arm(m.arms.baseline, m.statistics.baseline if m.statistics else None),
+                "candidate": _arm(m.arms.candidate, m.statistics.candidate if m.statistics else None),
+                "window": _window(m),
+                **_chance(m, decision),
+                "schedule": picked(m.schedule, "step", "finished", "stated", "slope"),
+                "nonfinite": {
+                    side: picked(arm.nonfinite, "count", "worst_share", "first_step", "at_end")
+                    for side, arm in zip(SIDES, m.arms.both, strict=True)
+                },
+                **picked(m, "resolution", "mismatch", "worst_run"),
+                **({} if m.arms.pairing.by == "seeds" else {"pairing": _pairing(m.arms)}),
+                "context_differs": m.differing_context,
+                **fields_of(self.advisory),
+                "other_candidates": self.peers,
+                "inputs": _inputs(m),
+                "params": {
+                    "criteria": m.criteria.document(),
+                    **picked(m.window, "planned_steps", "plan"),
+                    "max_nonfinite_share": NONFINITE_SHARE,
+                },
+                **_measured(m),
+            }
+        )
+        return document
 
 
 def judge(
@@ -341,7 +328,9 @@ def judge(
             check_recipe(run.recipe, f"recipe of {arm}")
             check_rounding(run.recipe, run.rounding, f"rounding of {arm}")
     check_arms(evaluations or {}, name, tuple(candidates))
-    lenders = _lenders(floors, families or {}, (name, *candidates))
+    if strangers := [arm for arm in families or {} if arm not in (name, *candidates)]:
+        raise ValueError(f"a family is named for {strangers[0]!r}; expected one of the arms {', '.join((name, *candidates))}")
+    lenders = Lenders(floors, families or {})
     shared = _shared(multiplicity, criteria, len(candidates))
     verdicts = []
     with np.errstate(over="ignore", invalid="ignore"):
@@ -378,9 +367,3 @@ def _shared(multiplicity: Multiplicity | None, criteria: Criteria, candidates: i
     if shared.candidates < candidates:
         raise ValueError(f"multiplicity has {shared.candidates} candidates; expected at least the {candidates} that are given")
     return shared
-
-
-def _lenders(floors: Floors | None, families: Mapping[str, str], arms: tuple[str, ...]) -> Lenders:
-    if unknown := [arm for arm in families if arm not in arms]:
-        raise ValueError(f"a family is named for {unknown[0]!r}; expected one of the arms {', '.join(arms)}")
-    return Lenders(floors, families)

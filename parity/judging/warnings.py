@@ -1,10 +1,11 @@
 """Warnings: what a reader should know next to the verdict; none of them decides. One function per warning, below its code."""
 
 from collections.abc import Callable
+from functools import partial
 
 from parity.judging.agreement import COARSE_QUANTUM, DEVICE_CLASS, ENGINE, SMOOTHED_WEIGHT
 from parity.judging.criteria import ASSUMED_DF
-from parity.judging.curve import DATA_DIGEST, completeness_of
+from parity.judging.curve import DATA_DIGEST, Curve, completeness_of
 from parity.judging.decision import AS_OF, Reason, ReasonCode, Rule
 from parity.judging.floors import MAX_DF
 from parity.judging.independence import Relation
@@ -14,7 +15,7 @@ from parity.judging.pairing import SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.schedule import beyond_plan, late_start, recorded_rates
 from parity.judging.secondary import evaluated_apart, is_evaluated
 from parity.judging.window_statistics import MIN_MEASURED_DF
-from parity.wording import count, percent, signed
+from parity.wording import count, first_few, percent, signed
 
 FEW_MISSING = 0.01  # of the window's steps
 USUAL_CONFIDENCE = 0.95
@@ -68,7 +69,8 @@ def noise_assumed(m: Measurements) -> str | None:
         if level and m.statistics.interval.run.seeds == 1 and not floor.has_reruns and not (floor.prior.loan and floor.prior.loan.is_data)
     ]
     if not prior:
-        return f"Run noise rests mostly on an assumption: {count(df, 'degree')} of freedom {_of_data(m)}, {MIN_MEASURED_DF} needed."
+        of_data = "measured or borrowed" if m.statistics.borrowed_df else "measured"
+        return f"Run noise rests mostly on an assumption: {count(df, 'degree')} of freedom {of_data}, {MIN_MEASURED_DF} needed."
     shares = {percent(share) for _, share in prior}
     which = (
         f"{shares.pop()} of the loss for each arm"
@@ -79,16 +81,12 @@ def noise_assumed(m: Measurements) -> str | None:
     return f"Run noise was assumed ({which}{f', as in {others.pop()}' if others else ''}), not measured."
 
 
-def _of_data(m: Measurements) -> str:
-    return "measured or borrowed" if m.statistics and m.statistics.borrowed_df else "measured"
-
-
 def _loans(m: Measurements) -> list[tuple[str, Loan]]:
     """The loan of each arm that borrows, by the arm's name."""
     if m.statistics is None:
         return []
-    sides = zip((m.arms.baseline.name, m.arms.candidate.name), m.statistics.floors, strict=True)
-    return [(name, floor.prior.loan) for name, floor in sides if floor.prior.loan is not None]
+    sides = zip(m.arms.both, m.statistics.floors, strict=True)
+    return [(arm.name, floor.prior.loan) for arm, floor in sides if floor.prior.loan is not None]
 
 
 @warns(
@@ -173,7 +171,7 @@ def _equal(m: Measurements) -> str | None:
     runs = [run for arm in m.arms.both for run in arm.left_out if run.relation == "equal"]
     if not runs:
         return None
-    shown = ", ".join(run.label for run in runs[:RUNS_SHOWN]) + (f" and {len(runs) - RUNS_SHOWN} more" if len(runs) > RUNS_SHOWN else "")
+    shown = first_few([run.label for run in runs], RUNS_SHOWN)
     return f"{count(len(runs), 'run')} equal to another one as printed: {'it counts' if len(runs) == 1 else 'they count'} once ({shown})."
 
 
@@ -191,9 +189,8 @@ def _left_out(m: Measurements, relations: tuple[Relation, ...]) -> str | None:
     runs = [run for arm in m.arms.both for run in arm.left_out if run.relation in relations]
     if not runs:
         return None
-    whys = "; ".join(f"{run.label}: {run.why}" for run in runs[:RUNS_SHOWN])
-    more = f"; and {len(runs) - RUNS_SHOWN} more" if len(runs) > RUNS_SHOWN else ""
-    return f"{count(len(runs), 'run')} not counted as {'an independent run' if len(runs) == 1 else 'independent runs'} ({whys}{more})."
+    whys = first_few([f"{run.label}: {run.why}" for run in runs], RUNS_SHOWN, "; ")
+    return f"{count(len(runs), 'run')} not counted as {'an independent run' if len(runs) == 1 else 'independent runs'} ({whys})."
 
 
 NONFINITE_DROPPED = ReasonCode(
@@ -235,13 +232,21 @@ def _spikes_masked(m: Measurements) -> str | None:
     next_step="Evaluate all runs at the same steps: then the validation loss is judged, too.",
 )
 def _validation_not_compared(m: Measurements) -> str | None:
-    arms = m.arms.both
-    evaluated = [any(is_evaluated(run) for run in arm.runs) for arm in arms]
-    if evaluated[0] != evaluated[1]:
-        return f"The validation losses were not compared: only {arms[evaluated.index(True)].name} has them."
+    if only := _only_arm(m, is_evaluated):
+        return f"The validation losses were not compared: only {only} has them."
     if not evaluated_apart(*m.arms.both_runs, m.window):
         return None
     return "The validation losses were not compared: the arms evaluated at no common step of the window."
+
+
+def _only_arm(m: Measurements, has: Callable[[Curve], bool]) -> str | None:
+    """The name of the arm of which alone a run has something; None where a run of each arm has it, or none."""
+    having = [arm.name for arm in m.arms.both if any(map(has, arm.runs))]
+    return having[0] if len(having) == 1 else None
+
+
+def _has_recorded(key: str, run: Curve) -> bool:
+    return key in run.context
 
 
 @warns(
@@ -251,12 +256,8 @@ def _validation_not_compared(m: Measurements) -> str | None:
     next_step_of_job="Record the same facts in the manifests of both arms.",
 )
 def _context_in_one_arm(m: Measurements) -> str | None:
-    arms = m.arms.both
-    parts = []
-    for key in (ENGINE, DEVICE_CLASS, DATA_DIGEST):
-        recorded = [any(key in run.context for run in arm.runs) for arm in arms]
-        if recorded[0] != recorded[1] and key not in m.criteria.may_differ:
-            parts.append(f"{key} of {arms[recorded.index(True)].name}")
+    keys = [key for key in (ENGINE, DEVICE_CLASS, DATA_DIGEST) if key not in m.criteria.may_differ]
+    parts = [f"{key} of {only}" for key in keys if (only := _only_arm(m, partial(_has_recorded, key)))]
     return f"On record for one arm only: {', '.join(parts)}." if parts else None
 
 
@@ -407,10 +408,7 @@ def _controls_left_out(m: Measurements) -> str | None:
 )
 def _noise_runs_left_out(m: Measurements) -> str | None:
     left_out = [why for early in m.early for why in early.left_out]
-    if not left_out:
-        return None
-    more = f"; and {len(left_out) - RUNS_SHOWN} more" if len(left_out) > RUNS_SHOWN else ""
-    return f"Noise runs not used: {'; '.join(left_out[:RUNS_SHOWN])}{more}."
+    return f"Noise runs not used: {first_few(left_out, RUNS_SHOWN, '; ')}." if left_out else None
 
 
 BEYOND_PLAN = ReasonCode(
@@ -470,11 +468,8 @@ def _schedule_stated(m: Measurements) -> str | None:
     means="only one arm recorded its learning rate, so nothing shows that the arms share a schedule",
 )
 def _rate_in_one_arm(m: Measurements) -> str | None:
-    arms = m.arms.both
-    recorded = [any(recorded_rates(run) is not None for run in arm.runs) for arm in arms]
-    if recorded[0] == recorded[1]:
-        return None
-    return f"Only {arms[recorded.index(True)].name} recorded its learning rate, so the schedules of the arms cannot be compared."
+    only = _only_arm(m, lambda run: recorded_rates(run) is not None)
+    return f"Only {only} recorded its learning rate, so the schedules of the arms cannot be compared." if only else None
 
 
 WARNING_CODES: tuple[ReasonCode, ...] = tuple(entry for entry, _ in _WARNINGS)

@@ -32,7 +32,7 @@ MAD_TO_SD = 1.482602218505602
 MAX_PREWHITENING_RHO = 0.97
 FEW_POINTS, MANY_POINTS = 100, 200  # up to the first the AR(1) error alone, from the second on EWC and Newey-West alone
 MAX_RHO, LEAST_FREE, LEAST_DF = 0.97, 0.05, 2.0  # of the AR(1) error; they bound what a few points can say of their own correlation
-BLOCK_AVERAGE_ABOVE, BLOCKS = 65_536, 32_768
+BLOCKS = 32_768
 SCALE_SAMPLE = 65_536  # values, evenly spread, are enough for a robust scale
 
 
@@ -75,8 +75,8 @@ def mad_sds(values: FloatArray) -> FloatArray:
 
 
 def second_differences(series: FloatArray) -> FloatArray:
-    """x_t - 2 x_{t+1} + x_{t+2} of (n,) values, (n - 2,)."""
-    return series[:-2] - 2.0 * series[1:-1] + series[2:]
+    """x_t - 2 x_{t+1} + x_{t+2} of (..., n) values, (..., n - 2)."""
+    return series[..., :-2] - 2.0 * series[..., 1:-1] + series[..., 2:]
 
 
 def step_noise(series: FloatArray) -> float:
@@ -138,14 +138,14 @@ def _long_run(centred: FloatArray) -> tuple[FloatArray, FloatArray]:
     return np.maximum(variance, newey_west_prewhitened(centred)) / centred.shape[1], np.full(len(centred), float(df))
 
 
-def block_average(series: FloatArray) -> FloatArray:
-    """The series itself up to 65,536 points, else about 32,768 means of equal blocks (the first points that fill none are left out)."""
+def block_average(series: FloatArray, blocks: int = BLOCKS) -> FloatArray:
+    """The series itself up to twice as many points, else about so many means of equal blocks (less the first points, which fill none)."""
     n = len(series)
-    if n <= BLOCK_AVERAGE_ABOVE:
+    if n <= 2 * blocks:
         return series
-    size = n // BLOCKS
-    blocks: FloatArray = series[n % size :].reshape(-1, size).mean(axis=1)
-    return blocks
+    size = n // blocks
+    means: FloatArray = series[n % size :].reshape(-1, size).mean(axis=1)
+    return means
 
 
 def _ewc(centred: FloatArray) -> tuple[FloatArray, int]:
@@ -288,13 +288,8 @@ def decay_phase(window: Window, run: Curve, min_points: int) -> Window:
 
 def planned_share(runs: Sequence[Curve], window: Window) -> float:
     """Share of the plan that the shortest run has reached."""
-    return min(_reached(run, window) for run in runs)
-
-
-def _reached(run: Curve, window: Window) -> float:
-    if len(run.steps) == 0:
-        return 0.0
-    return (int(run.steps[-1]) - window.origin + 1) / window.planned_steps
+    last = min(int(run.steps[-1]) if len(run.steps) else window.origin - 1 for run in runs)
+    return (last - window.origin + 1) / window.planned_steps
 
 
 def ols_change(series: FloatArray, steps: IntArray) -> float:

@@ -27,7 +27,6 @@ from parity.judging.interval import (
     t_quantile,
     token_slope,
 )
-from parity.judging.interval import interval as interval_of
 from parity.judging.pairing import Aligned, align
 from parity.judging.run_floor import (
     NO_LENDERS,
@@ -112,25 +111,18 @@ class _Tails:
 
 
 def measure_end(
-    gap: FloatArray,
-    interval: Interval,
-    margin: float,
-    confidence: float,
-    level: float,
-    quantum: float,
-    nominal: float | None = None,
-    within_confidence: float | None = None,
+    gap: FloatArray, whole: Interval, margin: float, levels: tuple[float, float], nominal: float, level: float, quantum: float
 ) -> RunEnd | None:
     """The end of the window's gap series without spikes (n,), nats; None for fewer than 8 points.
 
-    `level` is the baseline's loss there, `quantum` the step to which losses are rounded. `confidence` is that of the interval that
-    decides (`within_confidence` that of its error within pairs, where it is another), `nominal` the policy's own where it is lower: an end
+    `whole` is the window's interval, `level` the baseline's loss there, `quantum` the step to which losses are rounded. `levels` are the
+    confidence of the interval that decides and that of its error within pairs, `nominal` the policy's own, which may be lower: an end
     above the margin only at that one blocks a pass without being a fail.
     """
     n = len(gap)
     if n < POINTS_TO_FAIL:
         return None
-    run_half = t_quantile(confidence, interval.run.df) * interval.run.variance**0.5
+    run_half = t_quantile(levels[0], whole.run.df) * whole.run.variance**0.5
     every = [_of_many(gap, level, quantum)] if n >= MANY_POINTS else _of_few(gap, level, quantum)
     rising = [(tails.means + run_half > margin) & (tails.rises > tails.limits) for tails in every]
     falling = -every[-1].rises > np.maximum(every[-1].limits, margin)
@@ -138,9 +130,9 @@ def measure_end(
     shown, reached = next(((tails, hit) for tails, hit in zip(every, reaches, strict=True) if hit.any()), (every[-1], reaches[-1]))
     size = np.abs(shown.rises) - shown.limits
     most = int(np.argmax(np.where(reached, np.abs(shown.rises), -np.inf) if reached.any() else size / np.maximum(shown.limits, 1e-300)))
-    above = _late_part_above(gap, interval, margin, (confidence, within_confidence))
-    at_nominal = above if nominal is None or nominal == confidence else _late_part_above(gap, interval, margin, (nominal, nominal))
-    ends_high = interval.bounds(confidence, within_confidence)[1] < margin and (_ends_high(gap, margin) or at_nominal != above)
+    above = _late_part_above(gap, whole, margin, levels)
+    at_nominal = above if nominal == levels[0] else _late_part_above(gap, whole, margin, (nominal, nominal))
+    ends_high = whole.bounds(*levels)[1] < margin and (_ends_high(gap, margin) or at_nominal != above)
     return RunEnd(
         points=int(shown.lengths[most]),
         gap=float(shown.means[most]),
@@ -190,15 +182,15 @@ def _ends_high(gap: FloatArray, margin: float) -> bool:
     return any(float(gap[-max(HIGH_POINTS, len(gap) // parts) :].mean()) >= margin for parts in (10, 20) if len(gap) >= MANY_POINTS)
 
 
-def _late_part_above(gap: FloatArray, interval: Interval, margin: float, levels: tuple[float, float | None]) -> bool:
-    return any(_is_above(gap[len(gap) - len(gap) // parts :], interval, margin, levels) for parts in LATE_PARTS)
+def _late_part_above(gap: FloatArray, whole: Interval, margin: float, levels: tuple[float, float]) -> bool:
+    return any(_is_above(gap[len(gap) - len(gap) // parts :], whole, margin, levels) for parts in LATE_PARTS)
 
 
-def _is_above(late: FloatArray, interval: Interval, margin: float, levels: tuple[float, float | None]) -> bool:
+def _is_above(late: FloatArray, whole: Interval, margin: float, levels: tuple[float, float]) -> bool:
     """Whether the mean of the late points lies above the margin, whatever a few of them do."""
     if len(late) < POINTS_TO_FAIL or float(late.mean()) <= margin:  # no lower end is above the mean
         return False
-    plain = interval_of(float(late.mean()), mean_se(late), interval.run)
+    plain = interval(float(late.mean()), mean_se(late), whole.run)
     return capped_interval(late, plain, 0, ((), ())).bounds(*levels)[0] > margin
 
 
@@ -356,10 +348,6 @@ class PairInWindow:
         """Candidate minus baseline at the part's steps (n,)."""
         return self.candidate - self.baseline
 
-    def over(self, part: slice) -> "PairInWindow":
-        """The same pair over another part of its steps."""
-        return dataclasses.replace(self, part=part)
-
     def spikes(self) -> Spikes:
         """The spikes of the part; none below 200 points, of which a spike with what surrounds it would take too many (`capped` instead)."""
         return find_spikes(self.gap, float(self.baseline.mean()), self.quantum) if len(self.steps) >= MANY_POINTS else no_spikes(self.gap)
@@ -405,6 +393,10 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
     floor = measured.floors[0]
     slope = token_slope(pair.criteria, pair.shorter, pair.arms.baseline.runs, window, baseline.level, floor.tau)
     margin = determine_margin(pair.criteria, baseline.level, floor, slope if isinstance(slope, TokenSlope) else None)
+    end = None
+    if margin is not None:
+        nominal = pair.criteria.confidence
+        end = measure_end(gap, measured.interval, margin.nats, pair.levels, nominal, baseline.level, pair.quantum)
     return WindowStatistics(
         n=len(pair.steps),
         baseline=baseline,
@@ -421,14 +413,9 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
         rho1=lag1(gap),
         drift=change,
         drift_se=change_se,
-        end=_end(pair, gap, measured.interval, margin, baseline.level) if margin else None,
+        end=end,
         sensitivity=_sensitivity(pair, window, measured.interval),
     )
-
-
-def _end(pair: PairInWindow, gap: FloatArray, measured: Interval, margin: Margin, level: float) -> RunEnd | None:
-    confidence, within = pair.levels
-    return measure_end(gap, measured, margin.nats, confidence, level, pair.quantum, pair.criteria.confidence, within)
 
 
 def _within_se(pair: PairInWindow, gap: FloatArray) -> StandardError:
@@ -483,7 +470,7 @@ def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tup
     """C3: the interval over the last 10, 20, 30 and 50 % of the plan, with the window's own between-run term."""
     entries = []
     for fraction in SENSITIVITY_FRACTIONS:
-        other = pair.over(window.at(fraction).part(pair.aligned.steps))
+        other = dataclasses.replace(pair, part=window.at(fraction).part(pair.aligned.steps))
         points = other.part.stop - other.part.start
         if fraction == window.fraction and window.decay_from is None:
             of_fraction = in_window
@@ -536,7 +523,8 @@ def worst_run(arms: Arms, window: Window, criteria: Criteria, slope: float | Non
     given = arms.candidate.given
     if len(given) < 2:
         return None
-    term = _run_term(arms, criteria, slope, level)
+    floors = priors_for(arms.both, criteria, level, slope)
+    term = RunTerm(variance=floors[0].tau ** 2 + floors[1].tau ** 2, df=criteria.run_floor_df, seeds=1)
     gaps = []
     for number, run in enumerate(given, 1):
         for part in _parts(run, arms.baseline.runs, window, paired=criteria.pairing == "paired"):
@@ -547,11 +535,6 @@ def worst_run(arms: Arms, window: Window, criteria: Criteria, slope: float | Non
         return None
     lo, gap, label = max(gaps)
     return RunGap(label=label, gap=gap, limit=margin + gap - lo)
-
-
-def _run_term(arms: Arms, criteria: Criteria, slope: float | None, level: float) -> RunTerm:
-    baseline, candidate = priors_for(arms.both, criteria, level, slope)
-    return RunTerm(variance=baseline.tau**2 + candidate.tau**2, df=criteria.run_floor_df, seeds=1)
 
 
 def _parts(run: Curve, baseline: Sequence[Curve], window: Window, *, paired: bool) -> list[FloatArray]:

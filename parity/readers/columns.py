@@ -15,7 +15,7 @@ import numpy as np
 
 from parity.judging.curve import MAX_STEP, PLANNED_STEPS, BoolArray, Curve, CurveError, FloatArray, IntArray, curve_from_arrays
 from parity.structure import frozen
-from parity.wording import count
+from parity.wording import count, first_few
 
 # Text of a run's file: from a path, a .gz or stdin ("-"), refused early where it can't be text, with file and line in the message.
 
@@ -126,7 +126,7 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
         "grad norm",
     ),
     "clipped_grad_norm": ("clipped_grad_norm", "learning/grad_norm"),
-    "learning_rate": (*("learning/current_learning_rate", "learning_rate", "lr", "train/learning_rate", "learning-rate", "learning rate"),),
+    "learning_rate": ("learning/current_learning_rate", "learning_rate", "lr", "train/learning_rate", "learning-rate", "learning rate"),
     "step_seconds": (
         "perf/step_time_seconds",
         "step_seconds",
@@ -334,8 +334,7 @@ def did_you_mean(word: str, names: Sequence[str]) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """The first 12 names in quotes, and how many more there are."""
-    shown = ", ".join(repr(name) for name in names[:12])
-    return shown + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    return first_few(list(map(repr, names)), 12)
 
 
 # Does a series look like one run's loss in nats? What can be read in two ways is refused; what is only unusual is noted.

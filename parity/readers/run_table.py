@@ -30,14 +30,12 @@ from parity.readers.columns import (
     step_number,
 )
 from parity.readers.logs import is_json, is_tensorboard_file, json_records
-from parity.readers.table import METRIC_NAMES, NPZ, RUN_NAMES, VALUE_NAMES, Row, as_table, parquet_cells
+from parity.readers.table import METRIC_NAMES, MISSING, NPZ, RUN_NAMES, VALUE_NAMES, Row, as_table, parquet_cells
 from parity.readers.table import SUFFIX as PARQUET
 from parity.structure import frozen
 from parity.wording import count
 
 # The cells of a table as they stand in the file, with the line of each: CSV and its relatives, JSON lines, a JSON list or Parquet.
-
-_EMPTY = ("", "none", "null", "na", "n/a")
 
 
 @frozen(eq=False)
@@ -108,7 +106,7 @@ class Cells:
     def numbers(self, rows: Sequence[int], column: str) -> FloatArray:
         """The cells of some rows as numbers (n,), NaN for an empty one; raises ReadError with the line of any other text."""
         values = self.columns[column]
-        return np.array([np.nan if _text(values[row]).lower() in _EMPTY else self.number(row, column) for row in rows], np.float64)
+        return np.array([np.nan if _text(values[row]).lower() in MISSING else self.number(row, column) for row in rows], np.float64)
 
 
 def read_cells(source: str) -> Cells:
@@ -417,8 +415,6 @@ PER_STEP: Mapping[str, float] = {
 }
 """Columns of times, in lower case, and their units in seconds."""
 
-_MISSING = ("", "none", "null", "na", "n/a", "nan")
-
 
 def read_run_times(source: str, arm: str, run: Sequence[str]) -> list[RunTimes]:
     """The times of each run, from a path or "-" (stdin); `arm` and `run` name the columns of the arm and of the run, as in `RunTable`.
@@ -434,7 +430,7 @@ def read_run_times(source: str, arm: str, run: Sequence[str]) -> list[RunTimes]:
         raise ReadError(
             f"{source}: no column of times among {listed(cells.names)}; expected at least one of {', '.join((*TO_TARGET, *PER_STEP))}"
         )
-    hardware = _column(cells, dict.fromkeys(HARDWARE, 1.0), may_be_several=True)
+    hardware = _column(cells, HARDWARE, may_be_several=True)
     arms = cells.full_texts(arm, "the name of an arm")
     labels = ["/".join(parts) for parts in zip(*(cells.full_texts(column, "the name of a run") for column in run), strict=True)]
     rows: dict[tuple[str, str], int] = {}
@@ -457,7 +453,7 @@ def read_run_times(source: str, arm: str, run: Sequence[str]) -> list[RunTimes]:
     return times
 
 
-def _column(cells: Cells, known: Mapping[str, float], *, may_be_several: bool = False) -> str | None:
+def _column(cells: Cells, known: Iterable[str], *, may_be_several: bool = False) -> str | None:
     """The column with a known name; raises ReadError where two columns could hold one time."""
     by_key = {name.strip().lower(): name for name in reversed(cells.names)}
     columns = [by_key[key] for key in known if key in by_key]
@@ -468,7 +464,7 @@ def _column(cells: Cells, known: Mapping[str, float], *, may_be_several: bool = 
 
 def _seconds(cells: Cells, row: int, column: str | None, units: Mapping[str, float]) -> float | None:
     """A time in seconds, None where the cell is empty; raises ReadError where it is not a positive number."""
-    if column is None or cells.text(row, column).lower() in _MISSING:
+    if column is None or cells.text(row, column).lower() in (*MISSING, "nan"):
         return None
     value = cells.number(row, column)
     if not 0.0 < value < math.inf:

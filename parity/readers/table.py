@@ -30,6 +30,7 @@ from parity.readers.columns import (
     step_number,
 )
 from parity.structure import frozen
+from parity.wording import first_few
 
 # Long tables: one row per value, with the metric's name and perhaps the run's in columns of their own, and tables of several runs.
 #
@@ -88,7 +89,7 @@ def run_column(names: Sequence[str]) -> str | None:
 def choose_run(runs: Iterable[str], run: str | None, source: str) -> str:
     """The run that is named, or the only one; raises ReadError that lists them where there are several."""
     listed = list(dict.fromkeys(runs))
-    shown = ", ".join(listed[:SHOWN]) + (f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else "")
+    shown = first_few(listed, SHOWN)
     if run is None and len(listed) > 1:
         raise SeveralRunsError(
             f"{source} holds {len(listed)} runs; name one as {source}:RUN, of {shown}", tuple(f"{source}:{each}" for each in listed)
@@ -136,7 +137,7 @@ def _number(value: object, column: str, where: str) -> float:
 # A table of several runs has a column that names them, or columns such as "run 7 - train/loss"; one run is read, named as `file.csv:RUN`.
 
 DELIMITERS = ("\t", ";", ",", "|")
-_MISSING = ("", "none", "null", "na", "n/a")
+MISSING = ("", "none", "null", "na", "n/a")
 _OF_A_RUN = " - "
 
 
@@ -302,7 +303,7 @@ def _parse_slowly(table: Table, columns: Mapping[str, int]) -> tuple[Mapping[str
 
 def _cell(cells: Sequence[str], columns: Mapping[str, int], where: str, quantity: str) -> float:
     text = cells[columns[quantity]].strip() if columns[quantity] < len(cells) else ""
-    if quantity not in (STEP, LOSS) and text.lower() in _MISSING:
+    if quantity not in (STEP, LOSS) and text.lower() in MISSING:
         return float("nan")
     value = plain_number(text)
     if value is None:

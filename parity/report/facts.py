@@ -14,6 +14,7 @@ from parity.judging.document_types import (
     VerdictDocument,
 )
 from parity.judging.evaluations.case import EvaluationDocument, IntervalDocument
+from parity.judging.evaluations.rules import TOKEN_UNITS
 from parity.judging.sign_offs import SignOffDocument
 from parity.judging.window import ONE_SIDED_ALPHA
 from parity.report.headline import baseline_name, candidate_name, chance_words, pair_words, verdict_word, what_decided
@@ -248,8 +249,6 @@ AGAINST_MARGIN: Mapping[str | None, str] = {
     "CI_STRADDLES_MARGIN": "straddles the margin",
     "BETTER_THAN_BASELINE": "better by more than the margin",
 }
-_TOKEN_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
-
 Cells = tuple[str, ...]
 
 
@@ -397,7 +396,7 @@ def tokens_per_step(document: EvaluationDocument) -> float | None:
 
 def token_unit(tokens: float) -> tuple[float, str]:
     """The unit in which a number of tokens is written: its size and its letter, such as 1e9 and "B"."""
-    return next(((size, letter) for size, letter in _TOKEN_UNITS if tokens >= size), (1.0, ""))
+    return next(((size, letter) for size, letter in TOKEN_UNITS if tokens >= size), (1.0, ""))
 
 
 def steps_words(document: EvaluationDocument, steps: float | None) -> str:

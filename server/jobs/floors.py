@@ -27,13 +27,12 @@ from parity.judging.floors import (
     emulated_floors,
     public_floors,
     read_floors,
-    shown,
 )
 from parity.judging.lending import find_lender
 from parity.judging.schedule import DECAYED
 from parity.judging.window import make_window
 from parity.recipes import rounds_to_nearest
-from parity.structure import frozen
+from parity.structure import frozen, shown
 from server.database import sessions, store
 from server.database.sessions import hold_lock
 from server.database.tables import ImportedGroup, Job, Run

@@ -1,12 +1,13 @@
 """The number formats of low-precision training, how a float32 becomes one of their values, and random bits that need no state."""
 
-from dataclasses import dataclass
 from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+
+from training.rules import frozen
 
 # The number formats of low-precision training, and how a float32 becomes one of their values.
 #
@@ -41,7 +42,7 @@ _FLOAT32_BIAS = 127
 _FLOAT32_MANTISSA = 23
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Format:
     """A signed floating-point format of at most eight bits, described by what rounding and packing need."""
 

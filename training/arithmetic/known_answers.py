@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.quantize import Quantizer, quantize
+from training.rules import frozen
 
 Array = npt.NDArray[Any]
 QUANTIZERS: Mapping[str, Quantizer] = {
@@ -55,7 +56,7 @@ class Copy(NamedTuple):
     scalar: np.float32 | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Answer:
     """The known copy of x (M, K), bfloat16 values as float32, in one format along one axis."""
 
@@ -65,7 +66,7 @@ class Answer:
     copy: Copy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Difference:
     """How many numbers of each kind (KINDS) were compared, and how many of them differ."""
 

@@ -1,7 +1,6 @@
 """Quantizers: a matrix becomes codes of a small format with their scales; with Hadamard transform, four over six, and delayed scaling."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from training.arithmetic import formats
 from training.arithmetic.formats import E2M1, E4M3, E5M2, Format
 from training.arithmetic.formats import to_bfloat16 as as_bfloat16
+from training.rules import frozen
 
 # The random Hadamard transform (RHT) of NVFP4 training: spread an outlier over sixteen neighbours before quantizing.
 #
@@ -219,7 +219,7 @@ _FEW_BITS = 8  # of random bits, with which Transformer Engine's software rounde
 _LIFTED, _LIFT = 2.0**100, 2.0**32  # beyond this encode scale 1 / scale is taken 2^32 times as large, out of the subnormals
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Quantizer:
     """How one operand of one GEMM is quantized. Hashable, so that it can be a static argument of a jitted function."""
 
@@ -577,7 +577,7 @@ OPERANDS = ("x", "kernel", "grad")
 FORMATS = (E4M3, E4M3, E5M2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DelayedScaling:
     """How the next scale follows from the amaxes, and the formats of x, kernel and gradient."""
 

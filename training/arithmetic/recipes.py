@@ -31,18 +31,18 @@ Source: Transformer Engine 2.20.2, common/recipe/__init__.py, jax/quantize/helpe
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from training.arithmetic import quantize
 from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.quantize import DelayedScaling, Quantizer
-from training.rules import RECIPES, Recipe
+from training.rules import RECIPES, Recipe, frozen
 from training.segments import Layer
 from training.switches import ALL_OPERANDS, NO_SWITCHES, Features, Switches, features
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LinearRecipe:
     """The six operands of one linear layer's three GEMMs; None leaves an operand unquantized.
 

@@ -33,7 +33,6 @@ from training.engines.maxtext_process import (
 from training.environment.maxtext import (
     CrashedError,
     DataMissingError,
-    DivergedError,
     EndedEarlyError,
     EvaluationFailedError,
     MetricsGapError,
@@ -42,7 +41,7 @@ from training.environment.maxtext import (
     steps_in_words,
 )
 from training.environment.processes import ALONE, LauncherError, Processes
-from training.rules import NAMED_DATA, StepStats
+from training.rules import NAMED_DATA, DivergedError, StepStats
 from training.spec import RunSpec
 
 # Held-out loss of a MaxText run: after the training has ended, a separate process evaluates each checkpoint.

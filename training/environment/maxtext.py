@@ -6,11 +6,11 @@ import math
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-from training.rules import SpecError, Strict
+from training.rules import SpecError, Strict, frozen
 
 # Errors of a MaxText process, each with its code and a sentence.
 #
@@ -94,18 +94,6 @@ class EvaluationFailedError(MaxTextError):
     code = "MAXTEXT_EVALUATION"
 
 
-class DivergedError(Exception):
-    """The loss became NaN or infinite at `step`; that step was yielded before."""
-
-    code = "DIVERGED"
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-        super().__init__(
-            f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, or accept the divergence as the result"
-        )
-
-
 def steps_in_words(steps: Iterable[range]) -> str:
     """Ranges of steps as text, the first five of them: "3, 7-9 and 2 more places"."""
     parts: Sequence[range] = list(steps)
@@ -136,7 +124,7 @@ print(json.dumps([versions, str(pathlib.Path(spec.origin).parent / "configs" / "
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Installed:
     """A Python with MaxText: its path, the path of MaxText's default configuration, and the versions of packages that affect bits."""
 
@@ -254,7 +242,7 @@ def _check(field: str, value: object, hint: Any) -> None:
         _check(field, value, get_args(hint)[0])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MaxTextOptions(Strict):
     """Settings of engine maxtext, the same for every arm except `quantized_remat_policy`, which quantized arms use and record.
 

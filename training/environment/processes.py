@@ -4,7 +4,8 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from training.rules import frozen
 
 # A run of several processes, started by a launcher such as srun or mpirun: the number of this process and how processes connect.
 #
@@ -33,7 +34,7 @@ class LauncherError(Exception):
     code = "LAUNCHER"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Processes:
     """This process's number, from 0, and the number of processes; the coordinator's address, or "" if jax finds it."""
 

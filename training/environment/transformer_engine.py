@@ -12,13 +12,13 @@ Nothing is imported before `jax_modules` is called. **Not yet run on a GPU.**
 """
 
 import functools
-import importlib
 import importlib.metadata
 import os
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 PACKAGES = ("transformer_engine", "transformer_engine_jax", "transformer_engine_cu12", "transformer_engine_cu13")
 LEAST_VERSION = (2, 20)
@@ -111,18 +111,14 @@ def _import() -> tuple[SimpleNamespace | None, str]:
         return None, f"Transformer Engine {version} is installed, expected {'.'.join(map(str, LEAST_VERSION))} or later"
     try:
         return SimpleNamespace(
-            dense=_module("transformer_engine.jax.dense"),
-            quantize=_module("transformer_engine.jax.quantize"),
-            quantization=_module("transformer_engine.jax.cpp_extensions.quantization"),
-            sharding=_module("transformer_engine.jax.sharding"),
-            recipe=_module("transformer_engine.common.recipe"),
-            extension=_module("transformer_engine_jax"),
+            dense=import_module("transformer_engine.jax.dense"),
+            quantize=import_module("transformer_engine.jax.quantize"),
+            quantization=import_module("transformer_engine.jax.cpp_extensions.quantization"),
+            sharding=import_module("transformer_engine.jax.sharding"),
+            recipe=import_module("transformer_engine.common.recipe"),
+            extension=import_module("transformer_engine_jax"),
         ), ""
     except (ImportError, OSError, RuntimeError, AssertionError, AttributeError) as error:
         # OSError: a missing driver or library. RuntimeError and AssertionError: its own checks at start-up.
         missing = f" (the driver's version is {driver()})" if isinstance(error, OSError) else ""
         return None, f"Transformer Engine {version} is installed but does not start: {type(error).__name__}: {error}{missing}; {INSTALL}"
-
-
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(name)

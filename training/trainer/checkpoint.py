@@ -10,7 +10,6 @@ import time
 import zlib
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 from training import device
 from training.device import trainer_facts
 from training.environment import transformer_engine
+from training.rules import frozen
 from training.segments import not_te_parity_of
 from training.spec import RunSpec
 from training.switches import not_te_parity, phrase
@@ -107,7 +107,7 @@ class CheckpointNotFoundError(Exception):
     code = "CHECKPOINT_NOT_FOUND"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Checkpointing:
     """Where and how often a run is saved, and the last step from which it may resume.
 

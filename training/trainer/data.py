@@ -4,7 +4,6 @@ import hashlib
 import os
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from training.arithmetic import formats
+from training.rules import frozen
 from training.spec import Data
 
 # A synthetic language of known entropy, which gives a lower bound for the loss of any trainer.
@@ -147,7 +147,7 @@ class VocabularyTooSmallError(Exception):
 Tokens = npt.NDArray[np.integer]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Corpus:
     """Tokens (integers) of a training and a validation part, the largest token, a digest of all, and a sentence that describes them.
 

@@ -16,7 +16,7 @@ from training.arithmetic import formats, quantize
 from training.arithmetic.linear import linear
 from training.device import Device
 from training.engines import transformer_engine
-from training.rules import PROJECTIONS, LayerStatistics, StepStats
+from training.rules import PROJECTIONS, DivergedError, LayerStatistics, StepStats
 from training.segments import Segment
 from training.spec import Fork, RunSpec
 from training.trainer import data, step
@@ -42,18 +42,6 @@ _PLAIN, _WATCHED, _COMPARED = range(3)  # kinds of steps
 _JOINT_STEPS = 8  # in a block of several processes: their clocks differ, and they must start the same steps
 _MOST_TOKENS = 1 << 22  # in a block, unless a single step has more
 _ROUNDING, _BATCHES, _FORK = 1, 2, 3  # hashed with a seed, so that rounding, data order and forks draw from separate streams
-
-
-class DivergedError(Exception):
-    """The loss became NaN or infinite at `step`; that step was yielded before."""
-
-    code = "DIVERGED"
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-        super().__init__(
-            f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, or accept the divergence as the result"
-        )
 
 
 def rounding_salt(seed: int, replicate: int) -> int:

@@ -22,7 +22,7 @@ Source: Llama (arXiv 2302.13971, 2407.21783) for the shape; MaxText e591f30c for
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,7 @@ from training.arithmetic import formats, quantize
 from training.arithmetic.linear import Channel, linear
 from training.arithmetic.quantize import DelayedScaling
 from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recipe
-from training.rules import PROJECTIONS
+from training.rules import PROJECTIONS, frozen
 from training.segments import Segment
 from training.shapes import linear_sizes
 from training.spec import Model
@@ -45,7 +45,7 @@ Layer = Callable[[LinearRecipe, jax.Array, jax.Array, jax.Array, Channel], jax.A
 _EPSILON = 1e-5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Decoder:
     """Shape and arithmetic of the model, hashable: everything about the loss that is compiled in.
 

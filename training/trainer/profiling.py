@@ -23,13 +23,12 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from training.rules import StepStats
+from training.rules import StepStats, frozen
 
 Intervals = list[tuple[float, float]]
 COLUMNS = (
@@ -49,7 +48,7 @@ _CPU_LANES = ("tf_XLA", "XLAEigen")
 _LEAST_SECONDS = 0.2  # in less time a busy host may not have started any work on the device
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tracing:
     """Trace `steps` steps from step `first` on into `folder`; 0 means no trace."""
 

@@ -183,7 +183,6 @@ def evaluation_document(
     question: Question,
     decision: Decision,
     *,
-    arm_names: tuple[str, str],
     grounds: Sequence[Ground],
     target: float | None,
     times: tuple[Sequence[RunTimes], Sequence[RunTimes]],
@@ -191,7 +190,8 @@ def evaluation_document(
     """The document of one comparison, keys sorted, safe for JSON."""
     reached = [[samples_to(run, target) for run in arm] for arm in m.runs] if target is not None and m.points else None
     arms = [
-        _arm(arm_names[number], m, number, reached[number] if reached else None, times[number], question) for number in range(len(m.runs))
+        _arm(question.arms[number], m, number, reached[number] if reached else None, times[number], question)
+        for number in range(len(m.runs))
     ]
     document: EvaluationDocument = json_value(
         {
@@ -408,7 +408,6 @@ class EvaluationCase:
             measured,
             question,
             decide(measured, question, grounds),
-            arm_names=(self.baseline_name, candidate),
             grounds=grounds,
             target=self.target,
             times=(base_times, cand_times),

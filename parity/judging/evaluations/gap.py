@@ -28,7 +28,7 @@ from parity.structure import frozen
 
 @frozen
 class Estimate:
-    """A mean difference with its standard error and degrees of freedom."""
+    """A mean, or a difference of means, with its standard error and degrees of freedom."""
 
     mean: float
     se: float
@@ -42,12 +42,11 @@ class Estimate:
 
 @frozen
 class Spread:
-    """Standard deviation of n values with its interval; in the values' unit."""
+    """Standard deviation with its interval; in the values' unit."""
 
     sd: float
     lo: float
     hi: float
-    n: int
 
 
 def difference(x: FloatArray, y: FloatArray) -> Estimate:
@@ -68,7 +67,7 @@ def spread(values: FloatArray, confidence: float) -> Spread:
     df, sd = len(values) - 1.0, float(values.std(ddof=1))
     tail = (1.0 - confidence) / 2.0
     lo, hi = (sd * math.sqrt(df / float(special.chdtri(df, p))) for p in (tail, 1.0 - tail))  # chdtri takes the upper tail
-    return Spread(sd=sd, lo=lo, hi=hi, n=len(values))
+    return Spread(sd=sd, lo=lo, hi=hi)
 
 
 def of_clusters(values: FloatArray, clusters: list[str]) -> dict[str, FloatArray]:
@@ -312,16 +311,6 @@ class Reached:
 
 
 @frozen
-class ArmTime:
-    """An arm's log samples to the target: mean, standard error, degrees of freedom, and how many of its runs reached it."""
-
-    mean: float
-    se: float
-    df: float
-    reached: int
-
-
-@frozen
 class Tax:
     """Extra samples as a share (0.09 = 9 % more) with its interval; `geometric` means of the samples of both arms."""
 
@@ -345,7 +334,7 @@ def samples_to(run: Curve, target: float) -> Reached:
     return Reached(samples=float(samples[at - 1] + share * (samples[at] - samples[at - 1])), beyond=None)
 
 
-def arm_time(runs: Sequence[Reached]) -> ArmTime | None:
+def arm_time(runs: Sequence[Reached]) -> Estimate | None:
     """Mean log samples of an arm's runs; None where fewer than 2 of them were seen to reach the target."""
     values = np.log(np.array([run.samples for run in runs]))
     # +1: the truth is above; -1: below; 0: seen
@@ -355,13 +344,13 @@ def arm_time(runs: Sequence[Reached]) -> ArmTime | None:
         return None
     df = len(seen) - 1.0
     if len(seen) == len(values):
-        return ArmTime(mean=float(seen.mean()), se=float(seen.std(ddof=1)) / math.sqrt(len(seen)), df=df, reached=len(seen))
+        return Estimate(mean=float(seen.mean()), se=float(seen.std(ddof=1)) / math.sqrt(len(seen)), df=df)
     mean, variance = _censored_normal(values, side)
-    return ArmTime(mean=mean, se=math.sqrt(variance * len(values) / (len(values) - 1)), df=df, reached=len(seen))
+    return Estimate(mean=mean, se=math.sqrt(variance * len(values) / (len(values) - 1)), df=df)
 
 
-def token_tax(baseline: ArmTime, candidate: ArmTime, confidence: float) -> Tax:
-    """The tax between two arms with Welch's interval on the logarithm."""
+def token_tax(baseline: Estimate, candidate: Estimate, confidence: float) -> Tax:
+    """The tax between the log samples of two arms, with Welch's interval."""
     log_ratio = from_parts(candidate.mean - baseline.mean, [(arm.se**2, arm.df) for arm in (baseline, candidate)])
     lo, hi = log_ratio.bounds(confidence)
     return Tax(

@@ -25,7 +25,7 @@ from parity.judging.schedule import MAX_BEYOND
 from parity.judging.window import COMPLETE_SHARE, StandardError
 from parity.judging.window_statistics import MIN_MEASURED_DF
 from parity.structure import frozen
-from parity.wording import count, interval_words, level_percent, percent, signed
+from parity.wording import count, first_few, interval_words, level_percent, percent, signed
 
 # What blocks a pass although the interval at the point compared is within the margin: one point says nothing about the points before it.
 #
@@ -152,9 +152,12 @@ class Question:
         return tokens_words(step * self.tokens_per_step) if self.tokens_per_step else f"step {step:,}"
 
 
+TOKEN_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
+
+
 def tokens_words(tokens: float) -> str:
     """ "1.3 B tokens", "512 M tokens", "12,000 tokens"."""
-    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+    for size, unit in TOKEN_UNITS:
         if tokens >= size:
             return f"{tokens / size:.2g} {unit} tokens" if tokens < 10 * size else f"{tokens / size:,.0f} {unit} tokens"
     return f"{tokens:,.0f} tokens"
@@ -279,10 +282,10 @@ def _warnings(m: Measured, question: Question) -> Iterator[Row]:
         yield None, "SCHEDULE_STATED", "That the runs came to the end of their schedule is stated, not recorded."
     if m.copies:
         copies = f"{count(len(m.copies), 'copy', 'copies')} of other runs"
-        yield None, "REPLICATES_IDENTICAL", f"Not counted: {copies}, equal to them but for a constant: {_listed(m.copies)}."
+        yield None, "REPLICATES_IDENTICAL", f"Not counted: {copies}, equal to them but for a constant: {first_few(m.copies, VALUES_SHOWN)}."
     if m.forks:
         forks = f"{count(len(m.forks), 'run')} with the start of another"
-        yield None, "REPLICATES_DEPENDENT", f"Not counted: {forks}: {_listed(m.forks)}."
+        yield None, "REPLICATES_DEPENDENT", f"Not counted: {forks}: {first_few(m.forks, VALUES_SHOWN)}."
     ends = {int(run.steps[-1]) for arm in m.runs for run in arm if len(run.steps)}
     if len(ends) > 1 and m.points:
         at = question.point(int(m.steps[-1]))
@@ -346,11 +349,9 @@ def _unfinished(m: Measured, question: Question) -> str | None:
 
 
 def _confounded(ground: Ground, question: Question) -> str:
-    base, cand = question.names
-    return (
-        f"The arms share no {ground.key} ({base}: {_listed(ground.baseline)}; {cand}: {_listed(ground.candidate)}), "
-        "so the gap may be that of the recipe or of this."
-    )
+    sides = zip(question.names, (ground.baseline, ground.candidate), strict=True)
+    values = "; ".join(f"{name}: {first_few(own, VALUES_SHOWN)}" for name, own in sides)
+    return f"The arms share no {ground.key} ({values}), so the gap may be that of the recipe or of this."
 
 
 def _against_margin(gap: Interval, margin: Margin, question: Question) -> Row:
@@ -388,8 +389,3 @@ def side(gap: Interval, margin: float, question: Question) -> tuple[State, str]:
     if hi < margin and (lo > -margin or not question.criteria.two_sided):
         return PASS, "WITHIN_MARGIN"
     return INCONCLUSIVE, "CI_STRADDLES_MARGIN"
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    shown = ", ".join(names[:VALUES_SHOWN])
-    return shown + (f" and {len(names) - VALUES_SHOWN} more" if len(names) > VALUES_SHOWN else "")

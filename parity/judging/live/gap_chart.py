@@ -11,24 +11,23 @@ import numpy as np
 
 from parity.judging.arms import independent_runs, rounding_of
 from parity.judging.criteria import Criteria
-from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, between, usable
+from parity.judging.curve import MAX_STEP, Curve, FloatArray, IntArray, all_usable, between, usable
 from parity.judging.interval import determine_margin, t_quantile
 from parity.judging.live.prediction import level_at_end
 from parity.judging.run_floor import Prior, RunFloor, prior_for, run_floor
 from parity.judging.window import SPIKE_SCALE_SAMPLE, Window, dot, lag1, mad_sd, plan_window
 from parity.judging.window import THRESHOLD_SDS as SPIKE_SDS
-from parity.structure import frozen, picked
+from parity.structure import fields_of, frozen, picked
 
 Priors = tuple[Prior, Prior]
 
 
 @frozen(eq=False)
-class BinnedGap:
-    """The gap in bins for a live chart: arrays (bins,) of steps, mean gap, interval ends (nats) and paired steps in the bin.
+class _Bins:
+    """Arrays (bins,) of steps, mean gap, interval ends (nats) and paired steps in the bin.
 
     `lo` and `hi` are the interval of the bin's mean at the level that decides: step noise of the bin plus the between-run term with
-    as many runs as the bin has. Where the window has no points yet, `level` and `margin_nats` are those expected
-    at the planned end, and `level_is_provisional` is true. `nonfinite_*` are the steps of the range with NaN or infinite losses.
+    as many runs as the bin has.
     """
 
     first_step: IntArray
@@ -37,6 +36,16 @@ class BinnedGap:
     lo: FloatArray
     hi: FloatArray
     n: IntArray
+
+
+@frozen(eq=False)
+class BinnedGap(_Bins):
+    """The gap in bins for a live chart.
+
+    Where the window has no points yet, `level` and `margin_nats` are those expected at the planned end, and `level_is_provisional` is
+    true. `nonfinite_*` are the steps of the range with NaN or infinite losses.
+    """
+
     nonfinite_baseline: IntArray
     nonfinite_candidate: IntArray
     margin_nats: float | None
@@ -82,8 +91,7 @@ class Range:
 
     def part(self, steps: IntArray) -> slice:
         """The part of ascending steps (n,) that lies in the range."""
-        stop = len(steps) if self.last is None else int(np.searchsorted(steps, self.last, side="right"))
-        return slice(int(np.searchsorted(steps, self.first)), stop)
+        return between(steps, self.first, MAX_STEP if self.last is None else self.last)
 
 
 WHOLE = Range()
@@ -163,11 +171,9 @@ def binned_gap(
     if edges is None and inside.start < inside.stop:
         edges = step_edges(int(steps[inside][0]), int(steps[inside][-1]), wanted.bins, log=wanted.log)
     level = criteria.confidence if confidence is None else confidence
-    columns = _bins(steps[inside], (cand - base)[inside], runs_2T[:, inside], basis.floors, level, edges)
+    bins = _bins(steps[inside], (cand - base)[inside], runs_2T[:, inside], basis.floors, level, edges)
     return BinnedGap(
-        **picked(columns, "first_step", "last_step", "mean", "n"),
-        lo=columns.mean - columns.half_width,
-        hi=columns.mean + columns.half_width,
+        **fields_of(bins),
         nonfinite_baseline=_nonfinite_steps(base_runs, wanted),
         nonfinite_candidate=_nonfinite_steps(cand_runs, wanted),
         **picked(basis, "margin_nats", "level", "level_is_provisional", "window"),
@@ -245,15 +251,6 @@ def _late_mean(run: Curve, late: IntArray) -> float:
     return float(part.mean()) if len(part) else math.nan
 
 
-@frozen(eq=False)
-class _Bins:
-    first_step: IntArray
-    last_step: IntArray
-    mean: FloatArray
-    half_width: FloatArray
-    n: IntArray
-
-
 def _bins(
     steps: IntArray,
     gap: FloatArray,
@@ -262,10 +259,10 @@ def _bins(
     confidence: float,
     edges: IntArray | None,
 ) -> _Bins:
-    """Columns of BinnedGap that have one entry a bin."""
+    """The bins that have a step."""
     if len(steps) == 0 or floors is None or edges is None:
         none, no_steps = np.empty(0), np.empty(0, np.int64)
-        return _Bins(first_step=no_steps, last_step=no_steps, mean=none, half_width=none, n=no_steps)
+        return _Bins(first_step=no_steps, last_step=no_steps, mean=none, lo=none, hi=none, n=no_steps)
     places = np.searchsorted(steps, edges)
     starts = np.unique(places[places < len(steps)])
     starts = starts if not len(starts) or starts[0] == 0 else np.append(0, starts)  # steps before the first edge
@@ -281,7 +278,7 @@ def _bins(
     v_run = sum(floor.tau**2 / (np.add.reduceat(row, starts) / n) for floor, row in zip(floors, runs_2T, strict=True))
     df = min(floor.df for floor in floors)
     half = t_quantile(confidence, df) * np.sqrt(v_within + v_run)
-    return _Bins(first_step=steps[starts], last_step=steps[ends - 1], mean=mean, half_width=half, n=n)
+    return _Bins(first_step=steps[starts], last_step=steps[ends - 1], mean=mean, lo=mean - half, hi=mean + half, n=n)
 
 
 def _nonfinite_steps(runs: Sequence[Curve], wanted: Range) -> IntArray:

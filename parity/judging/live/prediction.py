@@ -386,10 +386,6 @@ class Prediction:
         middles: FloatArray = 0.5 * (low + high)
         return middles
 
-    def quantile(self, probability: float) -> float:
-        """The final gap (nats) that is not exceeded with this probability."""
-        return float(self.quantiles([probability])[0])
-
     @property
     def passes(self) -> float:
         """Probability that the judge will pass the candidate by its gap."""

@@ -89,12 +89,6 @@ def test_errors_carry_path_value_and_expectation(mapping: dict[str, object], pat
     assert caught.value.expected
 
 
-def test_the_path_of_the_file_is_kept() -> None:
-    with pytest.raises(CriteriaError) as caught:
-        criteria_from_mapping({"margin": "1%", "confidence": 2}, path="parity.yaml: criteria")
-    assert caught.value.path == "parity.yaml: criteria.confidence"
-
-
 def test_a_mapping_is_asked_for() -> None:
     with pytest.raises(CriteriaError, match="a mapping of"):
         criteria_from_mapping([])  # type: ignore[arg-type]

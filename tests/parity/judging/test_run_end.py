@@ -20,7 +20,7 @@ def of(gap: np.ndarray, tau: float = 0.002) -> Interval:
 
 
 def ends(gap: np.ndarray) -> tuple[bool, bool]:
-    end = measure_end(gap, of(gap), MARGIN, 0.95, LEVEL, 0.0)
+    end = measure_end(gap, of(gap), MARGIN, (0.95, 0.95), 0.95, LEVEL, 0.0)
     assert end is not None
     return end.differs, end.above
 
@@ -28,7 +28,7 @@ def ends(gap: np.ndarray) -> tuple[bool, bool]:
 def test_rises_and_limits_twin() -> None:
     gap = quiet()
     gap[-4:] += 0.1
-    end = measure_end(gap, of(gap), MARGIN, 0.95, LEVEL, 0.0)
+    end = measure_end(gap, of(gap), MARGIN, (0.95, 0.95), 0.95, LEVEL, 0.0)
     assert end is not None
     before = gap[:300]
     error = mean_se(before)
@@ -73,13 +73,13 @@ def test_false_alarms_stay_within_the_budget() -> None:
     alarms = 0
     for seed in range(600):
         gap = quiet(350, seed)
-        end = measure_end(gap, of(gap), -1.0, 0.95, LEVEL, 0.0)
+        end = measure_end(gap, of(gap), -1.0, (0.95, 0.95), 0.95, LEVEL, 0.0)
         alarms += end is not None and end.differs
     assert alarms / 600 <= 0.02
 
 
 def test_few_points_have_no_end_and_noiseless_ones_no_alarm() -> None:
-    assert measure_end(quiet(7), of(quiet(7)), MARGIN, 0.95, LEVEL, 0.0) is None
+    assert measure_end(quiet(7), of(quiet(7)), MARGIN, (0.95, 0.95), 0.95, LEVEL, 0.0) is None
     assert ends(np.full(400, 0.9 * MARGIN)) == (False, False)
 
 
@@ -99,7 +99,7 @@ def test_the_end_of_few_points_is_seen_and_an_honest_one_raises_no_alarm(n: int)
 
 def test_limit_twin_of_few_points() -> None:
     gap = quiet(40)
-    end = measure_end(gap, of(gap), MARGIN, 0.95, LEVEL, 0.0)
+    end = measure_end(gap, of(gap), MARGIN, (0.95, 0.95), 0.95, LEVEL, 0.0)
     assert end is not None
     z = t.ppf(1 - 0.01 / (2 * 4), 29)
     assert end.limit == pytest.approx(z * np.std(gap[:30], ddof=1) * np.sqrt(1 / end.points + 1 / 30))

@@ -11,8 +11,9 @@ import pytest
 
 from training.device import trainer_facts
 from training.engines import maxtext
-from training.environment.maxtext import DivergedError, MaxTextError, MetricsGapError
+from training.environment.maxtext import MaxTextError, MetricsGapError
 from training.environment.processes import LauncherError, Processes
+from training.rules import DivergedError
 from training.spec import Arm, Data
 
 DATA = Path(__file__).parents[2] / "data"

@@ -19,7 +19,7 @@ def probe(monkeypatch):
             raise error
 
         monkeypatch.setattr(transformer_engine_installed, "versions", lambda: {"transformer_engine": version} if version else {})
-        monkeypatch.setattr(transformer_engine_installed, "_module", refuse)
+        monkeypatch.setattr(transformer_engine_installed, "import_module", refuse)
         monkeypatch.setattr(transformer_engine_installed, "_import", functools.cache(transformer_engine_installed._import.__wrapped__))
         return can_run("fp8_current", {})
 

@@ -12,13 +12,13 @@ import pytest
 
 from training import segments
 from training.arithmetic.linear import COLUMNS, OPERANDS
-from training.rules import PROJECTIONS, layer_names
+from training.rules import PROJECTIONS, DivergedError, layer_names
 from training.spec import Data, Model, RunSpec, Schedule
 from training.switches import GEMMS, Override, Switches
 from training.trainer import loop, model, step
 from training.trainer.checkpoint import manifest
 from training.trainer.data import Corpus, VocabularyTooSmallError
-from training.trainer.loop import DevicesMissingError, DivergedError, OutOfMemoryError, RecipeRefusedError, Run, rounding_salt, train
+from training.trainer.loop import DevicesMissingError, OutOfMemoryError, RecipeRefusedError, Run, rounding_salt, train
 
 SPEC = RunSpec(
     recipe="nvfp4",
