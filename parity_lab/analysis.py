@@ -175,8 +175,7 @@ def _checked(p: float) -> float:
 # cost = evaluations (instant split), gradients (gradient split) and steps (forks), in steps of training:
 #        a forward pass of a batch is 1/3 of a step, a gradient 1 step
 # forks: the arms with everything on and everything off, with `noise_draws` forks for each parent, which measure the noise of forks and
-#   are
-#        the root's test; then the halves of each guilty cluster, each without and alone, with `draws` forks for each parent, and with
+#        are the root's test; then the halves of each guilty cluster, each without and alone, with `draws` forks for each parent, and with
 #        `noise_draws` of them if neither is guilty. The first half without is the second one alone where the cluster is all units.
 #
 #        Where several clusters are named, `draws` more for each parent, with all of them off.
@@ -380,9 +379,9 @@ class MeasureRequest(TypedDict):
 
 # What an analysis measures next, and what its forks say so far: a function of the results on record.
 #
-# instant the held-out losses (batches,) of one row: `on`, `off`, `without UNIT`, `alone UNIT`, `without INGREDIENT` gradients for one
-# batch the sums over the gradient of all units, and of each unit alone, against bf16 fork the final loss of one fork: `without CLUSTER`
-# or `alone CLUSTER`, of one parent, with one draw of random numbers
+# instant     the held-out losses (batches,) of one row: `on`, `off`, `without UNIT`, `alone UNIT`, `without INGREDIENT`
+# gradients   for one batch the sums over the gradient of all units, and of each unit alone, against bf16
+# fork        the final loss of one fork: `without CLUSTER` or `alone CLUSTER`, of one parent, with one draw of random numbers
 #
 # At the end, where several clusters are named, forks with all of them off say what they do together.
 #
@@ -390,9 +389,9 @@ class MeasureRequest(TypedDict):
 # killed goes on where it was. `alone` of all units is everything on, the candidate's arithmetic, `without` all units is everything off:
 # their forks measure the noise of forks, and their difference is the whole effect at the checkpoint.
 #
-# The forks test clusters of units in the order of their weight (`parity_lab.analysis`). A unit weighs (1 / units + 3 times its share of
-# the squared errors of the gradient) / 4: no fork has a part in it, and a unit that hardly moves the gradient keeps at least a quarter of
-# an equal share.
+# The forks test clusters of units in the order of their weight. A unit weighs
+#     (1 / units + 3 times its share of the squared errors of the gradient) / 4:
+# no fork has a part in it, and a unit that hardly moves the gradient keeps at least a quarter of an equal share.
 
 Results = Mapping[str, Any]
 Way = Literal["without", "alone"]

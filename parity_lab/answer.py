@@ -12,9 +12,9 @@ from parity_lab.effects import SUMS, Ends, Estimate, contrast, effect, estimate,
 
 # The answer of an analysis as a document: the parts of the effect with intervals, what is named, and what stays unexplained.
 #
-# named the smallest guilty clusters, each with what switching it off gains and what it costs alone interaction what switching all m named
-# clusters off gains, minus the sum of what switching each off gains: (1 - m) U - W + sum W_i unexplained what is left of the effect with
-# all of them off: W - E
+# named         the smallest guilty clusters, each with what switching it off gains and what it costs alone
+# interaction   what switching all m named clusters off gains, minus the sum of what switching each off gains: (1 - m) U - W + sum W_i
+# unexplained   what is left of the effect with all of them off: W - E
 #
 # with U the forks with everything on, E off, W_i without the cluster i and W without all named ones (`parity_lab.effects.contrast`). The
 # effect is the sum of the named parts, their interaction and what is unexplained.

@@ -245,8 +245,8 @@ def _transformer_engine(candidate: str, overrides: Sequence[Mapping[str, Any]]) 
 
 # What a step of each policy takes, relative to the baseline: modelled from FLOPs, or from measured step times.
 #
-# modelled T(p) = other + sum over GEMMs and parts of the run of FLOPs / throughput of the format there measured T(p) = T(baseline) - sum
-# over the switches at 1 of the seconds that each gains
+# modelled   T(p) = other + sum over GEMMs and parts of the run of FLOPs / throughput of the format there
+# measured   T(p) = T(baseline) - sum over the switches at 1 of the seconds that each gains
 #
 # `other` is everything that is no GEMM of these layers. It is set so that the candidate's recipe everywhere is `end_to_end` times as fast
 # as FP8 everywhere. Defaults: GEMMs at 1 : 2 : 6 in bf16 : FP8 : FP4, the dense peaks of a GB300 (1 : 2 : 4 on a GB200), and 1.73, the
