@@ -58,7 +58,8 @@ from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.verdict import judge
 from parity_lab.analysis import Setup, make_setup
 from parity_lab.answer import answer
-from parity_lab.training.program import Program, analyse, forked, menu_decoder, subject
+from parity_lab.training.menu import subject
+from parity_lab.training.program import Program, analyse, forked, menu_decoder
 from training.device import describe, trainer_facts
 from training.spec import RunSpec, Schedule
 from training.trainer import data

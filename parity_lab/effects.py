@@ -67,6 +67,7 @@ def ratio(numerators: ArrayLike, denominators: ArrayLike) -> Estimate:
 # with few seeds leaves `systematic` noisy; its square is unbiased and may come out negative, which is shown as 0.
 
 SUMS = ("reference", "dot", "own", "error", "systematic")
+"""The columns of `parity_lab.training.program.gradients`."""
 
 
 @frozen
@@ -120,7 +121,6 @@ def gradient_error(sums: NDArray[np.float64]) -> GradientError:
 Forks = Mapping[str, Sequence[float]]
 """The final losses (nats) of one arm's forks, by parent."""
 MIN_FORKS, MIN_PARENTS = 4, 3
-FAR_APART = 10.0  # a fork this many times the noise away has left the others: it diverged, or it is another run
 
 
 @frozen

@@ -19,8 +19,7 @@ from parity_lab.analysis import Origin, Setup, make_setup, setup_from
 from parity_lab.answer import CONFIDENCE, Answer, answer
 from parity_lab.effects import AblationArm, ArmNoise, Pair, ablate
 from parity_lab.server.tables import Against, Analysis, AnalysisResult
-from parity_lab.training.menu import Measured
-from parity_lab.training.program import subject
+from parity_lab.training.menu import Measured, subject
 from server.curves import loading
 from server.curves.loading import label
 from server.database import tables

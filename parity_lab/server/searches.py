@@ -46,8 +46,7 @@ from parity_lab.server.analyses import (
     seconds_of,
 )
 from parity_lab.server.tables import Analysis, Search, SearchStep
-from parity_lab.training.menu import uncovered
-from parity_lab.training.program import arithmetic, policies, subject
+from parity_lab.training.menu import arithmetic, policies, subject, uncovered
 from server.database import tables
 from server.database.sessions import find_job
 from server.database.states import JOB_ENDED

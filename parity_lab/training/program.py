@@ -11,23 +11,136 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from parity.structure import frozen
 from parity_lab.analysis import Measurement, MeasureRequest, Setup, next_measurement, setup_from
+from parity_lab.effects import SUMS
 from parity_lab.search import Forks
-from parity_lab.training.menu import Choice, Measured, Menu, MenuChannel, measured, menu_linear, menu_of
+from parity_lab.training.menu import Choice, policies, subject
 from training.arithmetic import formats
-from training.arithmetic.recipes import layer_recipe, linear_recipe
+from training.arithmetic.linear import DGRAD, PANEL, WGRAD, finished, operand_of, product, transposed
+from training.arithmetic.quantize import Operand, Quantizer
+from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recipe
 from training.device import describe
-from training.rules import PROJECTIONS, SpecError
-from training.segments import Arithmetic, Segment
-from training.spec import Fork, Model, RunSpec, check_fork_step
+from training.rules import PROJECTIONS
+from training.segments import Arithmetic
+from training.spec import Fork, Model, RunSpec
 from training.trainer import data
 from training.trainer import step as optimizer
-from training.trainer.checkpoint import identity, read_kept
+from training.trainer.checkpoint import identity, manifest, read_kept
 from training.trainer.data import Corpus
 from training.trainer.loop import Run
 from training.trainer.model import Decoder, Parameters, loss_and_lm_loss
 from training.trainer.step import Inputs, State
 from workers.protocol import Message, TrainRequest
+
+# A linear layer whose arithmetic is chosen while the program runs: one compilation measures every unit.
+#
+# What it answers: what are y, dx and dw if fprop, dgrad and wgrad of this layer each take the recipe of this number of a menu?
+#
+#     static    a recipe is compiled in: as many programs as units, and compiling is what costs on small models
+#     menu      the numbers (3,) are an argument; a branch computes the operands of the recipe that was chosen, and no other
+#
+# The operands of a GEMM come from its own recipe, as in `training.arithmetic.recipes.layer_recipe`, and what is done with them is the
+# code of `training.arithmetic.linear`. A test compares losses and gradients of the two to the bit.
+#
+# The assumption that can fail: XLA may fuse what surrounds a layer in another way, and then last bits may differ. Within one program they
+# do not, so differences between units are free of that.
+
+
+@frozen
+class Menu:
+    """The recipes from which every GEMM chooses one by its number. Hashable; it takes the place of a layer's recipe in a `Decoder`."""
+
+    recipes: tuple[LinearRecipe, ...]
+
+    def __post_init__(self) -> None:
+        kinds = {(each.activations, each.products) for each in self.recipes}
+        if len(kinds) != 1:
+            raise ValueError(f"a menu has recipes of the types {sorted(kinds)}, expected one; f32 changes the whole model")
+
+    @property
+    def quantized(self) -> bool:
+        """True: the engine computes the layer, whatever is chosen."""
+        return True
+
+    @property
+    def activations(self) -> str:
+        """The type of the layer's inputs and outputs."""
+        return self.recipes[0].activations
+
+
+class MenuChannel(NamedTuple):
+    """What a layer gets in addition to its operands: scales of delayed scaling (..., 3), and the recipes of its GEMMs, int32 (..., 3)."""
+
+    scale: jax.Array
+    choice: jax.Array
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def menu_linear(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: MenuChannel) -> jax.Array:
+    """Returns y (M, N) = x (M, K) w (K, N) with the recipes that `channel.choice` names; arguments as for `linear`."""
+    return _forward(menu, x_MK, w_KN, seed, channel)[0]
+
+
+def _forward(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: MenuChannel) -> tuple[jax.Array, Any]:
+    fprop, dgrad, wgrad = channel.choice
+    x_scale, w_scale, g_scale = channel.scale
+    x = _chosen(menu, fprop, [each.fprop_x for each in menu.recipes], x_MK, 1, x_scale)
+    w = _chosen(menu, fprop, [each.fprop_w for each in menu.recipes], w_KN, 0, w_scale)
+    y_MN = finished(product(x.value, w.value), x, w, x_MK.dtype)
+    saved_x = _chosen(menu, wgrad, [each.wgrad_x for each in menu.recipes], x_MK, 0, x_scale)
+    saved_w = _chosen(menu, dgrad, [each.dgrad_w for each in menu.recipes], w_KN, 1, w_scale)
+    return y_MN, (saved_x, saved_w, seed, g_scale, dgrad, wgrad)
+
+
+def _backward(menu: Menu, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, None]:
+    x, w, seed, scale, dgrad, wgrad = saved
+    g = _chosen(menu, dgrad, [each.dgrad_g for each in menu.recipes], g_MN, 1, scale, formats.fold(seed, DGRAD))
+    dx_MK = finished(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
+    g = _chosen(menu, wgrad, [each.wgrad_g for each in menu.recipes], g_MN, 0, scale, formats.fold(seed, WGRAD))
+    if g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % PANEL == 0:  # as in `linear`: the narrower of the two is transposed
+        return dx_MK, transposed(finished(product(transposed(g.value), x.value), g, x, g_MN.dtype)), None, None
+    return dx_MK, finished(product(transposed(x.value), g.value), x._replace(factor=x.factor.T), g, g_MN.dtype), None, None
+
+
+menu_linear.defvjp(_forward, _backward)
+
+
+def _chosen(
+    menu: Menu,
+    choice: jax.Array,
+    quantizers: Sequence[Quantizer | None],
+    x: jax.Array,
+    axis: int,
+    scale: jax.Array,
+    seed: jax.Array | None = None,
+) -> Operand:
+    """The operand under the quantizer of this number; equal quantizers share a branch."""
+    different = list(dict.fromkeys(quantizers))
+    branches = [_branch(menu.recipes[0], each, x.shape, axis, any(_is_row_scaled(one) for one in different)) for each in different]
+    if len(branches) == 1:
+        return branches[0](x, scale, seed)
+    number = jnp.asarray([different.index(each) for each in quantizers], jnp.int32)[choice]
+    operand: Operand = jax.lax.switch(number, branches, x, scale, seed)
+    return operand
+
+
+def _branch(
+    recipe: LinearRecipe, quantizer: Quantizer | None, shape: tuple[int, ...], axis: int, by_row: bool
+) -> Callable[[jax.Array, jax.Array, jax.Array | None], Operand]:
+    """Computes one operand; with a factor for each row (or column) if another branch has one."""
+    factor_shape = (1, shape[1]) if axis == 0 else (shape[0], 1)
+
+    def operand(x: jax.Array, scale: jax.Array, seed: jax.Array | None) -> Operand:
+        result = operand_of(recipe, quantizer, x, axis, scale, seed)
+        return result._replace(factor=jnp.broadcast_to(result.factor, factor_shape)) if by_row else result
+
+    return operand
+
+
+def _is_row_scaled(quantizer: Quantizer | None) -> bool:
+    return quantizer is not None and quantizer.row_scaled
+
 
 # Measurements on fixed weights: the held-out loss, and the weight's gradients, under any choice of arithmetic for every GEMM.
 #
@@ -50,8 +163,6 @@ from workers.protocol import Message, TrainRequest
 Weights = list[dict[str, jax.Array]]
 Batches = npt.NDArray[np.int32]
 BLOCK = 32  # steps that a fork's program computes at once
-SUMS = ("reference", "dot", "own", "error", "systematic")
-"""The columns of `gradients`."""
 
 
 def menu_decoder(shape: Model, arithmetics: tuple[Arithmetic, ...], choices: Iterable[Choice], *, fast_bf16: bool) -> Decoder:
@@ -209,78 +320,12 @@ def _dots(left: Weights, right: Weights) -> jax.Array:
     return jnp.stack([jnp.stack([jnp.sum(a[name] * b[name]) for name in PROJECTIONS]) for a, b in zip(left, right, strict=True)])
 
 
-# What an analysis takes apart: the arithmetic of a candidate at a kept checkpoint, and what takes its place where a unit is off.
-#
-# Raises SpecError with the way out for what cannot be analysed. Standard library and numpy only, so that a server can refuse before
-# anything is queued.
-
-_AS_ARMS = "train each ablation as an arm of a job, with overrides"
-
-
-def subject(candidate: RunSpec, baseline: RunSpec | None, step: int, steps: int) -> Measured:
-    """What forks of the candidate can toggle in `steps` steps after step `step`, against the baseline's arithmetic (None: bf16)."""
-    check_fork_step(candidate, step)
-    if candidate.engine != "emulated":
-        raise SpecError("why.engine", candidate.engine, "emulated, whose GEMMs can be chosen while the program runs", _AS_ARMS)
-    if candidate.devices != 1:
-        raise SpecError("why.devices", candidate.devices, "1: an analysis trains its forks on one device", _AS_ARMS)
-    until = step + steps
-    if steps < 1 or until > candidate.schedule.steps:
-        most = candidate.schedule.steps - step
-        raise SpecError("why.fork_steps", steps, f"1 to {most}: the run ends at step {candidate.schedule.steps}", "plan shorter forks")
-    own = _segment(candidate, step, until, "candidate")
-    off = None if baseline is None else _segment(baseline, step, until, "baseline")
-    if any(each.recipe == "fp8_delayed" for *_, each in own.cells()):
-        raise SpecError("why.candidate", candidate.label, "a recipe without delayed scaling", f"its nearest is fp8_current; or {_AS_ARMS}")
-    if off is not None and any(each.recipe == "fp8_delayed" for *_, each in off.cells()):
-        raise SpecError("why.against", "baseline", "a baseline without delayed scaling", "use against: bf16")
-    try:
-        return measured(own, candidate.model.n_layers, off)
-    except ValueError as error:
-        raise SpecError("why.candidate", candidate.label, "an arithmetic that differs", str(error)) from error
-
-
-def policies(runs: Mapping[str, RunSpec], step: int, steps: int) -> tuple[tuple[Arithmetic, ...], Mapping[str, Choice]]:
-    """The menu and the choices of forks that take the arithmetic of these runs for `steps` steps after step `step`.
-
-    Raises SpecError for a run whose arithmetic a fork cannot take.
-    """
-    first = next(iter(runs.values()))
-    check_fork_step(first, step)
-    if first.engine != "emulated":
-        raise SpecError("search.engine", first.engine, "emulated, whose GEMMs can be chosen while the program runs", _AS_ARMS)
-    if first.devices != 1:
-        raise SpecError("search.devices", first.devices, "1: a search trains its forks on one device", _AS_ARMS)
-    if not 1 <= steps <= first.schedule.steps - step:
-        raise SpecError("search.fork_steps", steps, f"1 to {first.schedule.steps - step}: the run ends at step {first.schedule.steps}")
-    try:
-        return menu_of({name: _segment(run, step, step + steps, f"policy {name}") for name, run in runs.items()}, first.model.n_layers)
-    except ValueError as error:
-        raise SpecError("search.switches", ", ".join(runs), "policies that one program can compute", str(error)) from error
-
-
-def arithmetic(spec: RunSpec, step: int, steps: int, whose: str) -> Segment:
-    """The arithmetic of a run in the `steps` steps after step `step`. Raises SpecError if it changes within them."""
-    return _segment(spec, step, step + steps, whose)
-
-
-def _segment(spec: RunSpec, step: int, until: int, whose: str) -> Segment:
-    """The arithmetic of these steps; SpecError if it changes within them."""
-    change = next((each.first_step for each in spec.segments if step < each.first_step < until), None)
-    if change is not None:
-        remedy = f"plan forks of at most {change - step} steps, or another checkpoint"
-        raise SpecError(
-            "why.fork_steps", until - step, f"steps in which the {whose}'s arithmetic does not change (it does at {change})", remedy
-        )
-    return max((each for each in spec.segments if each.first_step <= step), key=lambda each: each.first_step)
-
-
 # Takes a candidate apart at its kept checkpoints: one process and a few programs measure everything that an analysis needs.
 #
 # What it answers: what is the held-out loss, the gradient, or the end of a fork, with these units on and the others off?
 #
 #     losses      (batches,) nats, of the first parent's weights on the first held-out batches
-#     gradients   for one held-out batch the sums of `parity_lab.training.program` of all units and of each alone, against bf16
+#     gradients   for one held-out batch the sums above, of all units and of each alone, against bf16
 #     fork        the mean loss of the second half of a fork's steps, nats; draws as in `training.spec`
 #
 # The assumption that can fail: a fork's steps are few next to the schedule's, so that its loss is that of the state it started from.
@@ -438,8 +483,6 @@ def measure(request: TrainRequest, candidate: RunSpec, read: Read, send: Callabl
 
 def analyse(request: MeasureRequest, candidate: RunSpec, folders: Path, read: Read, send: Callable[[Message], None]) -> None:
     """Measure everything that `request.results` lacks, from checkpoints of the parents in `folders`, by id."""
-    from training.trainer.checkpoint import manifest  # noqa: PLC0415 (the core must be set before jax counts the processors)
-
     parents = [(read(spec), folders / parent) for parent, spec in request["parents"].items()]
     if request["policies"] is not None:
         _train_forks(request, parents, {name: read(spec) for name, spec in request["policies"].items()}, send)
@@ -458,8 +501,6 @@ def _train_forks(
     request: MeasureRequest, parents: Sequence[tuple[RunSpec, Path]], runs: Mapping[str, RunSpec], send: Callable[[Message], None]
 ) -> None:
     """Train the forks of a search that the record lacks: one program computes them all."""
-    from training.trainer.checkpoint import manifest  # noqa: PLC0415
-
     forks = Forks.read(request["setup"])
     menu, choices = policies(runs, forks.fork_step, forks.fork_steps)
     program = Checkpoints(parents, menu, [*choices.values()], forks.fork_step, forks.fork_steps)
