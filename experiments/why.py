@@ -27,6 +27,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,7 @@ class Bench:
             parents: Any = {folder.name: spec for spec, folder in self._plant(case)}
             analyse(
                 {
-                    "setup": setup.document(),
+                    "setup": asdict(setup),
                     "parents": parents,
                     "baseline": self._spec(case.seed, 0),  # type: ignore[typeddict-item]  (`read` takes it as it is)
                     "policies": None,

@@ -155,14 +155,8 @@ def _tested(forks: Search, guilt: Guilt) -> list[ClusterDocument]:
 
 def _noise(ends: Ends) -> NoiseDocument:
     larger = ends.noise
-    own: NoiseDocument = {
-        "on": ends.on.noise.sd,
-        "off": ends.off.noise.sd,
-        "df": larger.df,
-        "parents": larger.parents,
-        "enough": larger.is_enough,
-    }
-    return own
+    on, off = ends.on.noise.sd, ends.off.noise.sd
+    return {"on": on, "off": off, "df": larger.df, "parents": larger.parents, "enough": larger.is_enough}
 
 
 def _interaction(setup: Setup, results: Results, forks: Search) -> EstimateDocument | None:
@@ -191,7 +185,8 @@ def _instant(setup: Setup, results: Results) -> InstantDocument | None:
     return {
         "whole": estimate_document(units.whole),
         "units": [
-            {"name": part.name, "without": estimate_document(part.without), "alone": estimate_document(part.alone)} for part in units.parts
+            {"name": name, "without": estimate_document(part.without), "alone": estimate_document(part.alone)}
+            for name, part in units.parts.items()
         ],
         "ingredients": [{"name": name, "without": estimate_document(gain), "alone": None} for name, gain in gains.items()],
         "unexplained_without": estimate_document(units.unexplained_without),
@@ -227,6 +222,11 @@ _DECIMALS = 4
 def nats(own: Mapping[str, float]) -> str:
     """An estimate with its interval."""
     return f"{signed(own['value'], _DECIMALS)} ({interval_words(own['low'], own['high'], _DECIMALS)})"
+
+
+def nats_words(gap: float, low: float, high: float) -> str:
+    """A gap with its interval: "+0.0120 nats (+0.0080 to +0.0160)"."""
+    return f"{signed(gap, _DECIMALS)} nats ({interval_words(low, high, _DECIMALS)})"
 
 
 def gap_words(gap: Mapping[str, Any]) -> str:

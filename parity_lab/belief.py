@@ -1,7 +1,7 @@
 """What forks, runs and confirmations say about the gap of every policy, and how likely the judge passes one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -51,18 +51,13 @@ class Result:
 class Outcome:
     """How a search ended: the policy that was confirmed, or None, and why in one sentence; confirmations that were used."""
 
-    policy: Policy | None
+    policy: Policy | None = None
     reason: str
-    confirmations: int
-
-
-def documents(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
-    """Evaluations as JSON-able values; `evaluations_from` gives them back."""
-    return [asdict(each) for each in evaluations]
+    confirmations: int = 0
 
 
 def evaluations_from(rows: Sequence[Mapping[str, Any]]) -> tuple[Evaluation, ...]:
-    """The evaluations of `documents`."""
+    """Evaluations from their documents: those of `asdict`."""
     return tuple(Evaluation(**row) for row in rows)
 
 

@@ -221,19 +221,18 @@ Losses = Mapping[str, NDArray[np.float64]]
 
 @frozen
 class Part:
-    """One unit's part: what switching it off gains, and what it costs alone."""
+    """The part of a unit or of a cluster of them: what switching it off gains, and what it costs alone, in nats."""
 
-    name: str
     without: Estimate
     alone: Estimate
 
 
 @frozen
 class Split:
-    """The whole, its parts in the order of the units, and what both kinds of parts leave unexplained."""
+    """The whole, its parts by unit, and what both kinds of parts leave unexplained."""
 
     whole: Estimate
-    parts: tuple[Part, ...]
+    parts: Mapping[str, Part]
     unexplained_without: Estimate
     unexplained_alone: Estimate
 
@@ -249,7 +248,7 @@ def split(losses: Losses, units: Sequence[str]) -> Split:
     zero = np.zeros_like(on)
     return Split(
         whole=estimate(on - off),
-        parts=tuple(Part(name=unit, without=estimate(gained[unit]), alone=estimate(cost[unit])) for unit in units),
+        parts={unit: Part(without=estimate(gained[unit]), alone=estimate(cost[unit])) for unit in units},
         unexplained_without=estimate(on - off - sum(gained.values(), zero)),
         unexplained_alone=estimate(on - off - sum(cost.values(), zero)),
     )
