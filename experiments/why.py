@@ -239,7 +239,7 @@ class Bench:
         if set(named) == set(everything):
             return
         value = variance = 0.0
-        for number, (sign, choice) in enumerate([(-1.0, program.without(everything)), (1.0, program.without(named))]):
+        for number, (sign, choice) in enumerate([(-1.0, program.choice("without", everything)), (1.0, program.choice("without", named))]):
             first = _FIRST_TRUTH_DRAW + number * _TRUTH_DRAWS
             forks = np.array([[program.fork(choice, parent, first + draw) for draw in range(_TRUTH_DRAWS)] for parent in range(PARENTS)])
             value += sign * float(forks.mean())

@@ -102,8 +102,8 @@ class Guilt:
     """Every test in its order, the smallest guilty clusters (no tested part of them is guilty by itself), and the parts of guilty clusters
     that were not tested."""
 
-    tested: tuple[Tested, ...]
-    named: tuple[Cluster, ...]
+    tested: tuple[Tested, ...] = ()
+    named: tuple[Cluster, ...] = ()
     untested: tuple[Cluster, ...] = ()
 
 
@@ -156,7 +156,7 @@ def find_guilty(tree: Tree, p_of: PValues, alpha: float) -> Guilt:
 
     values = p_of((tree.units,), 0)
     if values is None:
-        return Guilt(tested=(), named=(), untested=(tree.units,))
+        return Guilt(untested=(tree.units,))
     root = decide(tree.units, _checked(values[0]), 0.0, 1.0)
     tested.append(root)
     if root.guilty:
@@ -378,13 +378,13 @@ class Measurement:
 class Search:
     """The search so far: `pending` forks of the next cluster; `stopped` if a further cluster would cost more than the plan allows.
 
-    `ends` and `guilt` are None before the forks with everything on and off are complete. `effects` are those of
+    `ends` is None before the forks with everything on and off are complete, and nothing is tested. `effects` are those of
     `guilt.tested`, by cluster. `rest` are the forks with all named units off, None before they are complete or if nothing is named.
     """
 
     tree: Tree
     ends: Ends | None
-    guilt: Guilt | None
+    guilt: Guilt
     effects: Mapping[Cluster, Part]
     rest: Arm | None
     pending: tuple[Measurement, ...]
@@ -472,7 +472,7 @@ def search(setup: Setup, results: Results) -> Search:
     of_ends = [fork for way in _WAYS for fork in arm_forks(setup, units, way, root, setup.noise_draws)]
     pending = [each for each in of_ends if each.key not in results]
     if pending:
-        return Search(tree=units, ends=None, guilt=None, effects={}, rest=None, pending=tuple(pending), stopped=False)
+        return Search(tree=units, ends=None, guilt=Guilt(), effects={}, rest=None, pending=tuple(pending), stopped=False)
     on, off = (arm_losses(setup, results, units, way, root, setup.noise_draws) for way in _WAYS)
     both = ends(on, off)
     effects: dict[Cluster, Part] = {}

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from parity.wording import age_in_words, count, interval_words, percent, signed
-from parity_lab.analysis import Guilt, Results, Search, Setup, arm_losses, gradient_batches, instant_rows, label, search, steps_spent
+from parity_lab.analysis import Results, Search, Setup, arm_losses, gradient_batches, instant_rows, label, search, steps_spent
 from parity_lab.effects import SUMS, Ends, Estimate, contrast, effect, estimate, gradient_error, split
 
 # The answer of an analysis as a document: the parts of the effect with intervals, what is named, and what stays unexplained.
@@ -113,18 +113,16 @@ class Answer(TypedDict):
 def answer(setup: Setup, results: Results) -> Answer:
     """What these results say. Raises ValueError for forks that are equal or not finite."""
     forks = search(setup, results)
-    guilt = forks.guilt
     instant, gradients = _instant(setup, results), _gradients(setup, results)
-    tested = _tested(forks, guilt) if guilt else []
-    named = [each for each in tested if guilt and tuple(each["units"]) in guilt.named]
+    tested = _tested(forks)
     return {
         "complete": not forks.pending and instant is not None and gradients is not None,
         "steps_spent": steps_spent(setup, results),
-        "effect": estimate_document(forks.effects[forks.tree.units].without) if guilt else None,
+        "effect": estimate_document(forks.effects[forks.tree.units].without) if forks.ends else None,
         "noise": _noise(forks.ends) if forks.ends else None,
-        "named": named,
+        "named": [each for each in tested if tuple(each["units"]) in forks.guilt.named],
         "tested": tested,
-        "untested": [list(each) for each in guilt.untested] if guilt else [],
+        "untested": [list(each) for each in forks.guilt.untested],
         "interaction": _interaction(setup, results, forks),
         "unexplained": _unexplained(forks),
         "stopped": forks.stopped,
@@ -139,7 +137,7 @@ def estimate_document(own: Estimate) -> EstimateDocument:
     return {"value": own.value, "low": low, "high": high}
 
 
-def _tested(forks: Search, guilt: Guilt) -> list[ClusterDocument]:
+def _tested(forks: Search) -> list[ClusterDocument]:
     return [
         {
             "units": list(each.cluster),
@@ -149,7 +147,7 @@ def _tested(forks: Search, guilt: Guilt) -> list[ClusterDocument]:
             "adjusted": each.adjusted,
             "guilty": each.guilty,
         }
-        for each in guilt.tested
+        for each in forks.guilt.tested
     ]
 
 
@@ -160,7 +158,7 @@ def _noise(ends: Ends) -> NoiseDocument:
 
 
 def _interaction(setup: Setup, results: Results, forks: Search) -> EstimateDocument | None:
-    if forks.guilt is None or forks.ends is None or forks.rest is None or len(forks.guilt.named) < 2:
+    if forks.ends is None or forks.rest is None or len(forks.guilt.named) < 2:
         return None
     losses = (arm_losses(setup, results, forks.tree, "without", cluster, setup.noise_draws) for cluster in forks.guilt.named)
     arms = [(1.0, forks.ends.between(each)) for each in losses]
@@ -195,10 +193,9 @@ def _instant(setup: Setup, results: Results) -> InstantDocument | None:
 
 
 def _gradients(setup: Setup, results: Results) -> list[GradientDocument] | None:
-    keys = [each.key for each in gradient_batches(setup)]
-    if any(key not in results for key in keys):
+    batches: list[Any] = [results.get(each.key) for each in gradient_batches(setup)]
+    if any(each is None for each in batches):
         return None
-    batches = [results[key] for key in keys]
     documents: list[GradientDocument] = []
     for name in ("all", *setup.units) if batches else ():
         sums = np.array([each[name] for each in batches], np.float64).reshape(len(batches), 1, len(SUMS))
@@ -236,14 +233,10 @@ def gap_words(gap: Mapping[str, Any]) -> str:
     return f"{nats({'value': gap['gap'], 'low': gap['low'], 'high': gap['high']})} nats, {gap['verdict']}"
 
 
-def off_words(plan: Mapping[str, Any]) -> str:
-    """What a unit has that is off."""
-    return "the baseline's arithmetic" if plan["against"] == "baseline" else "bf16"
-
-
 def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     """What an analysis measures and what it costs."""
-    yield f"{plan['candidate']} of {plan['explains_name']} ({plan['explains']}); a unit that is off has {off_words(plan)}"
+    off = "the baseline's arithmetic" if plan["against"] == "baseline" else "bf16"
+    yield f"{plan['candidate']} of {plan['explains_name']} ({plan['explains']}); a unit that is off has {off}"
     yield f"gap of the full runs: {gap_words(plan['gap'])}"
     parents = count(len(plan["parents"]), "run")
     units = count(len(plan["units"]), "unit")

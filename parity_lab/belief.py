@@ -49,11 +49,10 @@ class Result:
 
 @frozen
 class Outcome:
-    """How a search ended: the policy that was confirmed, or None, and why in one sentence; confirmations that were used."""
+    """How a search ended: the policy that was confirmed, or None, and why in one sentence."""
 
     policy: Policy | None = None
     reason: str
-    confirmations: int = 0
 
 
 def evaluations_from(rows: Sequence[Mapping[str, Any]]) -> tuple[Evaluation, ...]:

@@ -216,8 +216,6 @@ def contrast(terms: Sequence[tuple[float, Arm]]) -> Estimate:
 # The two parts of a unit differ by its interactions; opposite effects of two units cancel in one but not in the other. A split explains
 # the whole only if the unexplained part is small in both. Can fail: parts need not add up, and then no single number is a unit's share.
 
-Losses = Mapping[str, NDArray[np.float64]]
-
 
 @frozen
 class Part:
@@ -237,7 +235,7 @@ class Split:
     unexplained_alone: Estimate
 
 
-def split(losses: Losses, units: Sequence[str]) -> Split:
+def split(losses: Mapping[str, NDArray[np.float64]], units: Sequence[str]) -> Split:
     """The split of losses (batches,) with the keys `off`, `on`, `without UNIT` and `alone UNIT`. Raises ValueError for a missing one."""
     missing = [name for name in ("off", "on", *(f"{way} {unit}" for unit in units for way in ("without", "alone"))) if name not in losses]
     if missing:

@@ -63,17 +63,16 @@ class Space:
         """The policy that takes nothing back."""
         return "1" * self.size
 
+    def taken_back(self, policy: Policy) -> list[Switch]:
+        """The switches that a policy takes back. ValueError for one that does not have one bit for each switch."""
+        if len(policy) != self.size or set(policy) - {"0", "1"}:
+            raise ValueError(f"the policy is {policy!r}, expected {self.size} times 0 or 1")
+        return [switch for switch, bit in zip(self.switches, policy, strict=True) if bit == "0"]
+
     def overrides(self, policy: Policy) -> list[dict[str, Any]]:
         """The overrides of a job file, in the order in which they must stand: later ones win, so ingredients come before recipes."""
-        check(policy, self.size)
-        held = [switch.override for switch, bit in zip(self.switches, policy, strict=True) if bit == "0"]
-        return [dict(each) for each in sorted(held, key=_rank)]
-
-
-def check(policy: Policy, size: int) -> None:
-    """Raises ValueError for a policy that does not have one bit for each switch."""
-    if len(policy) != size or set(policy) - {"0", "1"}:
-        raise ValueError(f"the policy is {policy!r}, expected {size} times 0 or 1")
+        held = [each.override for each in self.taken_back(policy)]
+        return [dict(each) for each in sorted(held, key=lambda override: ("recipe" in override, "from_step" in override))]
 
 
 def all_policies(size: int) -> tuple[Policy, ...]:
@@ -89,15 +88,6 @@ def without(size: int, at: int) -> Policy:
 def alone(size: int, at: int) -> Policy:
     """The candidate's arithmetic in one switch alone."""
     return "0" * at + "1" + "0" * (size - at - 1)
-
-
-def _rank(override: Mapping[str, Any]) -> tuple[bool, bool]:
-    return "recipe" in override, "from_step" in override
-
-
-def names(switches: Sequence[Switch], policy: Policy) -> list[str]:
-    """The switches that a policy takes back."""
-    return [switch.name for switch, bit in zip(switches, policy, strict=True) if bit == "0"]
 
 
 # Which switches a search tries first: what an analysis named, then the rest of the model in ranges of blocks.
@@ -184,19 +174,20 @@ def boxes(cells: Iterable[Cell]) -> list[Box]:
 
 def _products(pairs: Collection[tuple[str, str]]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """The pairs of projection and GEMM of one block as products: by GEMM, or by projection if that gives fewer."""
-    by_projection: dict[tuple[str, ...], list[str]] = {}
-    for projection in _PROJECTIONS:
-        gemms = tuple(gemm for gemm in GEMMS if (projection, gemm) in pairs)
-        if gemms:
-            by_projection.setdefault(gemms, []).append(projection)
-    by_gemm: dict[tuple[str, ...], list[str]] = {}
-    for gemm in GEMMS:
-        projections = tuple(projection for projection in _PROJECTIONS if (projection, gemm) in pairs)
-        if projections:
-            by_gemm.setdefault(projections, []).append(gemm)
+    by_projection = _grouped(_PROJECTIONS, GEMMS, pairs)
+    by_gemm = _grouped(GEMMS, _PROJECTIONS, {(gemm, projection) for projection, gemm in pairs})
     if len(by_gemm) <= len(by_projection):
         return [(projections, tuple(gemms)) for projections, gemms in by_gemm.items()]
     return [(tuple(projections), gemms) for gemms, projections in by_projection.items()]
+
+
+def _grouped(names: Sequence[str], others: Sequence[str], pairs: Collection[tuple[str, str]]) -> dict[tuple[str, ...], list[str]]:
+    """The names that are paired with the same ones of the others, by these."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        if own := tuple(other for other in others if (name, other) in pairs):
+            groups.setdefault(own, []).append(name)
+    return groups
 
 
 # What other trainers need to be told to compute a policy, or why they cannot.

@@ -69,10 +69,14 @@ class Setting:
         if len(self.times) != 2**self.size:
             raise ValueError(f"{len(self.times)} times, expected {2**self.size}: one for each policy of {self.size} switches")
         for policy in ("0" * self.size, "1" * self.size):
-            if not any(each.evaluation.kind == "run" and each.evaluation.policy == policy for each in self.given):
+            if not self.losses(policy):
                 raise ValueError(f"no run of policy {policy} is given, expected full runs of the baseline and of the candidate")
         if not self.parents:
             raise ValueError("there are no parents, expected baseline runs with a kept checkpoint (`keep_checkpoints`)")
+
+    def losses(self, policy: Policy) -> list[float]:
+        """Those of the given runs of a policy, in nats."""
+        return [each.value for each in self.given if each.evaluation.kind == "run" and each.evaluation.policy == policy]
 
 
 @frozen
@@ -104,7 +108,7 @@ def ask(setting: Setting, results: Sequence[Result], barred: Collection[Policy] 
 
 def first_step(setting: Setting) -> Step:
     """The forks of every switch alone, and the A/A forks, for each parent."""
-    both_ends = [("0" * setting.size, draw) for draw in range(AA_DRAWS)] + [("1" * setting.size, draw) for draw in range(AA_DRAWS)]
+    both_ends = [(bit * setting.size, draw) for bit in "01" for draw in range(AA_DRAWS)]
     own = dict.fromkeys([*both_ends, *((alone(setting.size, at), 0) for at in range(setting.size))])  # a single switch is the candidate
     return tuple(Evaluation(kind="fork", policy=policy, number=draw, parent=parent) for parent in setting.parents for policy, draw in own)
 
@@ -114,8 +118,9 @@ def shares(setting: Setting, forks: Sequence[Result]) -> tuple[Estimate, tuple[E
     unchanged, everything = (_by_parent(forks, bit * setting.size) for bit in "01")
     noise = fork_noise([unchanged, everything])
     baseline = Arm(forks=unchanged, noise=noise)
-    own = [effect(Arm(forks=_by_parent(forks, alone(setting.size, at)), noise=noise), baseline) for at in range(setting.size)]
-    return effect(Arm(forks=everything, noise=noise), baseline), tuple(own)
+    arms = (everything, *(_by_parent(forks, alone(setting.size, at)) for at in range(setting.size)))
+    whole, *own = (effect(Arm(forks=each, noise=noise), baseline) for each in arms)
+    return whole, tuple(own)
 
 
 def rate(setting: Setting, batches: Sequence[Sequence[Result]]) -> Rating:
@@ -135,16 +140,13 @@ def rate(setting: Setting, batches: Sequence[Sequence[Result]]) -> Rating:
 
 def candidate_gap(setting: Setting) -> float:
     """The candidate's gap in the full runs that are given, in nats."""
-    means = [
-        np.mean([each.value for each in setting.given if each.evaluation.kind == "run" and each.evaluation.policy == bit * setting.size])
-        for bit in "01"
-    ]
-    return float(means[1] - means[0])
+    baseline, candidate = (np.mean(setting.losses(bit * setting.size)) for bit in "01")
+    return float(candidate - baseline)
 
 
-def fastest(setting: Setting, rating: Rating, least: float = WANTED, tried: Sequence[Policy] = ()) -> int | None:
-    """The number of the fastest policy that passes with at least this chance and was not tried, or None."""
-    may = [at for at, policy in enumerate(rating.policies) if rating.passes[at] >= least and policy not in tried]
+def fastest(setting: Setting, rating: Rating, tried: Sequence[Policy] = ()) -> int | None:
+    """The number of the fastest policy that passes with at least 95 % power and was not tried, or None."""
+    may = [at for at, policy in enumerate(rating.policies) if rating.passes[at] >= WANTED and policy not in tried]
     return min(may, key=lambda at: (setting.times[at], at)) if may else None
 
 
@@ -153,7 +155,7 @@ def _next(setting: Setting, batches: Sequence[Sequence[Result]], barred: Collect
     flat = [result for batch in batches for result in batch]
     confirmed = [result for result in flat if result.evaluation.kind == "confirmation"]
     if confirmed and confirmed[-1].passed:
-        return Outcome(policy=confirmed[-1].evaluation.policy, reason="it passed its confirmation", confirmations=len(confirmed))
+        return Outcome(policy=confirmed[-1].evaluation.policy, reason="it passed its confirmation")
     if candidate_gap(setting) <= 0.0:
         return Outcome(reason="the candidate's runs are no worse than the baseline's; there is no gap to search for")
     if not batches:
@@ -170,11 +172,10 @@ def _next(setting: Setting, batches: Sequence[Sequence[Result]], barred: Collect
         if best is not None:
             return (Evaluation(kind="run", policy=rating.policies[best], number=pilots.count(rating.policies[best])),)
     if leader is None or rating.policies[leader] == "0" * setting.size:
-        reason = "no policy faster than the baseline passes its confirmation with 95 % power"
-        return Outcome(reason=reason, confirmations=len(confirmed))
+        return Outcome(reason="no policy faster than the baseline passes its confirmation with 95 % power")
     if len(confirmed) < setting.confirmation.most:
         return (Evaluation(kind="confirmation", policy=rating.policies[leader], number=len(confirmed)),)
-    return Outcome(reason="no policy passed its confirmation", confirmations=len(confirmed))
+    return Outcome(reason="no policy passed its confirmation")
 
 
 def _promising(setting: Setting, rating: Rating, leader: int | None, barred: Collection[Policy]) -> int | None:
@@ -252,7 +253,7 @@ class SearchSetup:
     @cached_property
     def target(self) -> float | None:
         """The largest gap (nats) that a confirmation passes with 95 % power; None where even a gap of 0 has less."""
-        return self.confirmation.largest_gap(WANTED)
+        return self.confirmation.largest_gap()
 
     @cached_property
     def setting(self) -> Setting:

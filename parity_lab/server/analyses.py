@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from parity.judging.criteria import criteria_from_mapping
 from parity.judging.document_types import FloorDocument, GapDocument
 from parity.judging.interval import Interval
-from parity.structure import frozen
+from parity.structure import frozen, picked
 from parity_lab.analysis import Origin, Setup, make_setup, setup_from
 from parity_lab.answer import CONFIDENCE, Answer, answer, nats_words
 from parity_lab.effects import AblationArm, ArmNoise, Pair, ablate
@@ -37,10 +37,10 @@ from training.spec import JobSpec
 # The loss of a run late in training, as one number.
 
 
-def late_loss(session: Session, run: Run, job: Job) -> float:
-    """The mean loss (nats) of a run in the last part of its steps, which the policy of the job names."""
+def late_loss(session: Session, run: Run) -> float:
+    """The mean loss (nats) of a run in the last part of its steps, which the policy of its job names."""
     curve = loading.losses(session, run)
-    first = run.planned_steps * (1.0 - criteria_from_mapping(job.criteria).window_fraction)
+    first = run.planned_steps * (1.0 - criteria_from_mapping(run.job.criteria).window_fraction)
     value = float(curve.loss[curve.steps >= first].mean())
     if not math.isfinite(value):
         raise ConflictError(f"the loss of run {run.id} is not finite at its end")
@@ -66,7 +66,7 @@ def derived_job(session: Session, origin: Job, spec: JobSpec, submitted_by: str 
         max_run_seconds=order.max_run_seconds,
         reuse=False,
         created_at=time.time(),
-        **{name: getattr(origin, name) for name in _OF_THE_ORIGIN},
+        **picked(origin, *_OF_THE_ORIGIN),
     )
     row.arms.extend(arm_rows(spec))
     own = Run(
@@ -128,7 +128,7 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
     forked = arm if question.origin == "candidate" else job.arms[0]
     step = kept_step(forked, question.step, spec.schedule.steps)
     measured = _subject(spec, arm, question, step)  # before the parents, whose remedy is to train again
-    parents = fork_parents(session, job, forked, step)[:MOST_PARENTS]
+    parents = fork_parents(session, forked, step)[:MOST_PARENTS]
     try:
         setup = make_setup(
             units=tuple(unit.name for unit in measured.units),
@@ -241,7 +241,7 @@ def readable_spec(job: Job) -> JobSpec:
         raise ConflictError(f"this version cannot read the specification of job {job.id}; train it again") from error
 
 
-def fork_parents(session: Session, job: Job, arm: Arm, step: int) -> Sequence[Run]:
+def fork_parents(session: Session, arm: Arm, step: int) -> Sequence[Run]:
     """The runs of an arm that kept a checkpoint of this step. Raises ConflictError, which says how to keep one, where none did."""
     reasons = []
     parents = []
@@ -258,7 +258,7 @@ def fork_parents(session: Session, job: Job, arm: Arm, step: int) -> Sequence[Ru
     if not parents:
         reason = reasons[0] if reasons else "it has no runs trained from step 0"
         remedy = f"add keep_checkpoints: [{step}] to its job file and train it again, on one process per run"
-        raise ConflictError(f"arm {arm.name} of job {job.id} cannot be forked at step {step}: {reason}; {remedy}")
+        raise ConflictError(f"arm {arm.name} of job {arm.job_id} cannot be forked at step {step}: {reason}; {remedy}")
     return parents
 
 
@@ -388,13 +388,13 @@ def plan_document(session: Session, analysis: Analysis) -> AnalysisPlan:
 
 
 def _explained_gap(verdict: Verdict) -> ExplainedGap:
-    return ExplainedGap(verdict=verdict.outcome, gap=verdict.gap, low=verdict.ci_low, high=verdict.ci_high)
+    return of(ExplainedGap, verdict, verdict=verdict.outcome, low=verdict.ci_low, high=verdict.ci_high)
 
 
-def analysis_document(session: Session, analysis: Analysis) -> AnalysisDocument:
-    """An analysis on record."""
-    job = analysis.job
-    return of(AnalysisDocument, job, job=job.id, plan=plan_document(session, analysis), answer=_answer(session, analysis))
+def analysis_document(session: Session, job_id: str) -> AnalysisDocument:
+    """The analysis that a job is, or the newest of those that explain it; NotFoundError with the way to one."""
+    analysis = analysis_of(session, job_id)
+    return of(AnalysisDocument, analysis.job, job=analysis.job_id, plan=plan_document(session, analysis), answer=_answer(session, analysis))
 
 
 def _answer(session: Session, analysis: Analysis) -> Mapping[str, Any] | None:
@@ -484,7 +484,7 @@ def ablations_document(session: Session, job_id: str, candidate: str | None, abl
     def measured(arm: Arm, judged: Arm, within: Mapping[str, float]) -> AblationArm:
         """An arm with what the verdict on `judged` says of it."""
         document = documents[judged.name]
-        losses = _losses(session, job, arm, document[arm.role]["left_out"], left_out)
+        losses = _losses(session, arm, document[arm.role]["left_out"], left_out)
         return AblationArm(name=arm.name, losses=losses, noise=_noise(document["tau"][arm.role], within))
 
     arms = [measured(job.arms[0], full, min(within.values(), key=lambda own: own["within"]))]
@@ -520,7 +520,7 @@ def _is_unmeasured(document: Mapping[str, Any] | None) -> bool:
     return document is None or any(document.get(part) is None for part in ("gap", "tau", "se_parts"))
 
 
-def _losses(session: Session, job: Job, arm: Arm, copies: Sequence[Mapping[str, str]], left_out: list[str]) -> dict[Pair, float]:
+def _losses(session: Session, arm: Arm, copies: Sequence[Mapping[str, str]], left_out: list[str]) -> dict[Pair, float]:
     """The late losses of an arm's runs that count, by pair; the others are added to `left_out` with why."""
     why = {copy["label"]: copy["why"] for copy in copies}
     losses: dict[Pair, float] = {}
@@ -529,7 +529,7 @@ def _losses(session: Session, job: Job, arm: Arm, copies: Sequence[Mapping[str, 
         if reason is not None:
             left_out.append(f"{label(run)}: {reason}")
             continue
-        losses[run.seed, run.replicate] = late_loss(session, run, job)
+        losses[run.seed, run.replicate] = late_loss(session, run)
     return losses
 
 

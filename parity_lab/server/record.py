@@ -4,7 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -17,10 +17,9 @@ from parity_lab.analysis import setup_from as analysis_setup_from
 from parity_lab.answer import Answer
 from parity_lab.belief import Evaluation, Result, evaluations_from, results_from
 from parity_lab.belief import Outcome as SearchOutcome
-from parity_lab.policies import names
 from parity_lab.search import Rating, SearchSetup, SwitchSource, ask, forks_of, rate, setup_from
 from parity_lab.server.analyses import answer_of, gap_words, readable_spec, results_of
-from parity_lab.server.searches import UNKNOWN, PlannedSearch, SearchOfFile, Wish, job_of_policy, plan_search, queue_step, results_of_step
+from parity_lab.server.searches import UNKNOWN, PlannedSearch, SearchOfFile, Wish, job_of, plan_search, queue_step, results_of_step
 from parity_lab.server.tables import Analysis, Search, SearchState, SearchStep
 from server.concurrency import Repeating
 from server.database import tables
@@ -269,15 +268,11 @@ def searcher(settings: Settings, database: Database, ring: Callable[[str], None]
 
 def _advance_all(settings: Settings, database: Database, ring: Callable[[str], None]) -> None:
     """Let every search go on whose newest step has ended; one whose sender's queue is full waits."""
-
-    def may_queue(session: Session, sender: str) -> None:
-        check_queue(session, settings, sender)
-
     with database.read() as session:
         due = waiting(session)
     for search_id in due:
         try:
-            job = advance(database, search_id, may_queue)
+            job = advance(database, search_id, lambda session, sender: check_queue(session, settings, sender))
         except TooManyError as error:
             _log.info("search %s waits: %s", search_id, error)
             continue
@@ -292,6 +287,8 @@ def _advance_all(settings: Settings, database: Database, ring: Callable[[str], N
 
 _SHOWN = 200  # policies of a document, the fastest first
 _TWO_SIGMA = 1.96
+StepKind = Literal["forks", "pilot", "confirmation"]
+PolicyState = Literal["confirmed", "not confirmed", "tried", "estimated"]
 
 
 @frozen
@@ -340,7 +337,7 @@ class SearchStepDocument:
     """A step: its job, what it evaluates, its cost in steps of training, and what came of it in one sentence."""
 
     number: int
-    kind: Literal["forks", "pilot", "confirmation"]
+    kind: StepKind
     job: str
     status: JobStatus
     policies: list[str]
@@ -360,7 +357,7 @@ class PolicyDocument:
     low: float
     high: float
     passes: float
-    state: Literal["confirmed", "not confirmed", "tried", "estimated"]
+    state: PolicyState
 
 
 @frozen
@@ -393,7 +390,7 @@ def search_document(search: Search) -> SearchDocument:
     setup = setup_from(search.setup)
     job = None
     if search.policy is not None:
-        job = job_of_policy(search, setup, search.policy, setup.pairs).document()
+        job = job_of(search, setup, [search.policy], setup.pairs).document()
     return of(
         SearchDocument,
         search,
@@ -426,7 +423,7 @@ def _plan(setup: SearchSetup, base: Job, candidate: str, seconds: float | None) 
 
 def _step(step: SearchStep) -> SearchStepDocument:
     own = evaluations_from(step.evaluations)
-    kinds: Mapping[str, Literal["forks", "pilot", "confirmation"]] = {"fork": "forks", "run": "pilot", "confirmation": "confirmation"}
+    kinds: Mapping[str, StepKind] = {"fork": "forks", "run": "pilot", "confirmation": "confirmation"}
     return of(
         SearchStepDocument,
         step,
@@ -467,22 +464,19 @@ def _policies(search: Search, setup: SearchSetup) -> list[PolicyDocument]:
     except (ValueError, ZeroDivisionError):  # forks that tell nothing: the search says so
         return []
     done = [result.evaluation for batch in batches for result in batch]
-    tried = {each.policy for each in done} | set(setup.given)
-    refused = {each.policy for each in done if each.kind == "confirmation"}
-    ranked = sorted(range(len(rating.policies)), key=lambda at: (rating.policies[at] not in tried, setup.times[at], at))
-    return [_policy(setup, rating, at, tried, refused, search.policy) for at in ranked[:_SHOWN]]
+    states: dict[str, PolicyState] = dict.fromkeys([*setup.given, *(each.policy for each in done)], "tried")
+    states |= {each.policy: "not confirmed" for each in done if each.kind == "confirmation"}
+    if search.policy is not None:
+        states[search.policy] = "confirmed"
+    ranked = sorted(range(len(rating.policies)), key=lambda at: (rating.policies[at] not in states, setup.times[at], at))
+    return [_policy(setup, rating, at, states.get(rating.policies[at], "estimated")) for at in ranked[:_SHOWN]]
 
 
-def _policy(setup: SearchSetup, rating: Rating, at: int, tried: set[str], refused: set[str], confirmed: str | None) -> PolicyDocument:
+def _policy(setup: SearchSetup, rating: Rating, at: int, state: PolicyState) -> PolicyDocument:
     own, gap, sd = rating.policies[at], float(rating.belief.mean[at]), float(rating.belief.sd[at])
-    state: Literal["confirmed", "not confirmed", "tried", "estimated"] = "tried" if own in tried else "estimated"
-    if own in refused:
-        state = "not confirmed"
-    if own == confirmed:
-        state = "confirmed"
     return PolicyDocument(
         policy=own,
-        takes_back=names(setup.switches, own),
+        takes_back=[each.name for each in setup.space.taken_back(own)],
         speed=1.0 / setup.times[at],
         gap=gap,
         low=gap - _TWO_SIGMA * sd,
@@ -554,8 +548,6 @@ def _step_of_job(job: Job) -> Select[SearchStep]:
     return select(SearchStep).where(SearchStep.job_id == job.id)
 
 
-KINDS = {
-    "why": Kind(request=_request, conclude=_conclude, page=_page, links=_links),
-    "pilot": Kind(request=lambda _session, _run: None, conclude=_conclude, page=_page, links=_links),
-}
+_WHY = Kind(request=_request, conclude=_conclude, page=_page, links=_links)
+KINDS = {"why": _WHY, "pilot": replace(_WHY, request=lambda _session, _run: None)}
 KEY_OF_JOB_FILE = SearchOfFile

@@ -53,7 +53,7 @@ from server.errors import ConflictError, InvalidError
 from server.jobs.fingerprint import unsound
 from server.jobs.floors import family_in, lent_floors, named_floors, newest_family
 from server.jobs.submit import Order, Submission, submit_registered
-from server.records import Body
+from server.records import Body, of
 from training.rules import PROJECTIONS, SpecError
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec, Model
@@ -71,12 +71,9 @@ class Proposal:
     analysis: str | None = None
 
 
-def propose(session: Session, arm: Arm, spec: JobSpec, own: SpecArm, step: int, fork_steps: int) -> Proposal:
-    """The switches for a candidate (`arm` of the record, `own` of the specification). Raises InvalidError and SpecError.
-
-    Each takes its part back to the baseline's recipe.
-    """
-    baseline = spec.baseline
+def propose(session: Session, arm: Arm, spec: JobSpec, step: int, fork_steps: int) -> Proposal:
+    """The switches for a candidate, each of which takes its part back to the baseline's recipe. Raises InvalidError and SpecError."""
+    baseline, own = spec.baseline, spec.arms[arm.position]
     if baseline.overrides or baseline.bf16_from_step is not None or own.bf16_from_step is not None or baseline.recipe == "f32":
         raise InvalidError("search.switches is missing, and arms with overrides or a late switch have no default space; name the switches")
     units = subject(spec.run_of(own, 0), spec.run_of(baseline, 0), step, fork_steps).units
@@ -103,9 +100,10 @@ def _newest_that_names(session: Session, arm: Arm, units: set[str]) -> Analysis 
 def _parts_of_blocks(changed: set[Cell], layers: int) -> list[Box]:
     """Attention and MLP, by GEMM, in as many ranges of blocks as 12 switches allow."""
     parts = [
-        {cell for cell in changed if cell[1] in members and cell[2] == gemm} for members, gemm in itertools.product(GROUPS.values(), GEMMS)
+        cells
+        for members, gemm in itertools.product(GROUPS.values(), GEMMS)
+        if (cells := {cell for cell in changed if cell[1] in members and cell[2] == gemm})
     ]
-    parts = [cells for cells in parts if cells]
     ranges = max(1, min(layers, MOST_SWITCHES // len(parts)))
     return [
         box
@@ -117,14 +115,12 @@ def _parts_of_blocks(changed: set[Cell], layers: int) -> list[Box]:
 
 def _switches(baseline: SpecArm, parts: Sequence[Box]) -> list[Switch]:
     """A switch for each box."""
-    switches = []
-    for box in parts:
-        places = {"blocks": box.ranges, "projections": list(box.projections), "gemms": list(box.gemms)}
-        override: dict[str, Any] = {**places, "recipe": baseline.recipe}
-        if baseline.switches.given():
-            override["switches"] = baseline.switches.given()
-        switches.append(Switch(name=box.name, override=override))
-    return switches
+    given = baseline.switches.given()
+    taken = {"recipe": baseline.recipe, "switches": given} if given else {"recipe": baseline.recipe}
+    return [
+        Switch(name=box.name, override={"blocks": box.ranges, "projections": list(box.projections), "gemms": list(box.gemms), **taken})
+        for box in parts
+    ]
 
 
 def _cell(unit: str) -> Cell:
@@ -201,7 +197,7 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
     _check_engine(spec)
     baseline, steps = job.arms[0], spec.schedule.steps
     step = kept_step(baseline, wish.step, steps)
-    parents = fork_parents(session, job, baseline, step)[:MOST_PARENTS]
+    parents = fork_parents(session, baseline, step)[:MOST_PARENTS]
     fork_steps = min(FORK_STEPS, steps - step) if wish.fork_steps is None else wish.fork_steps
     own = spec.arms[arm.position]
     proposal = _proposal(session, arm, spec, wish, step, fork_steps)
@@ -257,7 +253,7 @@ def _proposal(session: Session, arm: Arm, spec: JobSpec, wish: Wish, step: int, 
     """The switches that were asked for, else those that the record proposes."""
     try:
         if not wish.switches:
-            return propose(session, arm, spec, spec.arms[arm.position], step, fork_steps)
+            return propose(session, arm, spec, step, fork_steps)
         named = [Switch(name=each.name, override=each.override) for each in wish.switches]
     except (SpecError, ValueError) as error:
         raise InvalidError(f"the space of the search is not one: {error}") from error
@@ -290,7 +286,7 @@ def _space(spec: JobSpec, own: SpecArm, proposal: Proposal, step: int, fork_step
 
 def _losses(session: Session, arm: Arm) -> list[float]:
     """The mean losses (nats) of an arm's sound runs in the window that the judge reads."""
-    losses = [late_loss(session, run, arm.job) for run in arm.runs if unsound(session, run.source or run) is None]
+    losses = [late_loss(session, run) for run in arm.runs if unsound(session, run.source or run) is None]
     if not losses:
         raise ConflictError(f"arm {arm.name} of job {arm.job_id} has no finished run with its whole curve; train the job again")
     return losses
@@ -393,23 +389,25 @@ def queue_step(session: Session, search: Search, setup: SearchSetup, step: Seque
     """Write the job of a step. Raises LookError for a confirmation whose question has been judged before."""
     if step[0].kind == "confirmation":
         return _confirmation(session, search, setup, step[0])
-    spec, parent = _specification(search, setup, step), session.get_one(Run, setup.parents[0])
-    own: dict[str, Any] = {"kind": "why", "replicate": parent.replicate, "forked_from": parent.id}
+    tried, parent = list(dict.fromkeys(each.policy for each in step)), session.get_one(Run, setup.parents[0])
     if step[0].kind == "run":  # replicates of the base job count from 0: a pilot is one that no run of it has
-        own = {"kind": "pilot", "replicate": GIVEN + step[0].number}
+        what, own = f"pilot of {tried[0]}", {"kind": "pilot", "replicate": GIVEN + step[0].number}
+    else:
+        what, own = f"forks of {len(tried)} policies", {"kind": "why", "replicate": parent.replicate, "forked_from": parent.id}
+    spec = replace(job_of(search, setup, tried, 1), name=f"search: {what} of {search.base.name}"[:200], family=None)
     steps = int(setup.cost(tuple(step)))
     return derived_job(session, search.base, spec, search.submitted_by, _order(search), seed=spec.seed, planned_steps=steps, **own)
 
 
-def job_of_policy(search: Search, setup: SearchSetup, policy: str, replicates: int) -> JobSpec:
-    """The job that compares a policy with the baseline."""
+def job_of(search: Search, setup: SearchSetup, tried: Sequence[Policy], replicates: int) -> JobSpec:
+    """The job that compares these policies with the baseline."""
     whole = readable_spec(search.base)
     own = next(arm for arm in whole.candidates if arm.name == search.candidate)
     return replace(
         whole,
-        name=f"{policy} of {search.base.name}"[:200],
+        name=f"{tried[0]} of {search.base.name}"[:200],
         baseline=replace(whole.baseline, replicates=replicates),
-        candidates=(policy_arm(own, setup.space, policy, replicates),),
+        candidates=tuple(policy_arm(own, setup.space, policy, replicates) for policy in tried),
         noise=None,
         keep_checkpoints=(),
     )
@@ -423,7 +421,7 @@ def results_of_step(session: Session, step: SearchStep) -> list[dict[str, Any]] 
     if job.status != "concluded":
         return None
     if evaluations[0].kind == "run":
-        return [{"value": late_loss(session, job.runs[0], job)}]
+        return [{"value": late_loss(session, job.runs[0])}]
     values = results_of(session, job.id)
     return [{"value": float(values[key_of(each)])} for each in evaluations]
 
@@ -439,18 +437,8 @@ def _verdict(job: Job) -> list[dict[str, Any]] | None:
     return [{"value": value if known else 0.0, "se": se if known else UNKNOWN, "passed": verdict.outcome == "pass"}]
 
 
-def _specification(search: Search, setup: SearchSetup, step: Sequence[Evaluation]) -> JobSpec:
-    """A job with an arm for each policy of a step of forks or of a pilot."""
-    first, *others = dict.fromkeys(each.policy for each in step)
-    spec = job_of_policy(search, setup, first, 1)
-    own = next(arm for arm in readable_spec(search.base).candidates if arm.name == search.candidate)
-    arms = tuple(policy_arm(own, setup.space, policy) for policy in others)
-    what = f"pilot of {first}" if step[0].kind == "run" else f"forks of {1 + len(others)} policies"
-    return replace(spec, name=f"search: {what} of {search.base.name}"[:200], candidates=(*spec.candidates, *arms), family=None)
-
-
 def _confirmation(session: Session, search: Search, setup: SearchSetup, own: Evaluation) -> Job:
-    spec = replace(job_of_policy(search, setup, own.policy, setup.pairs), seed=_fresh_seed(session, search, own))
+    spec = replace(job_of(search, setup, [own.policy], setup.pairs), seed=_fresh_seed(session, search, own))
     spec = replace(spec, name=f"confirm: {spec.name}"[:200])
     criteria = replace(setup.policy_of_the_job, confidence=setup.confirmation.confidence, looks=1)
     wanted = Submission(spec=spec, criteria=criteria, order=_order(search), revision=search.base.revision or "")
@@ -460,7 +448,7 @@ def _confirmation(session: Session, search: Search, setup: SearchSetup, own: Eva
 
 
 def _order(search: Search) -> Order:
-    return Order(priority=search.priority, max_run_seconds=search.max_run_seconds, reuse=False)
+    return of(Order, search, reuse=False)
 
 
 def _fresh_seed(session: Session, search: Search, own: Evaluation) -> int:

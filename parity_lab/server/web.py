@@ -22,7 +22,6 @@ from parity_lab.server.analyses import (
     WhyRequest,
     ablations_document,
     analysis_document,
-    analysis_of,
     plan_analysis,
     submit_analysis,
 )
@@ -77,11 +76,11 @@ class PolicyChart:
     """Marks, the heights of the margin and of the largest gap that passes with 95 % power, and ticks (place, value): speeds as multiples
     of the baseline's to the right, gaps in nats upwards."""
 
-    width: float
-    height: float
-    left: float
-    right: float
-    bottom: float
+    width: float = WIDTH
+    height: float = HEIGHT
+    left: float = _LEFT
+    right: float = WIDTH - _RIGHT
+    bottom: float = HEIGHT - _BOTTOM
     marks: list[Mark]
     margin: float
     target: float
@@ -110,11 +109,6 @@ def chart(document: SearchDocument) -> PolicyChart | None:
         return place(gap, heights[0], heights[-1], HEIGHT - _BOTTOM, _TOP)
 
     return PolicyChart(
-        width=WIDTH,
-        height=HEIGHT,
-        left=_LEFT,
-        right=WIDTH - _RIGHT,
-        bottom=HEIGHT - _BOTTOM,
         marks=[Mark(policy=each, x=x(each.speed), y=y(each.gap), low=y(each.low), high=y(each.high)) for each in reversed(shown)],
         margin=y(plan.margin),
         target=y(plan.target),
@@ -202,7 +196,7 @@ class Cell:
 def analysis_page(job_id: str, request: Request, context: InContext) -> Response:
     """An analysis by its own job, or the newest one of an explained job."""
     with context.database.read() as session:
-        document = analysis_document(session, analysis_of(session, job_id))
+        document = analysis_document(session, job_id)
     if document.job != job_id:
         return RedirectResponse(f"/jobs/{document.job}/why", 303)
     answer = document.answer or {}
@@ -316,10 +310,8 @@ def _place(layer: str) -> tuple[int, str]:
 
 # The page of a search: the policies by speed against gap, the path of its steps, and what it guarantees.
 
-search_pages = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 
-
-@search_pages.get("/searches/{search_id}")
+@pages.get("/searches/{search_id}")
 def search_page(search_id: str, request: Request, context: InContext) -> Response:
     """A search."""
     with context.database.read() as session:
@@ -346,7 +338,7 @@ def submit(job_id: str, request: StrictBody[WhyRequest], response: Response, con
     with context.database.write() as session:
         job = submit_analysis(session, job_id, request, sender.id)
         check_queue(session, context.settings, sender.id)
-        document = analysis_document(session, analysis_of(session, job.id))
+        document = analysis_document(session, job.id)
     ring(context, job)
     response.headers["Location"] = f"/api/v1/jobs/{document.job}/why"
     return document
@@ -356,7 +348,7 @@ def submit(job_id: str, request: StrictBody[WhyRequest], response: Response, con
 def show(job_id: str, context: InContext) -> AnalysisDocument:
     """An analysis by its own job, or the newest one of an explained job: its plan, and its answer so far."""
     with context.database.read() as session:
-        return analysis_document(session, analysis_of(session, job_id))
+        return analysis_document(session, job_id)
 
 
 @why_router.get("/jobs/{job_id}/why/ablations")
@@ -473,7 +465,7 @@ def _about_job(session: Session, job: Job) -> dict[str, object]:
 
 ADDITIONS = Additions(
     routes=(searches_router, why_router),
-    pages=(search_pages, pages),
+    pages=(pages,),
     owners={"search_id": _owner_of_search},
     threads=(_searcher,),
     about_job=_about_job,

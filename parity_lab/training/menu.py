@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parity.structure import frozen
+from parity.structure import frozen, picked
 from training.rules import PROJECTIONS, SpecError
 from training.segments import Arithmetic, Segment, gemm_key
 from training.spec import RunSpec, check_fork_step
@@ -70,17 +70,19 @@ class Measured:
 
     def without(self, units: Sequence[Unit]) -> Choice:
         """The run's own choice, but with these units off."""
-        choice = self.own.copy()
-        for unit in units:
-            choice[unit.place] = self.off[unit.place]
-        return choice
+        return changed(self.own, units, self.off)
 
     def alone(self, units: Sequence[Unit]) -> Choice:
         """All units off, but the run's own choice in these."""
-        choice = self.off.copy()
-        for unit in units:
-            choice[unit.place] = self.own[unit.place]
-        return choice
+        return changed(self.off, units, self.own)
+
+
+def changed(choice: Choice, units: Sequence[Unit], to: Choice) -> Choice:
+    """A choice with what `to` has in these units."""
+    result = choice.copy()
+    for unit in units:
+        result[unit.place] = to[unit.place]
+    return result
 
 
 def measured(segment: Segment, n_layers: int, off: Segment | None = None) -> Measured:
@@ -99,12 +101,12 @@ def measured(segment: Segment, n_layers: int, off: Segment | None = None) -> Mea
     ingredients = {}
     for name in (*INGREDIENTS, SCALE_FORMAT):
         taken = [menu[number] for number in np.unique(own) if number]
-        changed = {each: replaced for each in taken if (replaced := _without_ingredient(each, name)) is not None}
-        if changed:
-            menu = list(dict.fromkeys([*menu, *changed.values()]))
-            number = {menu.index(each): menu.index(replaced) for each, replaced in changed.items()}
+        replacements = {each: replaced for each in taken if (replaced := _without_ingredient(each, name)) is not None}
+        if replacements:
+            menu = list(dict.fromkeys([*menu, *replacements.values()]))
+            number = {menu.index(each): menu.index(replaced) for each, replaced in replacements.items()}
             ingredients[name] = np.vectorize(lambda at, number=number: number.get(at, at), otypes=[np.int32])(own)
-    different = [unit for unit, each in own_cells.items() if gemm_key(unit.gemm, each) != gemm_key(unit.gemm, off_cells[unit])]
+    different = _different(own_cells, off_cells)
     if not different:
         raise ValueError("the two compute every GEMM alike, expected a difference; there is nothing to explain")
     units = tuple(sorted(different, key=lambda unit: (GEMMS.index(unit.gemm), unit.block, PROJECTIONS.index(unit.projection))))
@@ -128,9 +130,13 @@ def menu_of(runs: Mapping[str, Segment], n_layers: int) -> tuple[tuple[Arithmeti
 def uncovered(candidate: Segment, restored: Segment, baseline: Segment) -> Unit | None:
     """A GEMM in which `restored` has neither the baseline's arithmetic nor bf16, or None."""
     own, safe = _cells(restored), _cells(baseline)
-    changed = [unit for unit, each in _cells(candidate).items() if gemm_key(unit.gemm, each) != gemm_key(unit.gemm, safe[unit])]
-    restored_to_other = (unit for unit in changed if gemm_key(unit.gemm, own[unit]) != gemm_key(unit.gemm, safe[unit]))
-    return next((unit for unit in restored_to_other if own[unit].recipe != "bf16"), None)
+    left = {unit for unit in _different(own, safe) if own[unit].recipe != "bf16"}
+    return next((unit for unit in _different(_cells(candidate), safe) if unit in left), None)
+
+
+def _different(cells: Mapping[Unit, Arithmetic], others: Mapping[Unit, Arithmetic]) -> list[Unit]:
+    """The GEMMs that the two compute in different ways."""
+    return [unit for unit, each in cells.items() if gemm_key(unit.gemm, each) != gemm_key(unit.gemm, others[unit])]
 
 
 def _cells(segment: Segment) -> dict[Unit, Arithmetic]:
@@ -163,20 +169,12 @@ def _without_ingredient(arithmetic: Arithmetic, name: str) -> Arithmetic | None:
     if name == SCALE_FORMAT:
         if parts.family != "nvfp4" or parts.row_scaled_activation or parts.nvfp4_4over6 != "none":
             return None
-        given: dict[str, Any] = {
-            "stochastic_rounding": parts.stochastic_rounding,
-            "rht": parts.rht,
-            "weight_scaling": parts.weight_scaling,
-            "block_size": parts.block_size,
-            "nan": parts.nan,
-        }
-        return Arithmetic("mxfp4", Switches(**given))
+        return Arithmetic("mxfp4", Switches(**picked(parts, "stochastic_rounding", "rht", "weight_scaling", "block_size", "nan")))
     has = {"rht": parts.rht, "sr": parts.stochastic_rounding, "2d": parts.weight_scaling == "2d" and parts.block_scaled}[name]
     if not has:
         return None
     without = {key: value for key, value in arithmetic.switches.given().items() if not (name == "sr" and key == "sr_bits")}
-    changed: dict[str, Any] = {**without, **INGREDIENTS[name]}
-    return Arithmetic(arithmetic.recipe, Switches(**changed))
+    return Arithmetic(arithmetic.recipe, Switches(**{**without, **INGREDIENTS[name]}))
 
 
 # What an analysis takes apart: the arithmetic of a candidate at a kept checkpoint, and what takes its place where a unit is off.

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.structure import frozen
-from parity_lab.analysis import Measurement, MeasureRequest, Setup, next_measurement, setup_from
+from parity_lab.analysis import Measurement, MeasureRequest, Setup, Way, next_measurement, setup_from
 from parity_lab.effects import SUMS
 from parity_lab.search import Forks
-from parity_lab.training.menu import Choice, policies, subject
+from parity_lab.training.menu import Choice, changed, policies, subject
 from training.arithmetic import formats
 from training.arithmetic.linear import DGRAD, PANEL, WGRAD, finished, operand_of, product, transposed
 from training.arithmetic.quantize import Operand, Quantizer
@@ -85,19 +85,19 @@ def menu_linear(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, c
 def _forward(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: MenuChannel) -> tuple[jax.Array, Any]:
     fprop, dgrad, wgrad = channel.choice
     x_scale, w_scale, g_scale = channel.scale
-    x = _chosen(menu, fprop, [each.fprop_x for each in menu.recipes], x_MK, 1, x_scale)
-    w = _chosen(menu, fprop, [each.fprop_w for each in menu.recipes], w_KN, 0, w_scale)
+    x = _chosen(menu, fprop, "fprop_x", x_MK, 1, x_scale)
+    w = _chosen(menu, fprop, "fprop_w", w_KN, 0, w_scale)
     y_MN = finished(product(x.value, w.value), x, w, x_MK.dtype)
-    saved_x = _chosen(menu, wgrad, [each.wgrad_x for each in menu.recipes], x_MK, 0, x_scale)
-    saved_w = _chosen(menu, dgrad, [each.dgrad_w for each in menu.recipes], w_KN, 1, w_scale)
+    saved_x = _chosen(menu, wgrad, "wgrad_x", x_MK, 0, x_scale)
+    saved_w = _chosen(menu, dgrad, "dgrad_w", w_KN, 1, w_scale)
     return y_MN, (saved_x, saved_w, seed, g_scale, dgrad, wgrad)
 
 
 def _backward(menu: Menu, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, None]:
     x, w, seed, scale, dgrad, wgrad = saved
-    g = _chosen(menu, dgrad, [each.dgrad_g for each in menu.recipes], g_MN, 1, scale, formats.fold(seed, DGRAD))
+    g = _chosen(menu, dgrad, "dgrad_g", g_MN, 1, scale, formats.fold(seed, DGRAD))
     dx_MK = finished(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
-    g = _chosen(menu, wgrad, [each.wgrad_g for each in menu.recipes], g_MN, 0, scale, formats.fold(seed, WGRAD))
+    g = _chosen(menu, wgrad, "wgrad_g", g_MN, 0, scale, formats.fold(seed, WGRAD))
     if g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % PANEL == 0:  # as in `linear`: the narrower of the two is transposed
         return dx_MK, transposed(finished(product(transposed(g.value), x.value), g, x, g_MN.dtype)), None, None
     return dx_MK, finished(product(transposed(x.value), g.value), x._replace(factor=x.factor.T), g, g_MN.dtype), None, None
@@ -109,15 +109,17 @@ menu_linear.defvjp(_forward, _backward)
 def _chosen(
     menu: Menu,
     choice: jax.Array,
-    quantizers: Sequence[Quantizer | None],
+    name: str,
     x: jax.Array,
     axis: int,
     scale: jax.Array,
     seed: jax.Array | None = None,
 ) -> Operand:
-    """The operand under the quantizer of this number; equal quantizers share a branch."""
+    """The operand of this name under the recipe of this number; equal quantizers share a branch."""
+    quantizers: list[Quantizer | None] = [getattr(each, name) for each in menu.recipes]
     different = list(dict.fromkeys(quantizers))
-    branches = [_branch(menu.recipes[0], each, x.shape, axis, any(_is_row_scaled(one) for one in different)) for each in different]
+    by_row = any(each is not None and each.row_scaled for each in different)
+    branches = [_branch(menu.recipes[0], each, x.shape, axis, by_row) for each in different]
     if len(branches) == 1:
         return branches[0](x, scale, seed)
     number = jnp.asarray([different.index(each) for each in quantizers], jnp.int32)[choice]
@@ -136,10 +138,6 @@ def _branch(
         return result._replace(factor=jnp.broadcast_to(result.factor, factor_shape)) if by_row else result
 
     return operand
-
-
-def _is_row_scaled(quantizer: Quantizer | None) -> bool:
-    return quantizer is not None and quantizer.row_scaled
 
 
 # Measurements on fixed weights: the held-out loss, and the weight's gradients, under any choice of arithmetic for every GEMM.
@@ -199,19 +197,15 @@ def gradients(
     """
     if len(seeds) < 2:
         raise ValueError(f"{len(seeds)} seed, expected at least 2: the part of the error that averages out is seen between seeds only")
-    fixed = (state.parameters, state.scales.scale)
+    weight = jnp.float32(z_loss)
     for tokens in jnp.asarray(batches):
-
-        def gradient(choice: Choice, seed: int, tokens: jax.Array = tokens) -> Weights:
-            own: Weights = _gradient(model, *fixed, tokens, jnp.asarray(choice), jnp.uint32(seed), jnp.float32(z_loss))
-            return own
-
-        reference = gradient(np.zeros_like(choices[0]), 0)
+        gradient = partial(_gradient, model, state.parameters, state.scales.scale, tokens)
+        reference = gradient(jnp.zeros_like(choices[0]), jnp.uint32(0), weight)
         of_choices = []
         for choice in choices:
             total = None
             for seed in seeds:
-                total = _added(total, gradient(choice, seed), reference)
+                total = _added(total, gradient(jnp.asarray(choice), jnp.uint32(seed), weight), reference)
             of_choices.append(np.asarray(_mean_sums(total, reference, jnp.float32(len(seeds))), np.float64))
         yield np.stack(of_choices)
 
@@ -247,7 +241,8 @@ def forked(
     `run` has the data order, the schedule and the random numbers; `alive` is called after each block of steps.
     Raises ValueError for a run with delayed scaling, whose state lives in the channel that the choice takes.
     """
-    if model_is_delayed(model):
+    menus: Any = model.recipes
+    if any(each.delayed for menu in menus for each in menu.recipes):
         raise ValueError("a recipe has delayed scaling, expected none on the menu; fork such a run from its kept checkpoint")
     losses: list[npt.NDArray[np.float64]] = []
     for begin in range(first, first + steps, BLOCK):
@@ -258,12 +253,6 @@ def forked(
         if alive is not None:
             alive()
     return Forked(state, np.concatenate(losses))
-
-
-def model_is_delayed(model: Decoder) -> bool:
-    """Whether a recipe on the menu needs the amaxes of earlier steps."""
-    menus: Any = model.recipes
-    return any(each.delayed for menu in menus for each in menu.recipes)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -346,7 +335,7 @@ class HeldOutMissingError(Exception):
 
 
 class Checkpoints:
-    """The kept checkpoints of some runs, and the one program that trains their forks under any choice from a menu."""
+    """The kept checkpoints of some runs, their data, and the one program that trains their forks under any choice from a menu."""
 
     def __init__(
         self,
@@ -363,29 +352,24 @@ class Checkpoints:
         """
         self._parents, self._step, self._fork_steps = parents, step, fork_steps
         first = parents[0][0]
-        self._corpus = data.load(first.data) if corpus is None else corpus
-        data.check_vocabulary(self._corpus, first.model.vocab_size)
+        self.corpus = data.load(first.data) if corpus is None else corpus
+        data.check_vocabulary(self.corpus, first.model.vocab_size)
         self._fast = describe().fast_bf16
         self._trained = menu_decoder(first.model, arithmetics, choices, fast_bf16=self._fast)
         self._states: dict[int, State] = {}
-
-    @property
-    def corpus(self) -> Corpus:
-        """The data of the candidate's runs."""
-        return self._corpus
 
     def state(self, parent: int) -> State:
         """The state of a parent at the checkpoint."""
         if parent not in self._states:
             spec, folder = self._parents[parent]
-            like = Run(spec, self._corpus, fast_bf16=self._fast).state
-            self._states[parent] = read_kept(folder, self._step, identity(spec, self._corpus), like)
+            like = Run(spec, self.corpus, fast_bf16=self._fast).state
+            self._states[parent] = read_kept(folder, self._step, identity(spec, self.corpus), like)
         return self._states[parent]
 
     def fork(self, choice: Choice, parent: int, draw: int, alive: Callable[[], None] | None = None) -> float:
         """The final loss of a fork of a parent."""
         spec = self._parents[parent][0]
-        run = Run(spec, self._corpus, fast_bf16=self._fast, fork=Fork(parent=spec, step=self._step, draw=draw))
+        run = Run(spec, self.corpus, fast_bf16=self._fast, fork=Fork(parent=spec, step=self._step, draw=draw))
         run.start_from(self.state(parent))
         values = forked(self._trained, run, run.state, choice, self._step, self._fork_steps, alive).losses
         return _finite(float(values[self._fork_steps // 2 :].mean()), f"the loss of fork {draw}")
@@ -416,26 +400,21 @@ class Program(Checkpoints):
     @cached_property
     def _held_out(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
         spec = self._parents[0][0]
-        if len(self._corpus.validation) > spec.data.sequence_length + 1:
-            batches = data.validation_batches(self._corpus, spec.data)
+        if len(self.corpus.validation) > spec.data.sequence_length + 1:
+            batches = data.validation_batches(self.corpus, spec.data)
             if len(batches) > 1:
                 return batches
         raise HeldOutMissingError(
-            f"the data have {len(self._corpus.validation)} held-out tokens, expected at least 2 batches of "
+            f"the data have {len(self.corpus.validation)} held-out tokens, expected at least 2 batches of "
             f"{spec.data.tokens_per_step}; set data.validation_fraction and train again"
         )
 
-    def without(self, units: Sequence[str]) -> Choice:
-        """The candidate's arithmetic with these units off."""
-        return self._measured.without([self._units[name] for name in units])
-
-    def alone(self, units: Sequence[str]) -> Choice:
-        """Everything off but these units."""
-        return self._measured.alone([self._units[name] for name in units])
-
-    def without_ingredient(self, name: str) -> Choice:
-        """The candidate's arithmetic without an ingredient."""
-        return self._measured.ingredients[name]
+    def choice(self, way: Way, units: Sequence[str], ingredient: str | None = None) -> Choice:
+        """The candidate's arithmetic without these units, everything off but these (`alone`), or without an ingredient."""
+        if ingredient is not None:
+            return self._measured.ingredients[ingredient]
+        take = self._measured.without if way == "without" else self._measured.alone
+        return take([self._units[name] for name in units])
 
     def losses(self, choice: Choice, batches: int) -> list[float]:
         """The held-out losses of the first parent's weights under a choice."""
@@ -444,11 +423,8 @@ class Program(Checkpoints):
 
     def gradients(self, batch: int, seeds: int) -> dict[str, list[float]]:
         """For a held-out batch the sums (SUMS) over all layers: of `all` units, and of each alone with bf16 everywhere else."""
-        choices = [self._measured.own]
-        for unit in self._units.values():
-            choice = np.zeros_like(self._measured.own)
-            choice[unit.place] = self._measured.own[unit.place]
-            choices.append(choice)
+        own = self._measured.own
+        choices = [own, *(changed(np.zeros_like(own), [unit], own) for unit in self._measured.units)]
         at = batch % len(self._held_out)
         z_loss = self._parents[0][0].schedule.z_loss
         numbers = range(_SEED, _SEED + seeds)
@@ -522,10 +498,7 @@ def _next(setup: Setup, results: dict[str, Any]) -> Measurement | None:
 def _value(program: Program, setup: Setup, wanted: Measurement, alive: Callable[[], None]) -> Any:
     if wanted.kind == "gradients":
         return program.gradients(wanted.batch, setup.seeds)
-    if wanted.ingredient is not None:
-        choice = program.without_ingredient(wanted.ingredient)
-    else:
-        choice = program.without(wanted.units) if wanted.way == "without" else program.alone(wanted.units)
+    choice = program.choice(wanted.way, wanted.units, wanted.ingredient)
     if wanted.kind == "instant":
         return program.losses(choice, setup.batches)
     return program.fork(choice, wanted.parent, wanted.draw, alive)

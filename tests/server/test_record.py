@@ -10,7 +10,7 @@ from parity.judging.criteria import criteria_from_mapping
 from parity_lab.search import setup_from
 from parity_lab.server.analyses import WhyRequest, readable_spec, submit_analysis
 from parity_lab.server.record import advance, cancel_search, find_search, resume_search, search_document, submit_search, waiting
-from parity_lab.server.searches import Speed, SwitchWish, Wish, job_of_policy, plan_search
+from parity_lab.server.searches import Speed, SwitchWish, Wish, job_of, plan_search
 from parity_lab.server.tables import Search
 from server import retention
 from server.database.tables import Job, Run
@@ -179,7 +179,7 @@ def judged_elsewhere(database, own, *policies):
     for policy in policies:
         with database.write() as session:
             search = session.get_one(Search, own)
-            spec = job_of_policy(search, setup_from(search.setup), policy, 4)
+            spec = job_of(search, setup_from(search.setup), [policy], 4)
             criteria = criteria_from_mapping(search.base.criteria)
             submit_registered(session, Submission(spec=spec, criteria=criteria, revision=search.base.revision or ""), "another")
 
