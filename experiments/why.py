@@ -27,6 +27,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.verdict import judge
 from parity_lab.analysis import Setup, make_setup
 from parity_lab.answer import answer
-from parity_lab.training.program import Program, analyse, forked, menu_decoder, subject
+from parity_lab.training.menu import subject
+from parity_lab.training.program import Program, analyse, forked, menu_decoder
 from training.device import describe, trainer_facts
 from training.spec import RunSpec, Schedule
 from training.trainer import data
@@ -200,7 +202,7 @@ class Bench:
             parents: Any = {folder.name: spec for spec, folder in self._plant(case)}
             analyse(
                 {
-                    "setup": setup.document(),
+                    "setup": asdict(setup),
                     "parents": parents,
                     "baseline": self._spec(case.seed, 0),  # type: ignore[typeddict-item]  (`read` takes it as it is)
                     "policies": None,
@@ -237,7 +239,7 @@ class Bench:
         if set(named) == set(everything):
             return
         value = variance = 0.0
-        for number, (sign, choice) in enumerate([(-1.0, program.without(everything)), (1.0, program.without(named))]):
+        for number, (sign, choice) in enumerate([(-1.0, program.choice("without", everything)), (1.0, program.choice("without", named))]):
             first = _FIRST_TRUTH_DRAW + number * _TRUTH_DRAWS
             forks = np.array([[program.fork(choice, parent, first + draw) for draw in range(_TRUTH_DRAWS)] for parent in range(PARENTS)])
             value += sign * float(forks.mean())

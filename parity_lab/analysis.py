@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Literal, TypedDict
 
 from parity.judging import special
 from parity.structure import frozen
-from parity_lab.effects import SUMS, Arm, Ends, Estimate, Forks, contrast, effect, ends
+from parity_lab.effects import SUMS, Arm, Ends, Forks, Part, contrast, effect, ends
 
 # Which units are guilty? Group tests by halving, with familywise control.
 #
@@ -102,8 +102,8 @@ class Guilt:
     """Every test in its order, the smallest guilty clusters (no tested part of them is guilty by itself), and the parts of guilty clusters
     that were not tested."""
 
-    tested: tuple[Tested, ...]
-    named: tuple[Cluster, ...]
+    tested: tuple[Tested, ...] = ()
+    named: tuple[Cluster, ...] = ()
     untested: tuple[Cluster, ...] = ()
 
 
@@ -156,7 +156,7 @@ def find_guilty(tree: Tree, p_of: PValues, alpha: float) -> Guilt:
 
     values = p_of((tree.units,), 0)
     if values is None:
-        return Guilt(tested=(), named=(), untested=(tree.units,))
+        return Guilt(untested=(tree.units,))
     root = decide(tree.units, _checked(values[0]), 0.0, 1.0)
     tested.append(root)
     if root.guilty:
@@ -175,8 +175,7 @@ def _checked(p: float) -> float:
 # cost = evaluations (instant split), gradients (gradient split) and steps (forks), in steps of training:
 #        a forward pass of a batch is 1/3 of a step, a gradient 1 step
 # forks: the arms with everything on and everything off, with `noise_draws` forks for each parent, which measure the noise of forks and
-#   are
-#        the root's test; then the halves of each guilty cluster, each without and alone, with `draws` forks for each parent, and with
+#        are the root's test; then the halves of each guilty cluster, each without and alone, with `draws` forks for each parent, and with
 #        `noise_draws` of them if neither is guilty. The first half without is the second one alone where the cluster is all units.
 #
 #        Where several clusters are named, `draws` more for each parent, with all of them off.
@@ -190,50 +189,63 @@ FORWARD_SHARE = 1.0 / 3.0
 POWER = 0.8
 
 
-@frozen
-class WhyPlan:
-    """What is measured: units, batches, seeds and checkpoints of the splits; parents, draws and steps of the forks."""
+# What an analysis measures, fixed before it begins: its units, its parents, and how often everything is measured.
+#
+# The document of a setup is what the record keeps, so that an analysis that was stopped goes on with the same plan.
 
-    units: int
-    ingredients: int
-    checkpoints: int
-    batches: int
-    seeds: int
-    gradient_batches: int
-    parents: int
+FORK_STEPS = 100  # the offset of a fork is settled after some 60 steps, while effects still grow (decision 0103)
+# Over all parents, at the first look and at the second, which is also that of the ends: with 9 the noise of forks was estimated too low too
+# often (decision 0100).
+FORKS_OF_AN_ARM, NOISE_FORKS = 3, 18
+BATCHES, GRADIENT_BATCHES, SEEDS = 8, 4, 2
+ALPHA = 0.025  # the chance of naming any unit without an effect (decision 0102)
+Origin = Literal["baseline", "candidate"]
+"""Whose checkpoints are forked: the baseline's, into which units are put, or the candidate's, out of which they are taken."""
+
+
+@frozen
+class Setup:
+    """One analysis and its cost. `units` and `ingredients` are names; `parents` are ids of runs whose checkpoint of `fork_step` is kept.
+
+    `noise_draws` and `draws` are the forks of an arm for each parent. The two splits are measured at the checkpoint of the first parent.
+    `most_steps` is the largest cost, in steps of training, at which the search stops.
+    """
+
+    units: tuple[str, ...]
+    ingredients: tuple[str, ...]
+    parents: tuple[str, ...]
+    fork_step: int
+    fork_steps: int
+    pair_steps: int
+    origin: Origin
     noise_draws: int
     draws: int
-    fork_steps: int
-
-    def __post_init__(self) -> None:
-        for name in ("units", "checkpoints", "parents", "draws", "fork_steps"):
-            value = getattr(self, name)
-            if value < 1:
-                raise ValueError(f"plan.{name} is {value}, expected at least 1")
-        for name in ("batches", "noise_draws"):
-            if getattr(self, name) < 2:
-                raise ValueError(f"plan.{name} is {getattr(self, name)}, expected at least 2: an interval needs two values")
+    batches: int = BATCHES
+    gradient_batches: int = GRADIENT_BATCHES
+    seeds: int = SEEDS
+    most_steps: float = 0.0
+    alpha: float = ALPHA
 
     @property
     def instant_steps(self) -> float:
         """The instant split, in steps: off, on, two evaluations for each unit, one for each ingredient."""
-        rows = 2 + 2 * self.units + self.ingredients
-        return self.checkpoints * self.batches * rows * FORWARD_SHARE
+        rows = 2 + 2 * len(self.units) + len(self.ingredients)
+        return self.batches * rows * FORWARD_SHARE
 
     @property
     def gradient_steps(self) -> float:
         """The gradient split, in steps: for each batch the reference, everything on, and each unit alone."""
-        return self.checkpoints * self.gradient_batches * (1 + (1 + self.units) * self.seeds) * 1.0
+        return self.gradient_batches * (1.0 + (1 + len(self.units)) * self.seeds)
 
     def forks(self, cuts: int) -> int:
         """Forks that are trained if this many clusters are cut and one of their halves is guilty at the first look."""
         arms = 4 * cuts - 2 if cuts else 0
-        return self.parents * (2 * self.noise_draws + arms * self.draws)
+        return len(self.parents) * (2 * self.noise_draws + arms * self.draws)
 
     @property
     def cuts_for_one(self) -> int:
         """Clusters that are cut to find one guilty unit if all units weigh the same."""
-        return math.ceil(math.log2(self.units))
+        return math.ceil(math.log2(len(self.units)))
 
     @property
     def least_steps(self) -> float:
@@ -253,74 +265,17 @@ class WhyPlan:
     @property
     def together_steps(self) -> float:
         """The forks with all named units off, where several clusters are named."""
-        return self.parents * self.draws * self.fork_steps
+        return len(self.parents) * self.draws * self.fork_steps
 
-    def smallest_effect(self, fork_sd: float, alpha: float) -> float:
+    def smallest_effect(self, fork_sd: float) -> float:
         """The effect (nats) of one unit that the second look at it sees with 80 % power, given the noise of forks (nats)."""
-        df = 2 * self.parents * (self.noise_draws - 1)
-        se = fork_sd / math.sqrt(self.noise_draws * self.parents)  # of half of (on - without + alone - off), four arms
-        level = alpha * LOOKS[-1] / (3 * self.units)  # three tests, and the share of one unit
+        df = 2 * len(self.parents) * (self.noise_draws - 1)
+        se = fork_sd / math.sqrt(self.noise_draws * len(self.parents))  # of half of (on - without + alone - off), four arms
+        level = self.alpha * LOOKS[-1] / (3 * len(self.units))  # three tests, and the share of one unit
         return float((special.stdtrit(df, 1 - level / 2) + special.stdtrit(df, POWER)) * se)
 
     def _steps(self, cuts: int) -> float:
         return self.instant_steps + self.gradient_steps + self.forks(cuts) * self.fork_steps
-
-
-# What an analysis measures, fixed before it begins: its units, its parents, and how often everything is measured.
-#
-# The document of a setup is what the record keeps, so that an analysis that was stopped goes on with the same plan.
-
-FORK_STEPS = 100  # the offset of a fork is settled after some 60 steps, while effects still grow (decision 0103)
-# Over all parents, at the first look and at the second, which is also that of the ends: with 9 the noise of forks was estimated too low too
-# often (decision 0100).
-FORKS_OF_AN_ARM, NOISE_FORKS = 3, 18
-BATCHES, GRADIENT_BATCHES, SEEDS = 8, 4, 2
-ALPHA = 0.025  # the chance of naming any unit without an effect (decision 0102)
-Origin = Literal["baseline", "candidate"]
-"""Whose checkpoints are forked: the baseline's, into which units are put, or the candidate's, out of which they are taken."""
-
-
-@frozen
-class Setup:
-    """One analysis. `units` and `ingredients` are names; `parents` are ids of runs whose checkpoint of `fork_step` is kept.
-
-    `most_steps` is the largest cost, in steps of training, at which the search stops. Without `gradients` the gradient split is left out.
-    """
-
-    units: tuple[str, ...]
-    ingredients: tuple[str, ...]
-    parents: tuple[str, ...]
-    fork_step: int
-    fork_steps: int
-    pair_steps: int
-    origin: Origin
-    noise_draws: int
-    draws: int
-    batches: int = BATCHES
-    gradient_batches: int = GRADIENT_BATCHES
-    seeds: int = SEEDS
-    most_steps: float = 0.0
-    alpha: float = ALPHA
-
-    @property
-    def plan(self) -> WhyPlan:
-        """Its cost. The two splits are measured at the checkpoint of the first parent."""
-        return WhyPlan(
-            units=len(self.units),
-            ingredients=len(self.ingredients),
-            checkpoints=1,
-            batches=self.batches,
-            seeds=self.seeds,
-            gradient_batches=self.gradient_batches,
-            parents=len(self.parents),
-            noise_draws=self.noise_draws,
-            draws=self.draws,
-            fork_steps=self.fork_steps,
-        )
-
-    def document(self) -> dict[str, Any]:
-        """The setup as a JSON-able dict."""
-        return asdict(self)
 
 
 def make_setup(
@@ -353,11 +308,11 @@ def make_setup(
         noise_draws=-(-NOISE_FORKS // len(parents)),
         draws=-(-FORKS_OF_AN_ARM // len(parents)),
     )
-    return replace(setup, most_steps=setup.plan.steps_for_any + setup.plan.together_steps if most_steps is None else most_steps)
+    return replace(setup, most_steps=setup.steps_for_any + setup.together_steps if most_steps is None else most_steps)
 
 
 def setup_from(document: Mapping[str, Any]) -> Setup:
-    """The setup of a document."""
+    """The setup of a document: that of `asdict`."""
     names = ("units", "ingredients", "parents")
     return Setup(**{**document, **{name: tuple(document[name]) for name in names}})
 
@@ -380,9 +335,9 @@ class MeasureRequest(TypedDict):
 
 # What an analysis measures next, and what its forks say so far: a function of the results on record.
 #
-# instant the held-out losses (batches,) of one row: `on`, `off`, `without UNIT`, `alone UNIT`, `without INGREDIENT` gradients for one
-# batch the sums over the gradient of all units, and of each unit alone, against bf16 fork the final loss of one fork: `without CLUSTER`
-# or `alone CLUSTER`, of one parent, with one draw of random numbers
+# instant     the held-out losses (batches,) of one row: `on`, `off`, `without UNIT`, `alone UNIT`, `without INGREDIENT`
+# gradients   for one batch the sums over the gradient of all units, and of each unit alone, against bf16
+# fork        the final loss of one fork: `without CLUSTER` or `alone CLUSTER`, of one parent, with one draw of random numbers
 #
 # At the end, where several clusters are named, forks with all of them off say what they do together.
 #
@@ -390,9 +345,9 @@ class MeasureRequest(TypedDict):
 # killed goes on where it was. `alone` of all units is everything on, the candidate's arithmetic, `without` all units is everything off:
 # their forks measure the noise of forks, and their difference is the whole effect at the checkpoint.
 #
-# The forks test clusters of units in the order of their weight (`parity_lab.analysis`). A unit weighs (1 / units + 3 times its share of
-# the squared errors of the gradient) / 4: no fork has a part in it, and a unit that hardly moves the gradient keeps at least a quarter of
-# an equal share.
+# The forks test clusters of units in the order of their weight. A unit weighs
+#     (1 / units + 3 times its share of the squared errors of the gradient) / 4:
+# no fork has a part in it, and a unit that hardly moves the gradient keeps at least a quarter of an equal share.
 
 Results = Mapping[str, Any]
 Way = Literal["without", "alone"]
@@ -420,26 +375,17 @@ class Measurement:
 
 
 @frozen
-class ClusterEffect:
-    """What a cluster does at the checkpoint: what switching it off gains, and what it costs alone, in nats."""
-
-    cluster: Cluster
-    without: Estimate
-    alone: Estimate
-
-
-@frozen
 class Search:
     """The search so far: `pending` forks of the next cluster; `stopped` if a further cluster would cost more than the plan allows.
 
-    `ends` and `guilt` are None before the forks with everything on and off are complete. `effects` are those of
+    `ends` is None before the forks with everything on and off are complete, and nothing is tested. `effects` are those of
     `guilt.tested`, by cluster. `rest` are the forks with all named units off, None before they are complete or if nothing is named.
     """
 
     tree: Tree
     ends: Ends | None
-    guilt: Guilt | None
-    effects: Mapping[Cluster, ClusterEffect]
+    guilt: Guilt
+    effects: Mapping[Cluster, Part]
     rest: Arm | None
     pending: tuple[Measurement, ...]
     stopped: bool
@@ -526,24 +472,24 @@ def search(setup: Setup, results: Results) -> Search:
     of_ends = [fork for way in _WAYS for fork in arm_forks(setup, units, way, root, setup.noise_draws)]
     pending = [each for each in of_ends if each.key not in results]
     if pending:
-        return Search(tree=units, ends=None, guilt=None, effects={}, rest=None, pending=tuple(pending), stopped=False)
+        return Search(tree=units, ends=None, guilt=Guilt(), effects={}, rest=None, pending=tuple(pending), stopped=False)
     on, off = (arm_losses(setup, results, units, way, root, setup.noise_draws) for way in _WAYS)
     both = ends(on, off)
-    effects: dict[Cluster, ClusterEffect] = {}
+    effects: dict[Cluster, Part] = {}
     planned: set[str] = set()
-    spent, stopped = setup.plan.least_steps, False
+    spent, stopped = setup.least_steps, False
 
     def p_of(clusters: tuple[Cluster, ...], look: int) -> list[float] | None:
         nonlocal spent, stopped
         if clusters == (root,):
             whole = effect(both.on, both.off)
-            effects[root] = ClusterEffect(cluster=root, without=whole, alone=whole)
+            effects[root] = Part(without=whole, alone=whole)
             return [whole.p()]
         draws = (setup.draws, setup.noise_draws)[look]
         forks = {fork.key: fork for each in clusters for way in _WAYS for fork in arm_forks(setup, units, way, each, draws)}
         more = [fork for key, fork in forks.items() if key not in planned]
         cost = sum(each.steps for each in more)
-        kept = 0.0 if clusters == units.halves(root) else setup.plan.together_steps  # both halves off is everything off
+        kept = 0.0 if clusters == units.halves(root) else setup.together_steps  # both halves off is everything off
         if pending or spent + cost + kept > setup.most_steps + _ROUNDING:
             stopped = stopped or not pending
             return None
@@ -554,8 +500,7 @@ def search(setup: Setup, results: Results) -> Search:
 
     def p_of_one(cluster: Cluster, draws: int) -> float:
         off, alone = (both.between(arm_losses(setup, results, units, way, cluster, draws)) for way in ("without", "alone"))
-        own = ClusterEffect(cluster=cluster, without=effect(both.on, off), alone=effect(alone, both.off))
-        effects[cluster] = own
+        own = effects[cluster] = Part(without=effect(both.on, off), alone=effect(alone, both.off))
         together = contrast([(1.0, both.on), (-1.0, off), (1.0, alone), (-1.0, both.off)])
         return any_way(own.without.p(), own.alone.p(), together.p())
 
@@ -564,15 +509,11 @@ def search(setup: Setup, results: Results) -> Search:
     if guilt.named and not pending:
         named = tuple(unit for unit in root if any(unit in cluster for cluster in guilt.named))
         pending = [each for each in arm_forks(setup, units, "without", named, setup.draws) if each.key not in results]
-        rest = None if pending else _off(both, setup, results, units, named)
+        if named == root:
+            rest = both.off
+        elif not pending:
+            rest = both.between(arm_losses(setup, results, units, "without", named, setup.noise_draws))
     return Search(tree=units, ends=both, guilt=guilt, effects=effects, rest=rest, pending=tuple(pending), stopped=stopped)
-
-
-def _off(both: Ends, setup: Setup, results: Results, units: Tree, named: Cluster) -> Arm:
-    """The forks with these units off."""
-    if named == units.units:
-        return both.off
-    return both.between(arm_losses(setup, results, units, "without", named, setup.noise_draws))
 
 
 def next_measurement(setup: Setup, results: Results) -> Measurement | None:

@@ -7,14 +7,14 @@ from typing import Any, TypedDict
 import numpy as np
 
 from parity.wording import age_in_words, count, interval_words, percent, signed
-from parity_lab.analysis import Guilt, Results, Search, Setup, arm_losses, gradient_batches, instant_rows, label, search, steps_spent
+from parity_lab.analysis import Results, Search, Setup, arm_losses, gradient_batches, instant_rows, label, search, steps_spent
 from parity_lab.effects import SUMS, Ends, Estimate, contrast, effect, estimate, gradient_error, split
 
 # The answer of an analysis as a document: the parts of the effect with intervals, what is named, and what stays unexplained.
 #
-# named the smallest guilty clusters, each with what switching it off gains and what it costs alone interaction what switching all m named
-# clusters off gains, minus the sum of what switching each off gains: (1 - m) U - W + sum W_i unexplained what is left of the effect with
-# all of them off: W - E
+# named         the smallest guilty clusters, each with what switching it off gains and what it costs alone
+# interaction   what switching all m named clusters off gains, minus the sum of what switching each off gains: (1 - m) U - W + sum W_i
+# unexplained   what is left of the effect with all of them off: W - E
 #
 # with U the forks with everything on, E off, W_i without the cluster i and W without all named ones (`parity_lab.effects.contrast`). The
 # effect is the sum of the named parts, their interaction and what is unexplained.
@@ -113,18 +113,16 @@ class Answer(TypedDict):
 def answer(setup: Setup, results: Results) -> Answer:
     """What these results say. Raises ValueError for forks that are equal or not finite."""
     forks = search(setup, results)
-    guilt = forks.guilt
     instant, gradients = _instant(setup, results), _gradients(setup, results)
-    tested = _tested(forks, guilt) if guilt else []
-    named = [each for each in tested if guilt and tuple(each["units"]) in guilt.named]
+    tested = _tested(forks)
     return {
         "complete": not forks.pending and instant is not None and gradients is not None,
         "steps_spent": steps_spent(setup, results),
-        "effect": estimate_document(forks.effects[forks.tree.units].without) if guilt else None,
+        "effect": estimate_document(forks.effects[forks.tree.units].without) if forks.ends else None,
         "noise": _noise(forks.ends) if forks.ends else None,
-        "named": named,
+        "named": [each for each in tested if tuple(each["units"]) in forks.guilt.named],
         "tested": tested,
-        "untested": [list(each) for each in guilt.untested] if guilt else [],
+        "untested": [list(each) for each in forks.guilt.untested],
         "interaction": _interaction(setup, results, forks),
         "unexplained": _unexplained(forks),
         "stopped": forks.stopped,
@@ -139,7 +137,7 @@ def estimate_document(own: Estimate) -> EstimateDocument:
     return {"value": own.value, "low": low, "high": high}
 
 
-def _tested(forks: Search, guilt: Guilt) -> list[ClusterDocument]:
+def _tested(forks: Search) -> list[ClusterDocument]:
     return [
         {
             "units": list(each.cluster),
@@ -149,24 +147,18 @@ def _tested(forks: Search, guilt: Guilt) -> list[ClusterDocument]:
             "adjusted": each.adjusted,
             "guilty": each.guilty,
         }
-        for each in guilt.tested
+        for each in forks.guilt.tested
     ]
 
 
 def _noise(ends: Ends) -> NoiseDocument:
     larger = ends.noise
-    own: NoiseDocument = {
-        "on": ends.on.noise.sd,
-        "off": ends.off.noise.sd,
-        "df": larger.df,
-        "parents": larger.parents,
-        "enough": larger.is_enough,
-    }
-    return own
+    on, off = ends.on.noise.sd, ends.off.noise.sd
+    return {"on": on, "off": off, "df": larger.df, "parents": larger.parents, "enough": larger.is_enough}
 
 
 def _interaction(setup: Setup, results: Results, forks: Search) -> EstimateDocument | None:
-    if forks.guilt is None or forks.ends is None or forks.rest is None or len(forks.guilt.named) < 2:
+    if forks.ends is None or forks.rest is None or len(forks.guilt.named) < 2:
         return None
     losses = (arm_losses(setup, results, forks.tree, "without", cluster, setup.noise_draws) for cluster in forks.guilt.named)
     arms = [(1.0, forks.ends.between(each)) for each in losses]
@@ -191,7 +183,8 @@ def _instant(setup: Setup, results: Results) -> InstantDocument | None:
     return {
         "whole": estimate_document(units.whole),
         "units": [
-            {"name": part.name, "without": estimate_document(part.without), "alone": estimate_document(part.alone)} for part in units.parts
+            {"name": name, "without": estimate_document(part.without), "alone": estimate_document(part.alone)}
+            for name, part in units.parts.items()
         ],
         "ingredients": [{"name": name, "without": estimate_document(gain), "alone": None} for name, gain in gains.items()],
         "unexplained_without": estimate_document(units.unexplained_without),
@@ -200,10 +193,9 @@ def _instant(setup: Setup, results: Results) -> InstantDocument | None:
 
 
 def _gradients(setup: Setup, results: Results) -> list[GradientDocument] | None:
-    keys = [each.key for each in gradient_batches(setup)]
-    if any(key not in results for key in keys):
+    batches: list[Any] = [results.get(each.key) for each in gradient_batches(setup)]
+    if any(each is None for each in batches):
         return None
-    batches = [results[key] for key in keys]
     documents: list[GradientDocument] = []
     for name in ("all", *setup.units) if batches else ():
         sums = np.array([each[name] for each in batches], np.float64).reshape(len(batches), 1, len(SUMS))
@@ -229,6 +221,11 @@ def nats(own: Mapping[str, float]) -> str:
     return f"{signed(own['value'], _DECIMALS)} ({interval_words(own['low'], own['high'], _DECIMALS)})"
 
 
+def nats_words(gap: float, low: float, high: float) -> str:
+    """A gap with its interval: "+0.0120 nats (+0.0080 to +0.0160)"."""
+    return f"{signed(gap, _DECIMALS)} nats ({interval_words(low, high, _DECIMALS)})"
+
+
 def gap_words(gap: Mapping[str, Any]) -> str:
     """The gap of the full runs and their verdict."""
     if gap["gap"] is None or gap["low"] is None or gap["high"] is None:
@@ -236,14 +233,10 @@ def gap_words(gap: Mapping[str, Any]) -> str:
     return f"{nats({'value': gap['gap'], 'low': gap['low'], 'high': gap['high']})} nats, {gap['verdict']}"
 
 
-def off_words(plan: Mapping[str, Any]) -> str:
-    """What a unit has that is off."""
-    return "the baseline's arithmetic" if plan["against"] == "baseline" else "bf16"
-
-
 def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     """What an analysis measures and what it costs."""
-    yield f"{plan['candidate']} of {plan['explains_name']} ({plan['explains']}); a unit that is off has {off_words(plan)}"
+    off = "the baseline's arithmetic" if plan["against"] == "baseline" else "bf16"
+    yield f"{plan['candidate']} of {plan['explains_name']} ({plan['explains']}); a unit that is off has {off}"
     yield f"gap of the full runs: {gap_words(plan['gap'])}"
     parents = count(len(plan["parents"]), "run")
     units = count(len(plan["units"]), "unit")

@@ -1,7 +1,7 @@
 """What forks, runs and confirmations say about the gap of every policy, and how likely the judge passes one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -20,8 +20,7 @@ from parity_lab.policies import Policy
 #
 #     fork          the baseline's checkpoint of a parent, trained on with the policy's arithmetic      one loss
 #     run           a run of the policy from step 0                                                    one loss
-#     confirmation  `pairs` fresh runs of the policy and as many fresh runs of the baseline, judged    a verdict, and the gap with its
-#   error
+#     confirmation  `pairs` fresh runs of the policy and as many fresh runs of the baseline, judged    a verdict, and its gap with error
 #
 # A loss is the mean over the late window in nats. The values are the runner's: a trainer, a simulator, or a record that is played back.
 
@@ -50,20 +49,14 @@ class Result:
 
 @frozen
 class Outcome:
-    """How a search ended: the policy that was confirmed, or None, and why in one sentence; confirmations that were used."""
+    """How a search ended: the policy that was confirmed, or None, and why in one sentence."""
 
-    policy: Policy | None
+    policy: Policy | None = None
     reason: str
-    confirmations: int
-
-
-def documents(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
-    """Evaluations as JSON-able values; `evaluations_from` gives them back."""
-    return [asdict(each) for each in evaluations]
 
 
 def evaluations_from(rows: Sequence[Mapping[str, Any]]) -> tuple[Evaluation, ...]:
-    """The evaluations of `documents`."""
+    """Evaluations from their documents: those of `asdict`."""
     return tuple(Evaluation(**row) for row in rows)
 
 
@@ -74,8 +67,9 @@ def results_from(evaluations: Sequence[Evaluation], rows: Sequence[Mapping[str, 
 
 # What do forks and runs say about the gap of every policy, tried or not? Forks share the gap out; full runs say how large it is.
 #
-# f_i effect of switch i alone in forks, times gap of the candidate / its effect in forks nats g(p) b sum x_i f_i + sum x_i c_i + sum x_i
-# x_j w_ij (m + e_ij) x the bits of p, w_ij = sqrt(f_i f_j); "00...0" has no gap run loss = level + g(p) + tau e
+# f_i     effect of switch i alone in forks, times gap of the candidate / its effect in forks      nats
+# g(p)    b sum x_i f_i + sum x_i c_i + sum x_i x_j w_ij (m + e_ij)        x the bits of p,  w_ij = sqrt(f_i f_j);  "00...0" has no gap
+# run     loss = level + g(p) + tau e
 #
 # b ~ N(B, B_SD^2), c_i ~ N(0, (OWN S/n)^2 + se(f_i)^2), m ~ N(0, COMMON^2), e_ij ~ N(0, PAIR^2), S the candidate's gap, n switches. Forks
 # see a part of each switch's gap: b corrects what is common to all switches, c_i what is not; m is how much less (or more) the gaps of

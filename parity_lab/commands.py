@@ -30,13 +30,17 @@ from parity_lab.search import answer_lines, plan_lines, step_line
 class LabClient(Client):
     """A connection to one parity server, with what the lab adds to it."""
 
-    def plan_why(self, job_id: str, question: Document) -> Document:
-        """What an analysis of a job would measure and cost; nothing is queued. `question` as in `why`."""
-        return self._post(f"jobs/{job_id}/why:plan", question)
+    def plan_of(self, kind: str, job_id: str, wish: Document) -> Document:
+        """What an analysis (`why`) or a search (`searches`) from a job would run and cost; nothing is queued. `wish` as in `begin`."""
+        return self._post(f"jobs/{job_id}/{kind}:plan", wish)
 
-    def why(self, job_id: str, question: Document) -> Document:
-        """Queue an analysis: `candidate`, `against`, `step`, `fork_steps`, `budget` and `anyway`, each optional."""
-        return self._post(f"jobs/{job_id}/why", question)
+    def begin(self, kind: str, job_id: str, wish: Document) -> Document:
+        """Queue an analysis (`why`), or begin a search (`searches`).
+
+        Each key of a wish is optional: `candidate`, `step`, `fork_steps`, `budget`; of an analysis also `against`, `origin`, `anyway`; of a
+        search `switches`, `speed`, `pairs`, `pilots`, `confirmations`.
+        """
+        return self._post(f"jobs/{job_id}/{kind}", wish)
 
     def analysis(self, job_id: str) -> Document:
         """An analysis by its own job, or the newest of an explained job: `plan` and `answer`."""
@@ -47,32 +51,18 @@ class LabClient(Client):
         params = {"ablation": list(names)} | ({"candidate": candidate} if candidate else {})
         return self._get(f"jobs/{job_id}/why/ablations", params)
 
-    def plan_search(self, job_id: str, wish: Document) -> Document:
-        """What a search from a job would run and cost; nothing is queued. `wish` as in `search`."""
-        return self._post(f"jobs/{job_id}/searches:plan", wish)
-
-    def search(self, job_id: str, wish: Document) -> Document:
-        """Begin a search: `candidate`, `switches`, `step`, `fork_steps`, `speed`, `pairs`, `pilots`, `confirmations`, `budget`."""
-        return self._post(f"jobs/{job_id}/searches", wish)
-
     def find_search(self, search_id: str) -> Document:
         """A search: its state, plan, steps and policies."""
         return self._get(f"searches/{search_id}")
 
-    def cancel_search(self, search_id: str) -> Document:
-        """Cancel a search; one that has ended is unchanged."""
-        return self._post(f"searches/{search_id}:cancel")
-
-    def resume_search(self, search_id: str) -> Document:
-        """Let a cancelled or failed search go on."""
-        return self._post(f"searches/{search_id}:resume")
+    def change_search(self, search_id: str, verb: str) -> Document:
+        """`cancel` a search (one that has ended is unchanged), or let a cancelled or failed one go on (`resume`)."""
+        return self._post(f"searches/{search_id}:{verb}")
 
 
 # `parity why`: explains a gap by an analysis on the server; prints its cost first, follows it, and prints the parts with intervals.
 
 app = typer.Typer()
-
-_AGAINST, _ORIGINS = ("baseline", "bf16"), ("baseline", "candidate")
 
 
 class Question(Options, panel="What to measure"):
@@ -109,10 +99,9 @@ def why(
     --ablation, and for engines without forks, it computes the parts from the job's own ablation runs at once. Exits 0 with an answer,
     whatever it says.
     """
-    if asked.against not in _AGAINST:
-        raise UsageError(f"--against is {asked.against!r}, expected baseline or bf16{did_you_mean(asked.against, _AGAINST)}")
-    if asked.origin not in _ORIGINS:
-        raise UsageError(f"--origin is {asked.origin!r}, expected baseline or candidate{did_you_mean(asked.origin, _ORIGINS)}")
+    for name, given, words in (("against", asked.against, ("baseline", "bf16")), ("origin", asked.origin, ("baseline", "candidate"))):
+        if given not in words:
+            raise UsageError(f"--{name} is {given!r}, expected {' or '.join(words)}{did_you_mean(given, words)}")
     question = asdict(asked)
     ablation = question.pop("ablation")
     progress = following.progress()
@@ -123,12 +112,12 @@ def why(
             document = client.ablations(job, asked.candidate, ablation)
             return at.show(document, ablation_lines(document))
         if analysis is None:
-            plan = client.plan_why(job, question)
+            plan = client.plan_of("why", job, question)
             print_plan(plan, lines_of_plan(plan), progress, plan_only=plan_only, as_json=at.as_json)
             if plan_only:
                 return 0
             check_agreed("queue the analysis, or --plan to see its cost alone", yes=yes)
-            analysis = client.why(job, question)["job"]
+            analysis = client.begin("why", job, question)["job"]
         progress.print(f"following {client.page(analysis)}", soft_wrap=True)
         again, end = f"parity why {analysis}", f"parity cancel {analysis}"
         fetch = partial(client.analysis, analysis)
@@ -140,9 +129,8 @@ def why(
 
 
 def _check_no_fork_options(question: Document, *, plan_only: bool) -> None:
-    given = [name for name in ("step", "fork_steps", "budget") if question[name] is not None]
-    given += [name for name, default in (("against", "baseline"), ("origin", "baseline"), ("anyway", False)) if question[name] != default]
-    given += ["plan"] if plan_only else []
+    defaults = {"step": None, "fork_steps": None, "budget": None, "against": "baseline", "origin": "baseline", "anyway": False}
+    given = [name for name, default in defaults.items() if question[name] != default] + ["plan"] * plan_only
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise UsageError(f"{options}: expected without ablation runs, from which no forks are planned or trained; leave it out")
@@ -194,20 +182,20 @@ def search(
     with LabClient(at.server, at.token) as client:
         if _is_id(what):
             if cancel:
-                document = client.cancel_search(what)
+                document = client.change_search(what, "cancel")
                 return at.show(document, [f"{what} {document['state']}"])
-            own = (client.resume_search(what) if resume else client.find_search(what))["id"]
+            own = (client.change_search(what, "resume") if resume else client.find_search(what))["id"]
         else:
             if cancel or resume:
                 raise UsageError(f"{what!r} is a file, expected the id of a search with --cancel and --resume")
             wish = _wish(what)
             base = wish.pop("base", None) or _train_base(client, what, progress, timeout, yes=yes, plan_only=plan_only)
-            plan = client.plan_search(base, wish)
+            plan = client.plan_of("searches", base, wish)
             print_plan(plan, plan_lines(plan), progress, plan_only=plan_only, as_json=at.as_json)
             if plan_only:
                 return 0
             check_agreed("begin the search, or --plan to see its cost alone", yes=yes)
-            own = client.search(base, wish)["id"]
+            own = client.begin("searches", base, wish)["id"]
         progress.print(f"following {client.url}/searches/{own}; stop watching with Ctrl-C, it goes on", soft_wrap=True)
         document = _follow_search(client, own, progress, timeout)
     return _finish_search(document, output, at)

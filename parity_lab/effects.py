@@ -14,7 +14,7 @@ from parity.structure import frozen
 
 # A mean with its interval, from values that are independent of each other: held-out batches, or forks.
 #
-# estimate = mean of n values, se = sd / sqrt(n), df = n - 1, interval = mean -+ t(df) se, p = 2 P(T > |mean| / se)
+# estimate = mean of n values,  se = sd / sqrt(n),  df = n - 1,  interval = mean -+ t(df) se,  p = 2 P(T > |mean| / se)
 #
 # Can fail: values that share noise, such as batches cut from one document, are not independent, and the interval is too narrow.
 
@@ -60,13 +60,14 @@ def ratio(numerators: ArrayLike, denominators: ArrayLike) -> Estimate:
 
 # How far a unit moves the gradient, from sums over layers and batches (`parity_lab.training.program.gradients`).
 #
-# relative_error = sqrt(mean |g - r|^2 / |r|^2) systematic = sqrt of the part of it that does not average out over seeds bias = <g, r> /
-# <r, r> - 1 cosine = <g, r> / sqrt(<r, r> <g, g>)
+# relative_error = sqrt(mean |g - r|^2 / |r|^2)         systematic = sqrt of the part of it that does not average out over seeds
+# bias           = <g, r> / <r, r> - 1                  cosine     = <g, r> / sqrt(<r, r> <g, g>)
 #
 # r is the gradient of the bf16 twin from the same weights and batch. Intervals are jackknives over batches. Can fail: stochastic rounding
 # with few seeds leaves `systematic` noisy; its square is unbiased and may come out negative, which is shown as 0.
 
 SUMS = ("reference", "dot", "own", "error", "systematic")
+"""The columns of `parity_lab.training.program.gradients`."""
 
 
 @frozen
@@ -120,7 +121,6 @@ def gradient_error(sums: NDArray[np.float64]) -> GradientError:
 Forks = Mapping[str, Sequence[float]]
 """The final losses (nats) of one arm's forks, by parent."""
 MIN_FORKS, MIN_PARENTS = 4, 3
-FAR_APART = 10.0  # a fork this many times the noise away has left the others: it diverged, or it is another run
 
 
 @frozen
@@ -208,36 +208,34 @@ def contrast(terms: Sequence[tuple[float, Arm]]) -> Estimate:
 
 # The parts of a gap, and what they leave unexplained: instant split, and any other split measured on common values.
 #
-# L[off], L[on] loss per batch with quantization off everywhere, and on: whole = mean(L[on] - L[off]) without u L[on] - L[without u] what
-# switching unit u off gains alone u L[alone u] - L[off] what unit u costs by itself unexplained whole - sum of the parts, per batch, so
-# that its interval includes how the parts vary together
+# L[off], L[on]      loss per batch with quantization off everywhere, and on: whole = mean(L[on] - L[off])
+# without u          L[on] - L[without u]     what switching unit u off gains
+# alone u            L[alone u] - L[off]      what unit u costs by itself
+# unexplained        whole - sum of the parts, per batch, so that its interval includes how the parts vary together
 #
 # The two parts of a unit differ by its interactions; opposite effects of two units cancel in one but not in the other. A split explains
 # the whole only if the unexplained part is small in both. Can fail: parts need not add up, and then no single number is a unit's share.
 
-Losses = Mapping[str, NDArray[np.float64]]
-
 
 @frozen
 class Part:
-    """One unit's part: what switching it off gains, and what it costs alone."""
+    """The part of a unit or of a cluster of them: what switching it off gains, and what it costs alone, in nats."""
 
-    name: str
     without: Estimate
     alone: Estimate
 
 
 @frozen
 class Split:
-    """The whole, its parts in the order of the units, and what both kinds of parts leave unexplained."""
+    """The whole, its parts by unit, and what both kinds of parts leave unexplained."""
 
     whole: Estimate
-    parts: tuple[Part, ...]
+    parts: Mapping[str, Part]
     unexplained_without: Estimate
     unexplained_alone: Estimate
 
 
-def split(losses: Losses, units: Sequence[str]) -> Split:
+def split(losses: Mapping[str, NDArray[np.float64]], units: Sequence[str]) -> Split:
     """The split of losses (batches,) with the keys `off`, `on`, `without UNIT` and `alone UNIT`. Raises ValueError for a missing one."""
     missing = [name for name in ("off", "on", *(f"{way} {unit}" for unit in units for way in ("without", "alone"))) if name not in losses]
     if missing:
@@ -248,7 +246,7 @@ def split(losses: Losses, units: Sequence[str]) -> Split:
     zero = np.zeros_like(on)
     return Split(
         whole=estimate(on - off),
-        parts=tuple(Part(name=unit, without=estimate(gained[unit]), alone=estimate(cost[unit])) for unit in units),
+        parts={unit: Part(without=estimate(gained[unit]), alone=estimate(cost[unit])) for unit in units},
         unexplained_without=estimate(on - off - sum(gained.values(), zero)),
         unexplained_alone=estimate(on - off - sum(cost.values(), zero)),
     )
@@ -256,16 +254,18 @@ def split(losses: Losses, units: Sequence[str]) -> Split:
 
 # The parts of a gap from a user's own runs: the full recipe, and arms that leave a part of it out.
 #
-# L[x, k] mean loss of arm x in the late window, of the run with pair k (seed and replicate), nats whole mean over k of (L[full] -
-# L[baseline]) part(a) mean over k of (L[full] - L[a]) = gap(full) - gap(a) what leaving the part out gains left(a) mean over k of (L[a] -
-# L[baseline]) the gap that stays without it sum sum of the parts unexplained whole - sum = mean over k of ((1 - m) L[full] - L[baseline]
-# + sum L[a])
+# L[x, k]        mean loss of arm x in the late window, of the run with pair k (seed and replicate), nats
+# whole          mean over k of (L[full] - L[baseline])
+# part(a)        mean over k of (L[full] - L[a]) = gap(full) - gap(a)                what leaving the part out gains
+# left(a)        mean over k of (L[a] - L[baseline])                                 the gap that stays without it
+# sum            sum of the parts
+# unexplained    whole - sum = mean over k of ((1 - m) L[full] - L[baseline] + sum L[a])
 #
 # Each is a contrast sum w_x L[x] over the pairs that all arms have. Its variance is that of the judge for a gap, for several arms:
 #
-# SE_run^2 = sum w_x^2 tau_x^2 / n tau_x: the judge's run floor of arm x, n pairs df_run = 1 / sum over x, y of rho_xy s_x s_y / sqrt(df_x
-# df_y) s_x = w_x^2 tau_x^2 / n / SE_run^2 SE_within <= sqrt(sum w_x^2 within_x^2) within_x: the judge's within-pair error of the gap of
-# x; the baseline has the smallest
+# SE_run^2  = sum w_x^2 tau_x^2 / n                 tau_x: the judge's run floor of arm x, n pairs
+# df_run    = 1 / sum over x, y of rho_xy s_x s_y / sqrt(df_x df_y)       s_x = w_x^2 tau_x^2 / n / SE_run^2
+# SE_within <= sqrt(sum w_x^2 within_x^2)           within_x: the judge's within-pair error of the gap of x; the baseline has the smallest
 #
 # rho_xx = 1; rho_xy = sqrt(w_x w_y), w = prior df / df, where two floors rest on one assumed number, else 0: one guess used twice counts
 # once (`parity.judging.run_floor`). The interval is the judge's at 95 %, of each part alone.

@@ -63,17 +63,16 @@ class Space:
         """The policy that takes nothing back."""
         return "1" * self.size
 
+    def taken_back(self, policy: Policy) -> list[Switch]:
+        """The switches that a policy takes back. ValueError for one that does not have one bit for each switch."""
+        if len(policy) != self.size or set(policy) - {"0", "1"}:
+            raise ValueError(f"the policy is {policy!r}, expected {self.size} times 0 or 1")
+        return [switch for switch, bit in zip(self.switches, policy, strict=True) if bit == "0"]
+
     def overrides(self, policy: Policy) -> list[dict[str, Any]]:
         """The overrides of a job file, in the order in which they must stand: later ones win, so ingredients come before recipes."""
-        check(policy, self.size)
-        held = [switch.override for switch, bit in zip(self.switches, policy, strict=True) if bit == "0"]
-        return [dict(each) for each in sorted(held, key=_rank)]
-
-
-def check(policy: Policy, size: int) -> None:
-    """Raises ValueError for a policy that does not have one bit for each switch."""
-    if len(policy) != size or set(policy) - {"0", "1"}:
-        raise ValueError(f"the policy is {policy!r}, expected {size} times 0 or 1")
+        held = [each.override for each in self.taken_back(policy)]
+        return [dict(each) for each in sorted(held, key=lambda override: ("recipe" in override, "from_step" in override))]
 
 
 def all_policies(size: int) -> tuple[Policy, ...]:
@@ -89,15 +88,6 @@ def without(size: int, at: int) -> Policy:
 def alone(size: int, at: int) -> Policy:
     """The candidate's arithmetic in one switch alone."""
     return "0" * at + "1" + "0" * (size - at - 1)
-
-
-def _rank(override: Mapping[str, Any]) -> tuple[bool, bool]:
-    return "recipe" in override, "from_step" in override
-
-
-def names(switches: Sequence[Switch], policy: Policy) -> list[str]:
-    """The switches that a policy takes back."""
-    return [switch.name for switch, bit in zip(switches, policy, strict=True) if bit == "0"]
 
 
 # Which switches a search tries first: what an analysis named, then the rest of the model in ranges of blocks.
@@ -158,12 +148,16 @@ def proposals(changed: Collection[Cell], named: Sequence[Collection[Cell]], most
         cells -= own
     blocks = sorted({block for block, _, _ in cells})
     for ranges in range(max(1, len(blocks)), 0, -1):
-        edges = [round(at * len(blocks) / ranges) for at in range(ranges + 1)]
-        parts = [set(blocks[start:end]) for start, end in itertools.pairwise(edges)]
+        parts = [set(blocks[start:end]) for start, end in ranges_of(len(blocks), ranges)]
         rest = [box for part in parts for box in boxes(cell for cell in cells if cell[0] in part)]
         if len(first) + len(rest) <= most:
             return [*first, *rest]
     return []
+
+
+def ranges_of(blocks: int, ranges: int) -> Iterator[tuple[int, int]]:
+    """The first block of each of so many ranges of nearly the same size, and the one after its last."""
+    return itertools.pairwise(round(at * blocks / ranges) for at in range(ranges + 1))
 
 
 def boxes(cells: Iterable[Cell]) -> list[Box]:
@@ -180,19 +174,20 @@ def boxes(cells: Iterable[Cell]) -> list[Box]:
 
 def _products(pairs: Collection[tuple[str, str]]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """The pairs of projection and GEMM of one block as products: by GEMM, or by projection if that gives fewer."""
-    by_projection: dict[tuple[str, ...], list[str]] = {}
-    for projection in _PROJECTIONS:
-        gemms = tuple(gemm for gemm in GEMMS if (projection, gemm) in pairs)
-        if gemms:
-            by_projection.setdefault(gemms, []).append(projection)
-    by_gemm: dict[tuple[str, ...], list[str]] = {}
-    for gemm in GEMMS:
-        projections = tuple(projection for projection in _PROJECTIONS if (projection, gemm) in pairs)
-        if projections:
-            by_gemm.setdefault(projections, []).append(gemm)
+    by_projection = _grouped(_PROJECTIONS, GEMMS, pairs)
+    by_gemm = _grouped(GEMMS, _PROJECTIONS, {(gemm, projection) for projection, gemm in pairs})
     if len(by_gemm) <= len(by_projection):
         return [(projections, tuple(gemms)) for projections, gemms in by_gemm.items()]
     return [(tuple(projections), gemms) for gemms, projections in by_projection.items()]
+
+
+def _grouped(names: Sequence[str], others: Sequence[str], pairs: Collection[tuple[str, str]]) -> dict[tuple[str, ...], list[str]]:
+    """The names that are paired with the same ones of the others, by these."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        if own := tuple(other for other in others if (name, other) in pairs):
+            groups.setdefault(own, []).append(name)
+    return groups
 
 
 # What other trainers need to be told to compute a policy, or why they cannot.
@@ -200,7 +195,6 @@ def _products(pairs: Collection[tuple[str, str]]) -> list[tuple[tuple[str, ...],
 # MaxText has one `quantization` for all layers. Transformer Engine takes a recipe for each module, by `te.autocast` around it; single
 # GEMMs of a module can only be left in bf16, by the feature DisableFP8GEMM of its debug tools.
 
-_GEMMS = ("fprop", "dgrad", "wgrad")
 _RECIPES: Mapping[str, str] = {
     "nvfp4": "NVFP4BlockScaling()",
     "fp8_current": "Float8CurrentScaling()",
@@ -225,19 +219,19 @@ def _transformer_engine(candidate: str, overrides: Sequence[Mapping[str, Any]]) 
             yield "Transformer Engine: cannot express this policy; its recipes have no switch for a part of a model"
             return
         where = (", ".join(map(str, each.get("blocks", ()))) or "all", ", ".join(each.get("projections", ())), each["recipe"])
-        places.setdefault(where, set()).update(each.get("gemms") or _GEMMS)
+        places.setdefault(where, set()).update(each.get("gemms") or GEMMS)
     unknown = next((name for name in (candidate, *(recipe for *_, recipe in places)) if name != "bf16" and name not in _RECIPES), None)
     if unknown is not None:
         yield f"Transformer Engine: cannot express this policy; it has no recipe {unknown}"
         return
-    split = next((where for where, gemms in places.items() if len(gemms) < len(_GEMMS) and where[2] != "bf16"), None)
+    split = next((where for where, gemms in places.items() if len(gemms) < len(GEMMS) and where[2] != "bf16"), None)
     if split is not None:
         yield f"Transformer Engine: cannot express this policy; one module has one recipe, and GEMMs of {split[1]} would take two"
         return
     yield f"Transformer Engine: te.autocast(recipe={_RECIPES.get(candidate, candidate)}), and in"
     for (blocks, projections, recipe), gemms in places.items():
-        if len(gemms) < len(_GEMMS):
-            what = f"DisableFP8GEMM with gemms: [{', '.join(gemm for gemm in _GEMMS if gemm in gemms)}]"
+        if len(gemms) < len(GEMMS):
+            what = f"DisableFP8GEMM with gemms: [{', '.join(gemm for gemm in GEMMS if gemm in gemms)}]"
         else:
             what = "te.autocast(enabled=False)" if recipe == "bf16" else f"te.autocast(recipe={_RECIPES[recipe]})"
         yield f"  blocks {blocks}, {projections}: {what}"
@@ -245,8 +239,8 @@ def _transformer_engine(candidate: str, overrides: Sequence[Mapping[str, Any]]) 
 
 # What a step of each policy takes, relative to the baseline: modelled from FLOPs, or from measured step times.
 #
-# modelled T(p) = other + sum over GEMMs and parts of the run of FLOPs / throughput of the format there measured T(p) = T(baseline) - sum
-# over the switches at 1 of the seconds that each gains
+# modelled   T(p) = other + sum over GEMMs and parts of the run of FLOPs / throughput of the format there
+# measured   T(p) = T(baseline) - sum over the switches at 1 of the seconds that each gains
 #
 # `other` is everything that is no GEMM of these layers. It is set so that the candidate's recipe everywhere is `end_to_end` times as fast
 # as FP8 everywhere. Defaults: GEMMs at 1 : 2 : 6 in bf16 : FP8 : FP4, the dense peaks of a GB300 (1 : 2 : 4 on a GB200), and 1.73, the
@@ -281,7 +275,7 @@ def modelled_times(space: Space, shape: Shape) -> NDArray[np.float64]:
     if not 1.0 < shape.end_to_end <= slow / fast:
         raise ValueError(f"end_to_end is {shape.end_to_end:g}, expected more than 1 and at most {slow / fast:g}, the GEMMs' own ratio")
     other = (slow - shape.end_to_end * fast) / (shape.end_to_end - 1.0)
-    alike: dict[tuple[bool, ...], tuple[tuple[int, str, str], int]] = {}  # places that the same switches reach, and their weights
+    alike: dict[tuple[bool, ...], tuple[Cell, int]] = {}  # places that the same switches reach, and their weights
     for place in places:
         reached = tuple(_reaches(switch.override, place, shape.n_layers) for switch in space.switches)
         first, weight = alike.get(reached, (place, 0))
@@ -306,7 +300,7 @@ def measured_times(space: Space, baseline_seconds: float, gains: Mapping[str, fl
     return times
 
 
-def _time(shape: Shape, place: tuple[int, str, str], overrides: Sequence[Mapping[str, Any]]) -> float:
+def _time(shape: Shape, place: Cell, overrides: Sequence[Mapping[str, Any]]) -> float:
     """1 / throughput of one GEMM, averaged over the steps; the last override that reaches a step has its format."""
     starts = sorted({0, *(int(each.get("from_step", 0)) for each in overrides)})
     total = 0.0
@@ -319,27 +313,24 @@ def _time(shape: Shape, place: tuple[int, str, str], overrides: Sequence[Mapping
     return total
 
 
-def _reaches(override: Mapping[str, Any], place: tuple[int, str, str], n_layers: int) -> bool:
+def _reaches(override: Mapping[str, Any], place: Cell, n_layers: int) -> bool:
     block, projection, gemm = place
     return (
-        ("blocks" not in override or any(first <= block <= last for first, last in map(_range_of(n_layers), override["blocks"])))
+        ("blocks" not in override or any(_covers(entry, block, n_layers) for entry in override["blocks"]))
         and ("projections" not in override or projection in override["projections"])
         and ("gemms" not in override or gemm in override["gemms"])
     )
 
 
-def _range_of(n_layers: int) -> Any:
-    """Reads one entry of `blocks`: 3, "0-1", "first 2" or "last 2"."""
-
-    def read(entry: int | str) -> tuple[int, int]:
-        words = str(entry).split()
-        if words[0] in {"first", "last"}:
-            count = int(words[1])
-            return (0, count - 1) if words[0] == "first" else (n_layers - count, n_layers - 1)
-        first, _, last = str(entry).partition("-")
-        return int(first), int(last or first)
-
-    return read
+def _covers(entry: int | str, block: int, n_layers: int) -> bool:
+    """Whether an entry of `blocks` has this block: 3, "0-1", "first 2" or "last 2"."""
+    words = str(entry).split()
+    if words[0] == "first":
+        return block < int(words[1])
+    if words[0] == "last":
+        return block >= n_layers - int(words[1])
+    first, _, last = str(entry).partition("-")
+    return int(first) <= block <= int(last or first)
 
 
 def _throughput(shape: Shape, recipe: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -17,7 +17,8 @@ from parity.judging.curve import FloatArray
 from parity.judging.floors import read_floors
 from parity.judging.lending import Lenders
 from parity.structure import frozen
-from parity.wording import age_in_words, count, interval_words, signed
+from parity.wording import age_in_words, count
+from parity_lab.answer import nats_words
 from parity_lab.belief import WANTED, Belief, Confirmation, Evaluation, Noise, Outcome, Result, Shares, believe, confirmation
 from parity_lab.effects import Arm, Estimate, effect, fork_noise
 from parity_lab.effects import Forks as MeasuredForks
@@ -36,8 +37,8 @@ from parity_lab.policies import Policy, Space, Switch, all_policies, alone, expo
 #
 # If forks do not see the candidate's gap (95 %), the search ends: forks of this checkpoint have no effect, or the opposite one.
 #
-# `ask` names what lacks, and the same results give the same answer: a search that was stopped goes on with what is on record. Can fail:
-# see `belief`; whatever is wrong there costs time or a confirmation, never a wrong pass (`power`).
+# `ask` names what lacks, and the same results give the same answer: a search that was stopped goes on with what is on record.
+# Can fail: see `parity_lab.belief`; whatever is wrong there costs time or a confirmation, never a wrong pass.
 
 AA_DRAWS = 2
 OUT = 0.02
@@ -68,10 +69,14 @@ class Setting:
         if len(self.times) != 2**self.size:
             raise ValueError(f"{len(self.times)} times, expected {2**self.size}: one for each policy of {self.size} switches")
         for policy in ("0" * self.size, "1" * self.size):
-            if not any(each.evaluation.kind == "run" and each.evaluation.policy == policy for each in self.given):
+            if not self.losses(policy):
                 raise ValueError(f"no run of policy {policy} is given, expected full runs of the baseline and of the candidate")
         if not self.parents:
             raise ValueError("there are no parents, expected baseline runs with a kept checkpoint (`keep_checkpoints`)")
+
+    def losses(self, policy: Policy) -> list[float]:
+        """Those of the given runs of a policy, in nats."""
+        return [each.value for each in self.given if each.evaluation.kind == "run" and each.evaluation.policy == policy]
 
 
 @frozen
@@ -103,7 +108,7 @@ def ask(setting: Setting, results: Sequence[Result], barred: Collection[Policy] 
 
 def first_step(setting: Setting) -> Step:
     """The forks of every switch alone, and the A/A forks, for each parent."""
-    both_ends = [("0" * setting.size, draw) for draw in range(AA_DRAWS)] + [("1" * setting.size, draw) for draw in range(AA_DRAWS)]
+    both_ends = [(bit * setting.size, draw) for bit in "01" for draw in range(AA_DRAWS)]
     own = dict.fromkeys([*both_ends, *((alone(setting.size, at), 0) for at in range(setting.size))])  # a single switch is the candidate
     return tuple(Evaluation(kind="fork", policy=policy, number=draw, parent=parent) for parent in setting.parents for policy, draw in own)
 
@@ -113,8 +118,9 @@ def shares(setting: Setting, forks: Sequence[Result]) -> tuple[Estimate, tuple[E
     unchanged, everything = (_by_parent(forks, bit * setting.size) for bit in "01")
     noise = fork_noise([unchanged, everything])
     baseline = Arm(forks=unchanged, noise=noise)
-    own = [effect(Arm(forks=_by_parent(forks, alone(setting.size, at)), noise=noise), baseline) for at in range(setting.size)]
-    return effect(Arm(forks=everything, noise=noise), baseline), tuple(own)
+    arms = (everything, *(_by_parent(forks, alone(setting.size, at)) for at in range(setting.size)))
+    whole, *own = (effect(Arm(forks=each, noise=noise), baseline) for each in arms)
+    return whole, tuple(own)
 
 
 def rate(setting: Setting, batches: Sequence[Sequence[Result]]) -> Rating:
@@ -134,16 +140,13 @@ def rate(setting: Setting, batches: Sequence[Sequence[Result]]) -> Rating:
 
 def candidate_gap(setting: Setting) -> float:
     """The candidate's gap in the full runs that are given, in nats."""
-    means = [
-        np.mean([each.value for each in setting.given if each.evaluation.kind == "run" and each.evaluation.policy == bit * setting.size])
-        for bit in "01"
-    ]
-    return float(means[1] - means[0])
+    baseline, candidate = (np.mean(setting.losses(bit * setting.size)) for bit in "01")
+    return float(candidate - baseline)
 
 
-def fastest(setting: Setting, rating: Rating, least: float = WANTED, tried: Sequence[Policy] = ()) -> int | None:
-    """The number of the fastest policy that passes with at least this chance and was not tried, or None."""
-    may = [at for at, policy in enumerate(rating.policies) if rating.passes[at] >= least and policy not in tried]
+def fastest(setting: Setting, rating: Rating, tried: Sequence[Policy] = ()) -> int | None:
+    """The number of the fastest policy that passes with at least 95 % power and was not tried, or None."""
+    may = [at for at, policy in enumerate(rating.policies) if rating.passes[at] >= WANTED and policy not in tried]
     return min(may, key=lambda at: (setting.times[at], at)) if may else None
 
 
@@ -152,13 +155,14 @@ def _next(setting: Setting, batches: Sequence[Sequence[Result]], barred: Collect
     flat = [result for batch in batches for result in batch]
     confirmed = [result for result in flat if result.evaluation.kind == "confirmation"]
     if confirmed and confirmed[-1].passed:
-        return Outcome(policy=confirmed[-1].evaluation.policy, reason="it passed its confirmation", confirmations=len(confirmed))
+        return Outcome(policy=confirmed[-1].evaluation.policy, reason="it passed its confirmation")
     if candidate_gap(setting) <= 0.0:
-        return _end("the candidate's runs are no worse than the baseline's; there is no gap to search for")
+        return Outcome(reason="the candidate's runs are no worse than the baseline's; there is no gap to search for")
     if not batches:
         return first_step(setting)
     if shares(setting, batches[0])[0].bounds(0.9)[0] <= 0.0:
-        return _end("forks from this checkpoint do not show the candidate's gap; keep an earlier checkpoint, or compare full runs")
+        reason = "forks from this checkpoint do not show the candidate's gap; keep an earlier checkpoint, or compare full runs"
+        return Outcome(reason=reason)
     rating = rate(setting, batches)
     tried = [*barred, *(result.evaluation.policy for result in confirmed)]
     leader = fastest(setting, rating, tried=tried)
@@ -168,11 +172,10 @@ def _next(setting: Setting, batches: Sequence[Sequence[Result]], barred: Collect
         if best is not None:
             return (Evaluation(kind="run", policy=rating.policies[best], number=pilots.count(rating.policies[best])),)
     if leader is None or rating.policies[leader] == "0" * setting.size:
-        return _end("no policy faster than the baseline passes its confirmation with 95 % power", len(confirmed))
-    policy = rating.policies[leader]
+        return Outcome(reason="no policy faster than the baseline passes its confirmation with 95 % power")
     if len(confirmed) < setting.confirmation.most:
-        return (Evaluation(kind="confirmation", policy=policy, number=len(confirmed)),)
-    return _end("no policy passed its confirmation", len(confirmed))
+        return (Evaluation(kind="confirmation", policy=rating.policies[leader], number=len(confirmed)),)
+    return Outcome(reason="no policy passed its confirmation")
 
 
 def _promising(setting: Setting, rating: Rating, leader: int | None, barred: Collection[Policy]) -> int | None:
@@ -187,10 +190,6 @@ def _promising(setting: Setting, rating: Rating, leader: int | None, barred: Col
 def _by_parent(results: Sequence[Result], policy: Policy) -> MeasuredForks:
     rows = [(each.evaluation.parent, each.value) for each in results if each.evaluation.kind == "fork" and each.evaluation.policy == policy]
     return {parent: [value for own, value in rows if own == parent] for parent in dict.fromkeys(own for own, _ in rows)}
-
-
-def _end(reason: str, confirmations: int = 0) -> Outcome:
-    return Outcome(policy=None, reason=reason, confirmations=confirmations)
 
 
 # What a search is given, fixed before it begins, as a document: so that the same record gives the same next step.
@@ -254,7 +253,7 @@ class SearchSetup:
     @cached_property
     def target(self) -> float | None:
         """The largest gap (nats) that a confirmation passes with 95 % power; None where even a gap of 0 has less."""
-        return self.confirmation.largest_gap(WANTED)
+        return self.confirmation.largest_gap()
 
     @cached_property
     def setting(self) -> Setting:
@@ -292,17 +291,12 @@ class SearchSetup:
     @property
     def most_steps(self) -> float:
         """The cost if everything is needed: the forks, every pilot and every confirmation; at most the budget."""
-        late = self.pilots * self.run_steps + self.confirmations * 2 * self.pairs * self.run_steps
-        most = self.least_steps + late
+        most = self.least_steps + (self.pilots + self.confirmations * 2 * self.pairs) * self.run_steps
         return most if self.budget is None else min(most, self.budget)
-
-    def document(self) -> dict[str, Any]:
-        """The setup as a JSON-able dict; `setup_from` gives it back."""
-        return asdict(self) | {"switches": [{"name": each.name, "override": dict(each.override)} for each in self.switches]}
 
 
 def setup_from(document: Mapping[str, Any]) -> SearchSetup:
-    """The setup of a document."""
+    """The setup of a document: that of `asdict`."""
     switches = tuple(Switch(**each) for each in document["switches"])
     return SearchSetup(**{**document, "switches": switches, "times": tuple(document["times"]), "parents": tuple(document["parents"])})
 
@@ -326,13 +320,9 @@ class Forks:
     fork_steps: int
     forks: tuple[ForkOfPolicy, ...]
 
-    def document(self) -> dict[str, Any]:
-        """The forks as a JSON-able dict; `read` gives them back."""
-        return asdict(self)
-
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Forks:
-        """The forks of a document."""
+        """The forks of a document: that of `asdict`."""
         rows = tuple(ForkOfPolicy(**each) for each in document["forks"])
         return cls(**{**document, "parents": tuple(document["parents"]), "forks": rows})
 
@@ -420,7 +410,7 @@ def answer_lines(search: Mapping[str, Any]) -> Iterator[str]:
         yield f"{last['outcome']}; job {last['job']}"
     yield f"{search['steps_spent']:,.0f} steps spent in {count(len(search['steps']), 'step')}"
     for each in search["policies"][:_SHOWN]:
-        gap = f"{signed(each['gap'], 4)} nats ({interval_words(each['low'], each['high'], 4)})"
+        gap = nats_words(each["gap"], each["low"], each["high"])
         yield f"  {each['policy']}  {each['speed']:.2f}x  {gap}  {each['state']}"
     if search["policy"] is not None:
         candidate = search["job"]["candidates"][0]

@@ -4,23 +4,22 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import asdict, replace
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.judging.criteria import criteria_from_mapping
-from parity.judging.document_types import FloorDocument, GapDocument, VerdictDocument
+from parity.judging.document_types import FloorDocument, GapDocument
 from parity.judging.interval import Interval
-from parity.structure import frozen
-from parity.wording import interval_words, signed
+from parity.structure import frozen, picked
 from parity_lab.analysis import Origin, Setup, make_setup, setup_from
-from parity_lab.answer import CONFIDENCE, Answer, answer
+from parity_lab.answer import CONFIDENCE, Answer, answer, nats_words
 from parity_lab.effects import AblationArm, ArmNoise, Pair, ablate
 from parity_lab.server.tables import Against, Analysis, AnalysisResult
-from parity_lab.training.menu import Measured
-from parity_lab.training.program import subject
+from parity_lab.training.menu import Measured, subject
 from server.curves import loading
 from server.curves.loading import label
 from server.database import tables
@@ -31,16 +30,17 @@ from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs.conclude import verdict_documents
 from server.jobs.fingerprint import job_spec, unsound
 from server.jobs.submit import Order, announce_new, arm_rows
+from server.records import Body, of
 from training.rules import SpecError
-from training.spec import JobSpec, RunSpec
+from training.spec import JobSpec
 
 # The loss of a run late in training, as one number.
 
 
-def late_loss(session: Session, run: Run, job: Job) -> float:
-    """The mean loss (nats) of a run in the last part of its steps, which the policy of the job names."""
+def late_loss(session: Session, run: Run) -> float:
+    """The mean loss (nats) of a run in the last part of its steps, which the policy of its job names."""
     curve = loading.losses(session, run)
-    first = run.planned_steps * (1.0 - criteria_from_mapping(job.criteria).window_fraction)
+    first = run.planned_steps * (1.0 - criteria_from_mapping(run.job.criteria).window_fraction)
     value = float(curve.loss[curve.steps >= first].mean())
     if not math.isfinite(value):
         raise ConflictError(f"the loss of run {run.id} is not finite at its end")
@@ -52,20 +52,35 @@ def late_loss(session: Session, run: Run, job: Job) -> float:
 _OF_THE_ORIGIN = ("engine", "capability", "devices", "criteria", "revision", "branch", "model", "device_class", "threads")
 
 
-def derived_job(origin: Job, spec: JobSpec, submitted_by: str | None, max_run_seconds: float | None) -> Job:
-    """A queued job with the arms of `spec`, without runs, for the engine, devices and revision of `origin`; it reuses no runs."""
+def derived_job(session: Session, origin: Job, spec: JobSpec, submitted_by: str | None, order: Order, **run: object) -> Job:
+    """Queue a job with the arms of `spec` and one run of the first candidate, for the engine, devices and revision of `origin`.
+
+    It reuses no runs. `run`: the kind, seed, replicate, parent and steps of its run.
+    """
     row = Job(
         id=tables.new_id("j"),
         name=spec.name,
         status="queued",
         spec=spec.document(),
         submitted_by=submitted_by,
-        max_run_seconds=max_run_seconds,
+        max_run_seconds=order.max_run_seconds,
         reuse=False,
         created_at=time.time(),
-        **{name: getattr(origin, name) for name in _OF_THE_ORIGIN},
+        **picked(origin, *_OF_THE_ORIGIN),
     )
     row.arms.extend(arm_rows(spec))
+    own = Run(
+        id=tables.new_id("r"),
+        arm=row.arms[1],
+        position=0,
+        capability=origin.capability,
+        priority=order.priority,
+        created_at=row.created_at,
+        state="queued",
+        **run,
+    )
+    row.runs.append(own)
+    announce_new(session, row)
     return row
 
 
@@ -76,63 +91,44 @@ def derived_job(origin: Job, spec: JobSpec, submitted_by: str | None, max_run_se
 
 DEFAULT_SHARE = 0.6  # of the steps: the checkpoint from which to fork
 MOST_PARENTS = 3
+_MOST_STEPS = 1e9
 FORKS_OVER_RERUNS = 1 / 8  # the spread of forks of one checkpoint, as a share of that of reruns from step 0 (decision 0089)
 
 
 @frozen
-class Question:
-    """What to explain: a candidate of a job (None: its only one), and how.
+class WhyRequest(Body):
+    """Which candidate to explain (null: the job's only one), what a unit takes that is off, and whose checkpoints are forked.
 
-    `against`: what a unit takes that is off. `origin`: whose checkpoints are forked. `step`: the kept checkpoint (None: the one nearest to
-    60 % of the steps). `fork_steps` and `budget` (the largest cost, in steps of training) have defaults. `anyway`: also explain a gap that
-    passed, or one that the forks probably cannot see.
+    `step`: a kept checkpoint (null: the one nearest to 60 % of the steps). `fork_steps` and `budget`, the largest cost in steps of
+    training, have defaults. `anyway`: also explain a gap that passed, or one that forks probably cannot see.
     """
 
-    candidate: str | None = None
+    candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     against: Against = "baseline"
     origin: Origin = "baseline"
-    step: int | None = None
-    fork_steps: int | None = None
-    budget: float | None = None
+    step: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
+    fork_steps: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
+    budget: Annotated[float, Field(gt=0, le=_MOST_STEPS, allow_inf_nan=False)] | None = None
     anyway: bool = False
 
 
-@frozen
-class PlannedAnalysis:
-    """An analysis that could be queued. `smallest_effect` (nats) is what the test of one unit sees with 80 % power, if the noise of forks
-    is an eighth of that of reruns; None if the verdict has no gap. `seconds`: about how long it takes; None while that is unknown."""
-
-    job: Job
-    arm: Arm
-    verdict: Verdict
-    against: Against
-    setup: Setup
-    smallest_effect: float | None
-    seconds: float | None
-
-
-def plan_analysis(session: Session, job_id: str, question: Question) -> PlannedAnalysis:
-    """What an analysis would measure and cost. Raises NotFoundError, InvalidError or ConflictError with what to do instead."""
+def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analysis:
+    """An analysis that could be queued, not on record yet. Raises NotFoundError, InvalidError or ConflictError with what to do instead."""
     job = find_job(session, job_id)
     own = session.get(Analysis, job.id)
     if own is not None:
         raise ConflictError(f"job {job.id} is an analysis itself; explain job {own.explains}")
-    if job.status not in JOB_ENDED:
-        raise ConflictError(f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict")
-    arm = candidate_of(job, question.candidate)
-    verdict = next((each for each in job.verdicts if each.candidate == arm.name), None)
-    if verdict is None:
-        raise ConflictError(f"candidate {arm.name} of job {job.id} has no verdict, so there is no gap to explain; train the job again")
+    arm, verdict = judged_candidate(job, question.candidate, "so there is no gap to explain")
     if verdict.outcome == "pass" and not question.anyway:
         raise ConflictError(
-            f"candidate {arm.name} of job {job.id} passed: its gap is {_gap_words(verdict)}; to explain it all the same, use --anyway "
-            "(in a request: anyway: true)"
+            f"candidate {arm.name} of job {job.id} passed: its gap is {gap_words(verdict) or 'not measured'}; to explain it all the same, "
+            "use --anyway (in a request: anyway: true)"
         )
     spec = readable_spec(job)
     forked = arm if question.origin == "candidate" else job.arms[0]
     step = kept_step(forked, question.step, spec.schedule.steps)
     measured = _subject(spec, arm, question, step)  # before the parents, whose remedy is to train again
-    parents = fork_parents(session, job, forked, step)[:MOST_PARENTS]
+    parents = fork_parents(session, forked, step)[:MOST_PARENTS]
     try:
         setup = make_setup(
             units=tuple(unit.name for unit in measured.units),
@@ -146,17 +142,8 @@ def plan_analysis(session: Session, job_id: str, question: Question) -> PlannedA
         )
     except ValueError as error:
         raise InvalidError(str(error)) from error
-    planned = _planned(session, job, arm, verdict, question.against, setup)
-    _check_worth(planned, anyway=question.anyway)
-    return planned
-
-
-def plan_of(session: Session, analysis: Analysis) -> PlannedAnalysis:
-    """The plan of an analysis on record."""
-    job = analysis.explained
-    arm = next(arm for arm in job.arms if arm.name == analysis.candidate)
-    verdict = next(each for each in job.verdicts if each.candidate == arm.name)
-    return _planned(session, job, arm, verdict, analysis.against, setup_from(analysis.setup))
+    _check_worth(verdict, setup, anyway=question.anyway)
+    return Analysis(explained=job, candidate=arm.name, against=question.against, setup=asdict(setup))
 
 
 def analysis_of(session: Session, job_id: str) -> Analysis:
@@ -169,58 +156,33 @@ def analysis_of(session: Session, job_id: str) -> Analysis:
     return analysis
 
 
-def _planned(session: Session, job: Job, arm: Arm, verdict: Verdict, against: Against, setup: Setup) -> PlannedAnalysis:
-    return PlannedAnalysis(
-        job=job,
-        arm=arm,
-        verdict=verdict,
-        against=against,
-        setup=setup,
-        smallest_effect=_smallest_effect(job, verdict, setup),
-        seconds=seconds_of([session.get_one(Run, parent) for parent in setup.parents], setup.plan.steps_for_one),
-    )
-
-
-def submit_analysis(session: Session, job_id: str, question: Question, submitted_by: str | None = None, order: Order | None = None) -> Job:
+def submit_analysis(
+    session: Session, job_id: str, question: WhyRequest, submitted_by: str | None = None, order: Order | None = None
+) -> Job:
     """Queue an analysis, or return the open one with the same plan. Ring the doorbell after the commit. Errors as `plan_analysis`."""
-    planned, order = plan_analysis(session, job_id, question), order or Order()
-    job, arm = planned.job, planned.arm
+    analysis = plan_analysis(session, job_id, question)
+    job, setup = analysis.explained, setup_from(analysis.setup)
     same = select(Analysis).join(Job, Job.id == Analysis.job_id).where(Analysis.explains == job.id, Job.status.in_(sorted(JOB_OPEN)))
     for other in session.scalars(same):
-        if (other.candidate, other.against, setup_from(other.setup)) == (arm.name, question.against, planned.setup):
+        if (other.candidate, other.against, setup_from(other.setup)) == (analysis.candidate, analysis.against, setup):
             return other.job
     whole = readable_spec(job)
-    own = whole.arms[arm.position]
+    own = next(arm for arm in whole.candidates if arm.name == analysis.candidate)
     spec = replace(
         whole,
-        name=f"why: {arm.name} of {job.name}"[:200],
+        name=f"why: {own.name} of {job.name}"[:200],
         baseline=replace(whole.baseline, replicates=1),
         candidates=(replace(own, replicates=1),),
         noise=None,
         family=None,
         keep_checkpoints=(),
     )
-    row = derived_job(job, spec, submitted_by, order.max_run_seconds)
-    first = session.get_one(Run, planned.setup.parents[0])
-    row.runs.append(
-        Run(
-            id=tables.new_id("r"),
-            arm=row.arms[1],
-            position=0,
-            kind="why",
-            seed=first.seed,
-            replicate=first.replicate,
-            capability=job.capability,
-            priority=order.priority,
-            forked_from=first.id,
-            planned_steps=math.ceil(planned.setup.most_steps),
-            created_at=row.created_at,
-            state="queued",
-        )
-    )
-    announce_new(session, row)
-    session.add(Analysis(job=row, explains=job.id, candidate=arm.name, against=question.against, setup=planned.setup.document()))
-    return row
+    first = session.get_one(Run, setup.parents[0])
+    steps = math.ceil(setup.most_steps)
+    run = {"kind": "why", "seed": first.seed, "replicate": first.replicate, "forked_from": first.id, "planned_steps": steps}
+    analysis.job = derived_job(session, job, spec, submitted_by, order or Order(), **run)
+    session.add(analysis)
+    return analysis.job
 
 
 def results_of(session: Session, job_id: str) -> dict[str, Any]:
@@ -236,10 +198,27 @@ def answer_of(session: Session, analysis: Analysis) -> Answer:
     return answer(setup_from(analysis.setup), results_of(session, analysis.job_id))
 
 
-def baseline_of(job: Job) -> RunSpec:
-    """The specification of the baseline of the job of an analysis."""
-    spec = readable_spec(job)
-    return spec.run_of(spec.baseline, 0)
+def check_ended(job: Job) -> None:
+    """Raises ConflictError for a job that is still open."""
+    if job.status not in JOB_ENDED:
+        raise ConflictError(f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict")
+
+
+def judged_candidate(job: Job, name: str | None, without: str) -> tuple[Arm, Verdict]:
+    """A candidate as by `candidate_of`, and its verdict. ConflictError for an open job, and without a verdict: `without` says why."""
+    check_ended(job)
+    arm = candidate_of(job, name)
+    verdict = next((each for each in job.verdicts if each.candidate == arm.name), None)
+    if verdict is None:
+        raise ConflictError(f"candidate {arm.name} of job {job.id} has no verdict, {without}; train the job again")
+    return arm, verdict
+
+
+def gap_words(verdict: Verdict) -> str | None:
+    """The gap of a verdict with its interval; None where it was not measured."""
+    if verdict.gap is None or verdict.ci_low is None or verdict.ci_high is None:
+        return None
+    return nats_words(verdict.gap, verdict.ci_low, verdict.ci_high)
 
 
 def candidate_of(job: Job, name: str | None) -> Arm:
@@ -262,7 +241,7 @@ def readable_spec(job: Job) -> JobSpec:
         raise ConflictError(f"this version cannot read the specification of job {job.id}; train it again") from error
 
 
-def fork_parents(session: Session, job: Job, arm: Arm, step: int) -> Sequence[Run]:
+def fork_parents(session: Session, arm: Arm, step: int) -> Sequence[Run]:
     """The runs of an arm that kept a checkpoint of this step. Raises ConflictError, which says how to keep one, where none did."""
     reasons = []
     parents = []
@@ -279,7 +258,7 @@ def fork_parents(session: Session, job: Job, arm: Arm, step: int) -> Sequence[Ru
     if not parents:
         reason = reasons[0] if reasons else "it has no runs trained from step 0"
         remedy = f"add keep_checkpoints: [{step}] to its job file and train it again, on one process per run"
-        raise ConflictError(f"arm {arm.name} of job {job.id} cannot be forked at step {step}: {reason}; {remedy}")
+        raise ConflictError(f"arm {arm.name} of job {arm.job_id} cannot be forked at step {step}: {reason}; {remedy}")
     return parents
 
 
@@ -290,7 +269,7 @@ def kept_step(arm: Arm, wanted: int | None, steps: int) -> int:
     return wanted if wanted is not None else min(kept, key=lambda step: abs(step - target), default=max(1, round(target)))
 
 
-def _subject(spec: JobSpec, arm: Arm, question: Question, step: int) -> Measured:
+def _subject(spec: JobSpec, arm: Arm, question: WhyRequest, step: int) -> Measured:
     candidate = spec.run_of(spec.arms[arm.position], 0)
     baseline = spec.run_of(spec.baseline, 0) if question.against == "baseline" else None
     length = min(candidate.schedule.steps - step, 1) if question.fork_steps is None else question.fork_steps
@@ -300,15 +279,14 @@ def _subject(spec: JobSpec, arm: Arm, question: Question, step: int) -> Measured
         raise InvalidError(f"candidate {arm.name} cannot be analysed: {error}") from error
 
 
-def _smallest_effect(job: Job, verdict: Verdict, setup: Setup) -> float | None:
+def _smallest_effect(verdict: Verdict, setup: Setup) -> float | None:
     gap: GapDocument | None = json.loads(verdict.document).get("gap")
     if gap is None or not math.isfinite(gap["se"]):
         return None
-    runs = min(
-        sum(run.state == "finished" for run in arm.runs) for arm in job.arms if arm.role == "baseline" or arm.name == verdict.candidate
-    )
+    arms = (arm for arm in verdict.job.arms if arm.role == "baseline" or arm.name == verdict.candidate)
+    runs = min(sum(run.state == "finished" for run in arm.runs) for arm in arms)
     rerun_sd = gap["se"] * math.sqrt(max(1, runs) / 2)
-    return setup.plan.smallest_effect(FORKS_OVER_RERUNS * rerun_sd, setup.alpha)
+    return setup.smallest_effect(FORKS_OVER_RERUNS * rerun_sd)
 
 
 def seconds_of(parents: Sequence[Run], steps: float) -> float | None:
@@ -321,26 +299,19 @@ def seconds_of(parents: Sequence[Run], steps: float) -> float | None:
     return steps / max(speeds) if speeds else None
 
 
-def _check_worth(planned: PlannedAnalysis, *, anyway: bool) -> None:
+def _check_worth(verdict: Verdict, setup: Setup, *, anyway: bool) -> None:
     """Refuse a budget below the least cost, and forks that probably cannot see the gap."""
-    plan, setup = planned.setup.plan, planned.setup
-    if setup.most_steps < plan.least_steps:
+    if setup.most_steps < setup.least_steps:
         raise InvalidError(
-            f"budget is {setup.most_steps:,.0f} steps, expected at least {plan.least_steps:,.0f} (the splits and "
-            f"the unchanged forks alone); about {plan.steps_for_one:,.0f} find one unit to which the gradient points"
+            f"budget is {setup.most_steps:,.0f} steps, expected at least {setup.least_steps:,.0f} (the splits and "
+            f"the unchanged forks alone); about {setup.steps_for_one:,.0f} find one unit to which the gradient points"
         )
-    gap, smallest = planned.verdict.gap, planned.smallest_effect
-    if gap is not None and smallest is not None and smallest > abs(gap) and not anyway:
+    smallest = _smallest_effect(verdict, setup)
+    if verdict.gap is not None and smallest is not None and smallest > abs(verdict.gap) and not anyway:
         raise ConflictError(
-            f"the gap is {_gap_words(planned.verdict)}, and forks would probably see effects from {smallest:.4f} nats per unit on; keep "
-            "checkpoints of more runs, or use --anyway (in a request: anyway: true)"
+            f"the gap is {gap_words(verdict) or 'not measured'}, and forks would probably see effects from {smallest:.4f} nats per unit "
+            "on; keep checkpoints of more runs, or use --anyway (in a request: anyway: true)"
         )
-
-
-def _gap_words(verdict: Verdict) -> str:
-    if verdict.gap is None or verdict.ci_low is None or verdict.ci_high is None:
-        return "not measured"
-    return f"{signed(verdict.gap, 4)} nats ({interval_words(verdict.ci_low, verdict.ci_high, 4)})"
 
 
 # An analysis as the API and the pages show it: what it explains, what it costs, and what it says so far.
@@ -371,9 +342,9 @@ class AnalysisPlan:
     against: Against
     origin: Origin
     gap: ExplainedGap
-    units: list[str]
-    ingredients: list[str]
-    parents: list[str]
+    units: Sequence[str]
+    ingredients: Sequence[str]
+    parents: Sequence[str]
     fork_step: int
     fork_steps: int
     least_steps: float
@@ -399,41 +370,31 @@ class AnalysisDocument:
     answer: Mapping[str, Any] | None
 
 
-def plan_document(planned: PlannedAnalysis) -> AnalysisPlan:
-    """A plan."""
-    setup, verdict = planned.setup, planned.verdict
-    return AnalysisPlan(
-        explains=planned.job.id,
-        explains_name=planned.job.name,
-        candidate=planned.arm.name,
-        against=planned.against,
-        origin=setup.origin,
-        gap=ExplainedGap(verdict=verdict.outcome, gap=verdict.gap, low=verdict.ci_low, high=verdict.ci_high),
-        units=list(setup.units),
-        ingredients=list(setup.ingredients),
-        parents=list(setup.parents),
-        fork_step=setup.fork_step,
-        fork_steps=setup.fork_steps,
-        least_steps=setup.plan.least_steps,
-        steps_for_one=setup.plan.steps_for_one,
-        most_steps=setup.most_steps,
-        pair_steps=setup.pair_steps,
-        smallest_effect=planned.smallest_effect,
-        seconds=planned.seconds,
+def plan_document(session: Session, analysis: Analysis) -> AnalysisPlan:
+    """The plan of an analysis, on record or not."""
+    job, setup = analysis.explained, setup_from(analysis.setup)
+    verdict = next(each for each in job.verdicts if each.candidate == analysis.candidate)
+    return of(
+        AnalysisPlan,
+        setup,
+        explains=job.id,
+        explains_name=job.name,
+        candidate=analysis.candidate,
+        against=analysis.against,
+        gap=_explained_gap(verdict),
+        smallest_effect=_smallest_effect(verdict, setup),
+        seconds=seconds_of([session.get_one(Run, parent) for parent in setup.parents], setup.steps_for_one),
     )
 
 
-def analysis_document(session: Session, analysis: Analysis) -> AnalysisDocument:
-    """An analysis on record."""
-    job = analysis.job
-    return AnalysisDocument(
-        job=job.id,
-        status=job.status,
-        code=job.code,
-        message=job.message,
-        plan=plan_document(plan_of(session, analysis)),
-        answer=_answer(session, analysis),
-    )
+def _explained_gap(verdict: Verdict) -> ExplainedGap:
+    return of(ExplainedGap, verdict, verdict=verdict.outcome, low=verdict.ci_low, high=verdict.ci_high)
+
+
+def analysis_document(session: Session, job_id: str) -> AnalysisDocument:
+    """The analysis that a job is, or the newest of those that explain it; NotFoundError with the way to one."""
+    analysis = analysis_of(session, job_id)
+    return of(AnalysisDocument, analysis.job, job=analysis.job_id, plan=plan_document(session, analysis), answer=_answer(session, analysis))
 
 
 def _answer(session: Session, analysis: Analysis) -> Mapping[str, Any] | None:
@@ -500,8 +461,7 @@ def ablations_document(session: Session, job_id: str, candidate: str | None, abl
     Raises NotFoundError, InvalidError or ConflictError with what to do instead.
     """
     job = find_job(session, job_id)
-    if job.status not in JOB_ENDED:
-        raise ConflictError(f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict")
+    check_ended(job)
     full = candidate_of(job, candidate)
     others = [arm.name for arm in job.arms if arm.role == "candidate" and arm is not full]
     chosen = [candidate_of(job, name) for name in dict.fromkeys(ablations or others)]
@@ -514,44 +474,37 @@ def ablations_document(session: Session, job_id: str, candidate: str | None, abl
             f"job {job.id} has no candidate but {full.name}, expected ablations of it; train each as another candidate of one job: the "
             "same recipe without one part"
         )
-    documents = {document["candidate"]["name"]: document for document in verdict_documents(job)}
+    documents: dict[str, Any] = {document["candidate"]["name"]: document for document in verdict_documents(job)}
     missing = next((arm.name for arm in (full, *chosen) if _is_unmeasured(documents.get(arm.name))), None)
     if missing is not None:
         raise ConflictError(f"the verdict on {missing} of job {job.id} has no gap, expected one; train the job again")
     left_out: list[str] = []
-    within = min((_within(documents[arm.name]) for arm in (full, *chosen)), key=lambda own: own[0])
-    baseline = job.arms[0]
-    measured = [
-        AblationArm(
-            name=baseline.name,
-            losses=_losses(session, job, baseline, documents[full.name]["baseline"]["left_out"], left_out),
-            noise=_noise(_floor(documents[full.name], "baseline"), *within),
-        ),
-        *(
-            AblationArm(
-                name=arm.name,
-                losses=_losses(session, job, arm, documents[arm.name]["candidate"]["left_out"], left_out),
-                noise=_noise(_floor(documents[arm.name], "candidate"), *_within(documents[arm.name])),
-            )
-            for arm in (full, *chosen)
-        ),
-    ]
+    within = {arm.name: documents[arm.name]["se_parts"] for arm in (full, *chosen)}
+
+    def measured(arm: Arm, judged: Arm, within: Mapping[str, float]) -> AblationArm:
+        """An arm with what the verdict on `judged` says of it."""
+        document = documents[judged.name]
+        losses = _losses(session, arm, document[arm.role]["left_out"], left_out)
+        return AblationArm(name=arm.name, losses=losses, noise=_noise(document["tau"][arm.role], within))
+
+    arms = [measured(job.arms[0], full, min(within.values(), key=lambda own: own["within"]))]
+    arms += [measured(arm, arm, within[arm.name]) for arm in (full, *chosen)]
     try:
-        result = ablate(measured[0], measured[1], measured[2:])
+        result = ablate(arms[0], arms[1], arms[2:])
     except ValueError as error:
         raise ConflictError(f"job {job.id} cannot be explained by its ablations: {error}") from error
     verdict = next(each for each in job.verdicts if each.candidate == full.name)
     left_out += [
         f"{arm.name} replicate {replicate}: not every arm has it"
-        for arm in measured
+        for arm in arms
         for _, replicate in sorted(set(arm.losses) - set(result.pairs))
     ]
     return AblationsDocument(
         job=job.id,
         job_name=job.name,
-        baseline=baseline.name,
+        baseline=arms[0].name,
         candidate=full.name,
-        gap=ExplainedGap(verdict=verdict.outcome, gap=verdict.gap, low=verdict.ci_low, high=verdict.ci_high),
+        gap=_explained_gap(verdict),
         whole=_estimate(result.whole),
         parts=[AblationDocument(name=each.name, part=_estimate(each.part), left=_estimate(each.left)) for each in result.parts],
         total=_estimate(result.total),
@@ -563,11 +516,11 @@ def ablations_document(session: Session, job_id: str, candidate: str | None, abl
     )
 
 
-def _is_unmeasured(document: VerdictDocument | None) -> bool:
-    return document is None or document.get("gap") is None or document.get("tau") is None or document.get("se_parts") is None
+def _is_unmeasured(document: Mapping[str, Any] | None) -> bool:
+    return document is None or any(document.get(part) is None for part in ("gap", "tau", "se_parts"))
 
 
-def _losses(session: Session, job: Job, arm: Arm, copies: Sequence[Mapping[str, str]], left_out: list[str]) -> dict[Pair, float]:
+def _losses(session: Session, arm: Arm, copies: Sequence[Mapping[str, str]], left_out: list[str]) -> dict[Pair, float]:
     """The late losses of an arm's runs that count, by pair; the others are added to `left_out` with why."""
     why = {copy["label"]: copy["why"] for copy in copies}
     losses: dict[Pair, float] = {}
@@ -576,29 +529,18 @@ def _losses(session: Session, job: Job, arm: Arm, copies: Sequence[Mapping[str, 
         if reason is not None:
             left_out.append(f"{label(run)}: {reason}")
             continue
-        losses[run.seed, run.replicate] = late_loss(session, run, job)
+        losses[run.seed, run.replicate] = late_loss(session, run)
     return losses
 
 
-def _floor(document: VerdictDocument, side: str) -> FloorDocument:
-    floor: FloorDocument = (document["tau"] or {})[side]  # type: ignore[index, literal-required]
-    return floor
-
-
-def _within(document: VerdictDocument) -> tuple[float, float]:
-    parts = document["se_parts"]
-    assert parts is not None  # noqa: S101 (checked before)
-    return parts["within"], parts["within_df"]
-
-
-def _noise(floor: FloorDocument, within: float, within_df: float) -> ArmNoise:
+def _noise(floor: FloorDocument, parts: Mapping[str, float]) -> ArmNoise:
     return ArmNoise(
         tau=floor["value"],
         df=floor["df"],
         prior=f"{floor['prior_basis']} {floor['prior']!r}",
         prior_df=floor["prior_df"],
-        within=within if math.isfinite(within) else 0.0,
-        within_df=within_df,
+        within=parts["within"] if math.isfinite(parts["within"]) else 0.0,
+        within_df=parts["within_df"],
         reruns=floor["measured_df"] > 0 or "early_stopped" in floor or "borrowed" in floor,
     )
 

@@ -4,6 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -11,21 +12,18 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from parity.structure import frozen
-from parity.wording import interval_words, signed
 from parity_lab.analysis import MeasureRequest, steps_spent
 from parity_lab.analysis import setup_from as analysis_setup_from
 from parity_lab.answer import Answer
-from parity_lab.belief import Evaluation, Result, documents, evaluations_from, results_from
+from parity_lab.belief import Evaluation, Result, evaluations_from, results_from
 from parity_lab.belief import Outcome as SearchOutcome
-from parity_lab.policies import names
 from parity_lab.search import Rating, SearchSetup, SwitchSource, ask, forks_of, rate, setup_from
-from parity_lab.search import setup_from as search_setup
-from parity_lab.server.analyses import answer_of, baseline_of, results_of
-from parity_lab.server.searches import UNKNOWN, PlannedSearch, SearchOfFile, Wish, job_of_policy, plan_search, queue_step, results_of_step
+from parity_lab.server.analyses import answer_of, gap_words, readable_spec, results_of
+from parity_lab.server.searches import UNKNOWN, PlannedSearch, SearchOfFile, Wish, job_of, plan_search, queue_step, results_of_step
 from parity_lab.server.tables import Analysis, Search, SearchState, SearchStep
 from server.concurrency import Repeating
 from server.database import tables
-from server.database.sessions import Database, hold_lock, time_text
+from server.database.sessions import Database, hold_lock
 from server.database.states import JOB_ENDED
 from server.database.tables import Job, JobStatus, Run
 from server.errors import ConflictError, LookError, NotFoundError, TooManyError
@@ -34,6 +32,7 @@ from server.jobs.kinds import Kind, Outcome
 from server.jobs.ledger import question_of
 from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import Order, check_queue
+from server.records import of
 from server.settings import Settings
 
 # A search on the record: it begins, goes on when the job of its newest step has ended, and is cancelled or resumed.
@@ -52,15 +51,16 @@ NOT_PASSED = {"value": 0.0, "se": UNKNOWN, "passed": False}
 def submit_search(session: Session, job_id: str, wish: Wish, submitted_by: str | None = None, order: Order | None = None) -> Search:
     """Write a search and its first step. Ring the doorbell after the commit. Errors as `plan_search`."""
     planned, order = plan_search(session, job_id, wish), order or Order()
-    question = question_of(planned.job, planned.arm)
+    base = planned.arm.job
+    question = question_of(base, planned.arm)
     hold_lock(session, f"search {question}")
     _check_new(session, question)
     search = Search(
         id=tables.new_id("s"),
-        base=planned.job,
+        base=base,
         candidate=planned.arm.name,
         question=question,
-        setup=planned.setup.document(),
+        setup=asdict(planned.setup),
         state="running",
         priority=order.priority,
         max_run_seconds=order.max_run_seconds,
@@ -91,9 +91,9 @@ def advance(database: Database, search_id: str, may_queue: Callable[[Session, st
         if search.state != "running" or not search.steps or search.steps[-1].job.status not in JOB_ENDED:
             return None
         setup, newest = setup_from(search.setup), search.steps[-1]
-        given_up = _why_given_up(session, newest)
-        number = newest.number
-        results = [*_results(search), *_new_results(session, newest)]
+        _keep_results(session, newest)  # here, for what comes next, and below on the record
+        given_up = _why_given_up(newest) if newest.results is None else ""
+        number, results = newest.number, _results(search)
     barred, refusal = [setup.space.candidate], ""
     while True:
         decided = None if given_up else ask(setup.setting, results, barred)
@@ -103,7 +103,7 @@ def advance(database: Database, search_id: str, may_queue: Callable[[Session, st
                 if search.state != "running" or search.steps[-1].number != number:
                     return None
                 if decided is None:
-                    end(search, "failed", given_up)
+                    _end(search, "failed", given_up)
                     return None
                 _keep_results(session, search.steps[-1])
                 job = _write_next(session, search, setup, decided, refusal)
@@ -131,11 +131,11 @@ def cancel_search(session: Session, search_id: str) -> bool:
         return False
     if search.steps:
         cancel_job(session, search.steps[-1].job_id, f"search {search_id} was cancelled")
-    end(search, "cancelled", "cancelled by request")
+    _end(search, "cancelled", "cancelled by request")
     return True
 
 
-def resume_search(session: Session, search_id: str) -> Job | None:
+def resume_search(session: Session, search_id: str) -> Search:
     """Let a cancelled or failed search go on: the step that it lacks is queued again. ConflictError for any other.
 
     A confirmation that had been queued is used, whatever became of it. If it is the newest step, `advance` queues what follows.
@@ -153,16 +153,17 @@ def resume_search(session: Session, search_id: str) -> Job | None:
         if newest.results is None and newest.evaluations[0]["kind"] == "confirmation":
             newest.results = [NOT_PASSED]
         if newest.results is not None:
-            return None
-    return _write_next(session, search, setup, ask(setup.setting, _results(search), [setup.space.candidate]))
+            return search
+    _write_next(session, search, setup, ask(setup.setting, _results(search), [setup.space.candidate]))
+    return search
 
 
-def end(search: Search, state: SearchState, message: str, policy: str | None = None) -> None:
+def _end(search: Search, state: SearchState, message: str, policy: str | None = None) -> None:
     """End a search."""
     search.state, search.message, search.policy, search.finished_at = state, message, policy, time.time()
 
 
-def spent(search: Search) -> float:
+def _spent(search: Search) -> float:
     """The cost of the steps that were queued, in steps of training."""
     return sum(step.cost for step in search.steps)
 
@@ -177,30 +178,21 @@ def _locked(session: Session, search_id: str) -> Search:
 
 def _keep_results(session: Session, step: SearchStep) -> None:
     if step.results is None:
-        step.results = results_of_step(session, step, evaluations_from(step.evaluations))
+        step.results = results_of_step(session, step)
+
+
+def _results_of(step: SearchStep) -> tuple[Result, ...]:
+    """The results of a step on record; none before it has ended, and if it was given up."""
+    return () if step.results is None else results_from(evaluations_from(step.evaluations), step.results)
 
 
 def _results(search: Search) -> list[Result]:
     """The results on record."""
-    return [
-        result
-        for step in search.steps
-        if step.results is not None
-        for result in results_from(evaluations_from(step.evaluations), step.results)
-    ]
+    return [result for step in search.steps for result in _results_of(step)]
 
 
-def _new_results(session: Session, step: SearchStep) -> Sequence[Result]:
-    """Those of the newest step, which has ended, if they are not on record yet."""
-    evaluations = evaluations_from(step.evaluations)
-    rows = None if step.results is not None else results_of_step(session, step, evaluations)
-    return results_from(evaluations, rows) if rows is not None else ()
-
-
-def _why_given_up(session: Session, step: SearchStep) -> str:
-    """Why a step whose job has ended has no results; empty if it has them."""
-    if step.results is not None or results_of_step(session, step, evaluations_from(step.evaluations)) is not None:
-        return ""
+def _why_given_up(step: SearchStep) -> str:
+    """Why a step whose job has ended has no results."""
     job = step.job
     reason = f"{job.code}: {job.message}" if job.code else job.message or job.status
     return f"step {step.number} ({job.id}) {job.status}: {reason}"[:2000]
@@ -212,21 +204,22 @@ def _write_next(
     """Queue the next step, or end the search; the job. `refusal`: why a faster policy could not be confirmed."""
     if isinstance(decided, SearchOutcome):
         if decided.policy is None:
-            end(search, "none", "; ".join(filter(None, [decided.reason, refusal])))
+            _end(search, "none", "; ".join(filter(None, [decided.reason, refusal])))
         else:
             _check_confirmed(search, decided.policy)
-            end(search, "found", decided.reason, decided.policy)
+            _end(search, "found", decided.reason, decided.policy)
         return None
     cost = setup.cost(decided)
-    if setup.budget is not None and spent(search) + cost > setup.budget:
-        end(search, "none", f"the next step costs {cost:,.0f} steps, more than the budget of {setup.budget:,.0f} leaves")
+    if setup.budget is not None and _spent(search) + cost > setup.budget:
+        _end(search, "none", f"the next step costs {cost:,.0f} steps, more than the budget of {setup.budget:,.0f} leaves")
         return None
     if decided[0].kind == "confirmation" and _used(search) >= setup.confirmations:
-        end(search, "none", "no confirmation is left")
+        _end(search, "none", "no confirmation is left")
         return None
     job = queue_step(session, search, setup, decided)
     number = max((step.number for step in search.steps), default=0) + 1
-    search.steps.append(SearchStep(number=number, job=job, evaluations=documents(decided), results=None, cost=cost, created_at=time.time()))
+    evaluations = [asdict(each) for each in decided]
+    search.steps.append(SearchStep(number=number, job=job, evaluations=evaluations, results=None, cost=cost, created_at=time.time()))
     session.flush()
     return job
 
@@ -262,34 +255,24 @@ def _check_new(session: Session, question: str, but: str = "") -> None:
 # It runs here and not in the workers, which run strangers' job files and may queue nothing (`server/roles.sql`).
 
 _log = logging.getLogger(__name__)
-Ring = Callable[[str], None]
 
 
-class Searcher(Repeating):
+def searcher(settings: Settings, database: Database, ring: Callable[[str], None]) -> Repeating:
     """The thread of an API process that looks once every second at searches that run, or every `reconcile_seconds` if that is less."""
 
-    def __init__(self, settings: Settings, database: Database, ring: Ring) -> None:
-        seconds = min(1.0, settings.reconcile_seconds)
-        super().__init__("searches", self._look, seconds, "searches could not be looked at")
-        self._settings = settings
-        self._database = database
-        self._ring = ring
+    def look() -> None:
+        _advance_all(settings, database, ring)
 
-    def _look(self) -> None:
-        advance_all(self._settings, self._database, self._ring)
+    return Repeating("searches", look, min(1.0, settings.reconcile_seconds), "searches could not be looked at")
 
 
-def advance_all(settings: Settings, database: Database, ring: Ring) -> None:
+def _advance_all(settings: Settings, database: Database, ring: Callable[[str], None]) -> None:
     """Let every search go on whose newest step has ended; one whose sender's queue is full waits."""
-
-    def may_queue(session: Session, sender: str) -> None:
-        check_queue(session, settings, sender)
-
     with database.read() as session:
         due = waiting(session)
     for search_id in due:
         try:
-            job = advance(database, search_id, may_queue)
+            job = advance(database, search_id, lambda session, sender: check_queue(session, settings, sender))
         except TooManyError as error:
             _log.info("search %s waits: %s", search_id, error)
             continue
@@ -304,6 +287,8 @@ def advance_all(settings: Settings, database: Database, ring: Ring) -> None:
 
 _SHOWN = 200  # policies of a document, the fastest first
 _TWO_SIGMA = 1.96
+StepKind = Literal["forks", "pilot", "confirmation"]
+PolicyState = Literal["confirmed", "not confirmed", "tried", "estimated"]
 
 
 @frozen
@@ -330,7 +315,7 @@ class SearchPlan:
     switches: list[SearchSwitch]
     switches_from: SwitchSource | None
     analysis: str | None
-    parents: list[str]
+    parents: Sequence[str]
     fork_step: int
     fork_steps: int
     pairs: int
@@ -352,7 +337,7 @@ class SearchStepDocument:
     """A step: its job, what it evaluates, its cost in steps of training, and what came of it in one sentence."""
 
     number: int
-    kind: Literal["forks", "pilot", "confirmation"]
+    kind: StepKind
     job: str
     status: JobStatus
     policies: list[str]
@@ -372,7 +357,7 @@ class PolicyDocument:
     low: float
     high: float
     passes: float
-    state: Literal["confirmed", "not confirmed", "tried", "estimated"]
+    state: PolicyState
 
 
 @frozen
@@ -397,7 +382,7 @@ class SearchDocument:
 
 def plan_document(planned: PlannedSearch) -> SearchPlan:
     """A plan."""
-    return _plan(planned.setup, planned.job.id, planned.job.name, planned.arm.name, planned.seconds)
+    return _plan(planned.setup, planned.arm.job, planned.arm.name, planned.seconds)
 
 
 def search_document(search: Search) -> SearchDocument:
@@ -405,44 +390,31 @@ def search_document(search: Search) -> SearchDocument:
     setup = setup_from(search.setup)
     job = None
     if search.policy is not None:
-        job = job_of_policy(search, setup, search.policy, setup.pairs).document()
-    return SearchDocument(
-        id=search.id,
-        state=search.state,
-        message=search.message,
-        plan=_plan(setup, search.base_id, search.base.name, search.candidate, None),
+        job = job_of(search, setup, [search.policy], setup.pairs).document()
+    return of(
+        SearchDocument,
+        search,
+        plan=_plan(setup, search.base, search.candidate, None),
         steps=[_step(each) for each in search.steps],
         policies=_policies(search, setup),
-        policy=search.policy,
         speed=None if search.policy is None else 1.0 / setup.times[int(search.policy, 2)],
         job=job,
         criteria=search.base.criteria,
-        steps_spent=spent(search),
-        created_at=time_text(search.created_at),
-        finished_at=time_text(search.finished_at),
+        steps_spent=_spent(search),
     )
 
 
-def _plan(setup: SearchSetup, base: str, base_name: str, candidate: str, seconds: float | None) -> SearchPlan:
-    return SearchPlan(
-        base=base,
-        base_name=base_name,
+def _plan(setup: SearchSetup, base: Job, candidate: str, seconds: float | None) -> SearchPlan:
+    return of(
+        SearchPlan,
+        setup,
+        base=base.id,
+        base_name=base.name,
         candidate=candidate,
-        switches=[SearchSwitch(name=each.name, override=each.override) for each in setup.switches],
-        switches_from=setup.switches_from,
-        analysis=setup.analysis,
-        parents=list(setup.parents),
-        fork_step=setup.fork_step,
-        fork_steps=setup.fork_steps,
-        pairs=setup.pairs,
-        pilots=setup.pilots,
-        confirmations=setup.confirmations,
+        switches=[of(SearchSwitch, each) for each in setup.switches],
         confidence=setup.confirmation.confidence,
-        margin=setup.margin,
         target=setup.target or 0.0,
         candidate_speed=1.0 / setup.times[-1],
-        least_steps=setup.least_steps,
-        most_steps=setup.most_steps,
         pair_steps=2 * setup.run_steps,
         seconds=seconds,
         guarantee=setup.confirmation.guarantee,
@@ -451,15 +423,15 @@ def _plan(setup: SearchSetup, base: str, base_name: str, candidate: str, seconds
 
 def _step(step: SearchStep) -> SearchStepDocument:
     own = evaluations_from(step.evaluations)
-    kinds: Mapping[str, Literal["forks", "pilot", "confirmation"]] = {"fork": "forks", "run": "pilot", "confirmation": "confirmation"}
-    return SearchStepDocument(
-        number=step.number,
+    kinds: Mapping[str, StepKind] = {"fork": "forks", "run": "pilot", "confirmation": "confirmation"}
+    return of(
+        SearchStepDocument,
+        step,
         kind=kinds[own[0].kind],
         job=step.job_id,
         status=step.job.status,
         policies=list(dict.fromkeys(each.policy for each in own)),
-        cost=step.cost,
-        outcome=_outcome(step, results_from(own, step.results) if step.results is not None else ()),
+        outcome=_outcome(step, _results_of(step)),
     )
 
 
@@ -475,8 +447,8 @@ def _outcome(step: SearchStep, results: Sequence[Result]) -> str:
         return "no verdict: used, and counted as not passed"
     verdict = step.job.verdicts[0]
     words = [verdict.outcome if verdict.outcome == "pass" or verdict.code is None else f"{verdict.outcome}, {verdict.code}"]
-    if verdict.gap is not None and verdict.ci_low is not None and verdict.ci_high is not None:
-        words.append(f"gap {signed(verdict.gap, 4)} nats ({interval_words(verdict.ci_low, verdict.ci_high, 4)})")
+    if gap := gap_words(verdict):
+        words.append(f"gap {gap}")
     if verdict.outcome != "pass":
         words.append(json.loads(verdict.document)["reasons"][0]["sentence"])
     return ": ".join(words)
@@ -484,29 +456,27 @@ def _outcome(step: SearchStep, results: Sequence[Result]) -> str:
 
 def _policies(search: Search, setup: SearchSetup) -> list[PolicyDocument]:
     """The policies after the results on record: those that were tried, and the fastest others."""
-    batches = [results_from(evaluations_from(step.evaluations), step.results) for step in search.steps if step.results is not None]
+    batches = [results for step in search.steps if (results := _results_of(step))]
     if not batches:
         return []
     try:
         rating = rate(setup.setting, batches)
     except (ValueError, ZeroDivisionError):  # forks that tell nothing: the search says so
         return []
-    tried = {result.evaluation.policy for batch in batches for result in batch} | set(setup.given)
-    refused = {result.evaluation.policy for batch in batches for result in batch if result.evaluation.kind == "confirmation"}
-    ranked = sorted(range(len(rating.policies)), key=lambda at: (rating.policies[at] not in tried, setup.times[at], at))
-    return [_policy(setup, rating, at, tried, refused, search.policy) for at in ranked[:_SHOWN]]
+    done = [result.evaluation for batch in batches for result in batch]
+    states: dict[str, PolicyState] = dict.fromkeys([*setup.given, *(each.policy for each in done)], "tried")
+    states |= {each.policy: "not confirmed" for each in done if each.kind == "confirmation"}
+    if search.policy is not None:
+        states[search.policy] = "confirmed"
+    ranked = sorted(range(len(rating.policies)), key=lambda at: (rating.policies[at] not in states, setup.times[at], at))
+    return [_policy(setup, rating, at, states.get(rating.policies[at], "estimated")) for at in ranked[:_SHOWN]]
 
 
-def _policy(setup: SearchSetup, rating: Rating, at: int, tried: set[str], refused: set[str], confirmed: str | None) -> PolicyDocument:
+def _policy(setup: SearchSetup, rating: Rating, at: int, state: PolicyState) -> PolicyDocument:
     own, gap, sd = rating.policies[at], float(rating.belief.mean[at]), float(rating.belief.sd[at])
-    state: Literal["confirmed", "not confirmed", "tried", "estimated"] = "tried" if own in tried else "estimated"
-    if own in refused:
-        state = "not confirmed"
-    if own == confirmed:
-        state = "confirmed"
     return PolicyDocument(
         policy=own,
-        takes_back=names(setup.switches, own),
+        takes_back=[each.name for each in setup.space.taken_back(own)],
         speed=1.0 / setup.times[at],
         gap=gap,
         low=gap - _TWO_SIGMA * sd,
@@ -527,11 +497,12 @@ def _request(session: Session, run: Run) -> MeasureRequest:
         setup = own.setup
         spent = steps_spent(analysis_setup_from(setup), results)
         if own.against == "baseline":
-            baseline = baseline_of(run.job).document()
+            spec = readable_spec(run.job)
+            baseline = spec.run_of(spec.baseline, 0).document()
     else:
         step, spec = session.scalars(_step_of_job(run.job)).one(), job_spec(run.job)
-        forks = forks_of(search_setup(step.search.setup), evaluations_from(step.evaluations))
-        setup = forks.document()
+        forks = forks_of(setup_from(step.search.setup), evaluations_from(step.evaluations))
+        setup = asdict(forks)
         spent = float(forks.fork_steps * len(results))
         policies = {arm.name: spec.run_of(arm, run.replicate).document() for arm in spec.candidates}
     return {
@@ -577,8 +548,6 @@ def _step_of_job(job: Job) -> Select[SearchStep]:
     return select(SearchStep).where(SearchStep.job_id == job.id)
 
 
-KINDS = {
-    "why": Kind(request=_request, conclude=_conclude, page=_page, links=_links),
-    "pilot": Kind(request=lambda _session, _run: None, conclude=_conclude, page=_page, links=_links),
-}
+_WHY = Kind(request=_request, conclude=_conclude, page=_page, links=_links)
+KINDS = {"why": _WHY, "pilot": replace(_WHY, request=lambda _session, _run: None)}
 KEY_OF_JOB_FILE = SearchOfFile

@@ -6,16 +6,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.design.experiment import Design
 from parity.judging.criteria import Criteria, criteria_from_mapping
-from parity.judging.document_types import VerdictDocument
 from parity.structure import frozen
-from parity_lab.belief import MOST_CONFIRMATIONS, WANTED, Evaluation
+from parity_lab.belief import WANTED, Evaluation, evaluations_from
 from parity_lab.policies import (
     END_TO_END,
     GEMMS,
@@ -32,13 +30,15 @@ from parity_lab.policies import (
     measured_times,
     modelled_times,
     proposals,
+    ranges_of,
+    without,
 )
 from parity_lab.search import GIVEN, SearchSetup, SwitchSource, arm_name, key_of
 from parity_lab.server.analyses import (
     MOST_PARENTS,
-    candidate_of,
     derived_job,
     fork_parents,
+    judged_candidate,
     kept_step,
     late_loss,
     readable_spec,
@@ -46,19 +46,17 @@ from parity_lab.server.analyses import (
     seconds_of,
 )
 from parity_lab.server.tables import Analysis, Search, SearchStep
-from parity_lab.training.menu import uncovered
-from parity_lab.training.program import arithmetic, policies, subject
-from server.database import tables
+from parity_lab.training.menu import arithmetic, policies, subject, uncovered
 from server.database.sessions import find_job
-from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Job, Run, Verdict
 from server.errors import ConflictError, InvalidError
 from server.jobs.fingerprint import unsound
 from server.jobs.floors import family_in, lent_floors, named_floors, newest_family
-from server.jobs.submit import Order, Submission, announce_new, submit_registered
+from server.jobs.submit import Order, Submission, submit_registered
+from server.records import Body, of
 from training.rules import PROJECTIONS, SpecError
 from training.spec import Arm as SpecArm
-from training.spec import JobSpec, Model, RunSpec
+from training.spec import JobSpec, Model
 from training.switches import from_document
 
 # The switches of a search that names none: what the newest analysis of its base job named, then blocks; without one, parts of blocks.
@@ -73,12 +71,9 @@ class Proposal:
     analysis: str | None = None
 
 
-def propose(session: Session, arm: Arm, spec: JobSpec, own: SpecArm, step: int, fork_steps: int) -> Proposal:
-    """The switches for a candidate (`arm` of the record, `own` of the specification). Raises InvalidError and SpecError.
-
-    Each takes its part back to the baseline's recipe.
-    """
-    baseline = spec.baseline
+def propose(session: Session, arm: Arm, spec: JobSpec, step: int, fork_steps: int) -> Proposal:
+    """The switches for a candidate, each of which takes its part back to the baseline's recipe. Raises InvalidError and SpecError."""
+    baseline, own = spec.baseline, spec.arms[arm.position]
     if baseline.overrides or baseline.bf16_from_step is not None or own.bf16_from_step is not None or baseline.recipe == "f32":
         raise InvalidError("search.switches is missing, and arms with overrides or a late switch have no default space; name the switches")
     units = subject(spec.run_of(own, 0), spec.run_of(baseline, 0), step, fork_steps).units
@@ -105,14 +100,14 @@ def _newest_that_names(session: Session, arm: Arm, units: set[str]) -> Analysis 
 def _parts_of_blocks(changed: set[Cell], layers: int) -> list[Box]:
     """Attention and MLP, by GEMM, in as many ranges of blocks as 12 switches allow."""
     parts = [
-        {cell for cell in changed if cell[1] in members and cell[2] == gemm} for members, gemm in itertools.product(GROUPS.values(), GEMMS)
+        cells
+        for members, gemm in itertools.product(GROUPS.values(), GEMMS)
+        if (cells := {cell for cell in changed if cell[1] in members and cell[2] == gemm})
     ]
-    parts = [cells for cells in parts if cells]
     ranges = max(1, min(layers, MOST_SWITCHES // len(parts)))
-    edges = [round(at * layers / ranges) for at in range(ranges + 1)]
     return [
         box
-        for first, end in itertools.pairwise(edges)
+        for first, end in ranges_of(layers, ranges)
         for cells in parts
         for box in boxes(cell for cell in cells if first <= cell[0] < end)
     ]
@@ -120,14 +115,12 @@ def _parts_of_blocks(changed: set[Cell], layers: int) -> list[Box]:
 
 def _switches(baseline: SpecArm, parts: Sequence[Box]) -> list[Switch]:
     """A switch for each box."""
-    switches = []
-    for box in parts:
-        places = {"blocks": box.ranges, "projections": list(box.projections), "gemms": list(box.gemms)}
-        override: dict[str, Any] = {**places, "recipe": baseline.recipe}
-        if baseline.switches.given():
-            override["switches"] = baseline.switches.given()
-        switches.append(Switch(name=box.name, override=override))
-    return switches
+    given = baseline.switches.given()
+    taken = {"recipe": baseline.recipe, "switches": given} if given else {"recipe": baseline.recipe}
+    return [
+        Switch(name=box.name, override={"blocks": box.ranges, "projections": list(box.projections), "gemms": list(box.gemms), **taken})
+        for box in parts
+    ]
 
 
 def _cell(unit: str) -> Cell:
@@ -139,25 +132,20 @@ def _cell(unit: str) -> Cell:
 
 FORK_STEPS = 120  # the later half of them is the loss of a fork
 MOST_PAIRS = 16
-_DEFAULT_CONFIRMATIONS = 2
 
 
 @frozen
-class SwitchWish:
+class SwitchWish(Body):
     """A part that can go back to something safer: a name, and the override of a job file that does it."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     name: str
     override: dict[str, Any]
 
 
 @frozen
-class Speed:
+class Speed(Body):
     """What a step takes. Either modelled: GEMMs at the ratios of `throughput` (bf16, fp8, fp4), and the candidate's recipe everywhere
     `end_to_end` times as fast as FP8; or measured: the `seconds` of a step of the baseline, and those that each switch `gains`."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     throughput: dict[str, float] | None = None
     end_to_end: float | None = None
@@ -169,7 +157,7 @@ MODELLED = Speed()
 
 
 @frozen
-class Wish:
+class Wish(Body):
     """What to search; `parity_lab.server.web.SearchRequest` says what each field is."""
 
     candidate: str | None = None
@@ -179,15 +167,13 @@ class Wish:
     speed: Speed = MODELLED
     pairs: int | None = None
     pilots: int = 6
-    confirmations: int = _DEFAULT_CONFIRMATIONS
+    confirmations: int = 2
     budget: float | None = None
 
 
 @frozen
 class SearchOfFile(Wish):
     """What `parity search` starts from: the id of a job that has ended (default: this file's job is trained first), and what to search."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     base: str | None = None
 
@@ -196,7 +182,6 @@ class SearchOfFile(Wish):
 class PlannedSearch:
     """A search that could begin. `seconds`: about how long its largest cost takes on one device; None while that is unknown."""
 
-    job: Job
     arm: Arm
     setup: SearchSetup
     seconds: float | None
@@ -205,33 +190,29 @@ class PlannedSearch:
 def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
     """What a search would run and cost. Raises NotFoundError, InvalidError or ConflictError with the way out."""
     job = find_job(session, job_id)
-    if job.status not in JOB_ENDED:
-        raise ConflictError(f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict")
-    arm = candidate_of(job, wish.candidate)
-    verdict = next((each for each in job.verdicts if each.candidate == arm.name), None)
-    if verdict is None:
-        raise ConflictError(f"candidate {arm.name} of job {job.id} has no verdict, expected one; train the job again")
+    arm, verdict = judged_candidate(job, wish.candidate, "expected one")
     if verdict.outcome == "pass":
         raise ConflictError(f"candidate {arm.name} of job {job.id} passed: no switch has to go back, so there is nothing to search")
     spec = readable_spec(job)
     _check_engine(spec)
     baseline, steps = job.arms[0], spec.schedule.steps
     step = kept_step(baseline, wish.step, steps)
-    parents = fork_parents(session, job, baseline, step)[:MOST_PARENTS]
+    parents = fork_parents(session, baseline, step)[:MOST_PARENTS]
     fork_steps = min(FORK_STEPS, steps - step) if wish.fork_steps is None else wish.fork_steps
     own = spec.arms[arm.position]
     proposal = _proposal(session, arm, spec, wish, step, fork_steps)
     space = _space(spec, own, proposal, step, fork_steps)
-    given = {"0" * space.size: _losses(session, job, baseline), "1" * space.size: _losses(session, job, arm)}
+    losses = _losses(session, baseline)
+    level = sum(losses) / len(losses)
     criteria = replace(criteria_from_mapping(job.criteria), looks=1)
-    level = sum(given["0" * space.size]) / len(given["0" * space.size])
     pairs = wish.pairs or max(spec.baseline.replicates, own.replicates, 2)
-    _check_numbers(wish, pairs)
+    if pairs > MOST_PAIRS:
+        raise InvalidError(f"search.pairs is {pairs}, expected 1 to {MOST_PAIRS}")
     table, family = _floors(session, spec)
     setup = SearchSetup(
         switches=space.switches,
         times=_times(spec, own, space, wish.speed),
-        given=given,
+        given={"0" * space.size: losses, space.candidate: _losses(session, arm)},
         parents=tuple(parent.id for parent in parents),
         fork_step=step,
         fork_steps=fork_steps,
@@ -248,8 +229,8 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
         switches_from=proposal.source,
         analysis=proposal.analysis,
     )
-    _check_worth(setup, wish)
-    return PlannedSearch(job=job, arm=arm, setup=setup, seconds=seconds_of(parents, setup.most_steps))
+    _check_worth(setup)
+    return PlannedSearch(arm=arm, setup=setup, seconds=seconds_of(parents, setup.most_steps))
 
 
 def policy_arm(candidate: SpecArm, space: Space, policy: Policy, replicates: int = 1) -> SpecArm:
@@ -268,21 +249,11 @@ def _check_engine(spec: JobSpec) -> None:
         raise InvalidError(f"engine is {spec.engine}, expected emulated; {reasons.get(spec.engine, 'it has no forks')}")
 
 
-def _check_numbers(wish: Wish, pairs: int) -> None:
-    for name, value, low, high in (
-        ("pairs", pairs, 1, MOST_PAIRS),
-        ("pilots", wish.pilots, 0, 20),
-        ("confirmations", wish.confirmations, 1, MOST_CONFIRMATIONS),
-    ):
-        if not low <= value <= high:
-            raise InvalidError(f"search.{name} is {value}, expected {low} to {high}")
-
-
 def _proposal(session: Session, arm: Arm, spec: JobSpec, wish: Wish, step: int, fork_steps: int) -> Proposal:
     """The switches that were asked for, else those that the record proposes."""
     try:
         if not wish.switches:
-            return propose(session, arm, spec, spec.arms[arm.position], step, fork_steps)
+            return propose(session, arm, spec, step, fork_steps)
         named = [Switch(name=each.name, override=each.override) for each in wish.switches]
     except (SpecError, ValueError) as error:
         raise InvalidError(f"the space of the search is not one: {error}") from error
@@ -296,17 +267,15 @@ def _space(spec: JobSpec, own: SpecArm, proposal: Proposal, step: int, fork_step
     """The switches, checked: that every policy is a run that a fork can compute, and that all of them together reach all of the gap."""
     try:
         space = Space(switches=tuple(proposal.switches))
-        everything, restored = _run(spec, own, space, "1" * space.size), _run(spec, own, space, "0" * space.size)
-        ends = {"0" * space.size: restored, "1" * space.size: everything}
-        for at in range(space.size):
-            alone = "1" * at + "0" + "1" * (space.size - at - 1)
-            ends[alone] = _run(spec, own, space, alone)
-        policies(ends, step, fork_steps)
+        ends = ["0" * space.size, space.candidate]
+        tried = dict.fromkeys([*ends, *(without(space.size, at) for at in range(space.size))])
+        runs = {policy: spec.run_of(policy_arm(own, space, policy), 0) for policy in tried}
+        policies(runs, step, fork_steps)
         before = arithmetic(spec.run_of(spec.baseline, 0), step, fork_steps, "baseline")
-        segments = [arithmetic(each, step, fork_steps, "policy") for each in (everything, restored)]
+        restored, everything = (arithmetic(runs[policy], step, fork_steps, "policy") for policy in ends)
     except (SpecError, ValueError, TypeError) as error:
         raise InvalidError(f"the space of the search is not one: {error}") from error
-    left = uncovered(segments[0], segments[1], before)
+    left = uncovered(everything, restored, before)
     if left is not None:
         raise InvalidError(
             f"no switch takes {left.gemm} of {left.projection} in block {left.block} back to the baseline's arithmetic or bf16, so the gap "
@@ -315,15 +284,11 @@ def _space(spec: JobSpec, own: SpecArm, proposal: Proposal, step: int, fork_step
     return space
 
 
-def _run(spec: JobSpec, own: SpecArm, space: Space, policy: Policy) -> RunSpec:
-    return spec.run_of(policy_arm(own, space, policy), 0)
-
-
-def _losses(session: Session, job: Job, arm: Arm) -> list[float]:
+def _losses(session: Session, arm: Arm) -> list[float]:
     """The mean losses (nats) of an arm's sound runs in the window that the judge reads."""
-    losses = [late_loss(session, run, job) for run in arm.runs if unsound(session, run.source or run) is None]
+    losses = [late_loss(session, run) for run in arm.runs if unsound(session, run.source or run) is None]
     if not losses:
-        raise ConflictError(f"arm {arm.name} of job {job.id} has no finished run with its whole curve; train the job again")
+        raise ConflictError(f"arm {arm.name} of job {arm.job_id} has no finished run with its whole curve; train the job again")
     return losses
 
 
@@ -338,8 +303,7 @@ def _floors(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:
 
 def _margin(verdict: Verdict, criteria: Criteria, level: float) -> float:
     """The margin in nats: the one that decided, else that of the policy at the baseline's loss."""
-    document: VerdictDocument = json.loads(verdict.document)
-    margin: Mapping[str, Any] | None = document.get("margin")
+    margin: Mapping[str, Any] | None = json.loads(verdict.document).get("margin")
     if margin is not None and math.isfinite(margin["nats"]):
         return float(margin["nats"])
     if criteria.margin is None:
@@ -348,18 +312,17 @@ def _margin(verdict: Verdict, criteria: Criteria, level: float) -> float:
 
 
 def _design(spec: JobSpec, own: SpecArm, level: float, pairs: int) -> dict[str, Any]:
-    design = Design(
-        planned_steps=spec.schedule.steps,
-        level=level,
-        baseline_runs=pairs,
-        candidate_runs=pairs,
-        baseline_recipe=spec.baseline.label,
-        candidate_recipe=own.label,
-        baseline_rounding=spec.rounding(spec.baseline),
-        candidate_rounding=spec.rounding(own),
-    )
-    names = ("planned_steps", "level", "baseline_runs", "candidate_runs", "baseline_recipe", "candidate_recipe")
-    return {name: getattr(design, name) for name in (*names, "baseline_rounding", "candidate_rounding")}
+    """The fields of the `Design` of a confirmation."""
+    return {
+        "planned_steps": spec.schedule.steps,
+        "level": level,
+        "baseline_runs": pairs,
+        "candidate_runs": pairs,
+        "baseline_recipe": spec.baseline.label,
+        "candidate_recipe": own.label,
+        "baseline_rounding": spec.rounding(spec.baseline),
+        "candidate_rounding": spec.rounding(own),
+    }
 
 
 def _times(spec: JobSpec, own: SpecArm, space: Space, speed: Speed) -> tuple[float, ...]:
@@ -394,7 +357,7 @@ def _weights(model: Model) -> dict[str, int]:
     return {name: model.d_model * outputs.get(name, model.d_ff) for name in PROJECTIONS}
 
 
-def _check_worth(setup: SearchSetup, wish: Wish) -> None:
+def _check_worth(setup: SearchSetup) -> None:
     """Refuse confirmations that nothing would pass, and a budget that is too small."""
     if setup.target is None:
         enough = next((pairs for pairs in range(setup.pairs + 1, MOST_PAIRS + 1) if _with_pairs(setup, pairs).target is not None), None)
@@ -404,8 +367,8 @@ def _check_worth(setup: SearchSetup, wish: Wish) -> None:
             f"{100 * setup.confirmation.passes(0.0):.0f} % only, expected at least {100 * WANTED:.0f} %; {remedy}"
         )
     least = setup.least_steps + 2 * setup.pairs * setup.run_steps
-    if wish.budget is not None and wish.budget < least:
-        raise InvalidError(f"search.budget is {wish.budget:,.0f} steps, expected at least {least:,.0f}: first forks and one confirmation")
+    if setup.budget is not None and setup.budget < least:
+        raise InvalidError(f"search.budget is {setup.budget:,.0f} steps, expected at least {least:,.0f}: first forks and one confirmation")
 
 
 def _with_pairs(setup: SearchSetup, pairs: int) -> SearchSetup:
@@ -426,54 +389,39 @@ def queue_step(session: Session, search: Search, setup: SearchSetup, step: Seque
     """Write the job of a step. Raises LookError for a confirmation whose question has been judged before."""
     if step[0].kind == "confirmation":
         return _confirmation(session, search, setup, step[0])
-    spec = _specification(search, setup, step)
-    base, is_pilot = search.base, step[0].kind == "run"
-    row = derived_job(base, spec, search.submitted_by, search.max_run_seconds)
-    parent = session.get_one(Run, setup.parents[0])
-    row.runs.append(
-        Run(
-            id=tables.new_id("r"),
-            arm=row.arms[1],
-            position=0,
-            kind="pilot" if is_pilot else "why",
-            seed=spec.seed,
-            # Replicates of the base job count from 0: a pilot is one that no run of it has.
-            replicate=GIVEN + step[0].number if is_pilot else parent.replicate,
-            capability=base.capability,
-            priority=search.priority,
-            forked_from=None if is_pilot else parent.id,
-            planned_steps=int(setup.cost(tuple(step))),
-            created_at=row.created_at,
-            state="queued",
-        )
-    )
-    announce_new(session, row)
-    return row
+    tried, parent = list(dict.fromkeys(each.policy for each in step)), session.get_one(Run, setup.parents[0])
+    if step[0].kind == "run":  # replicates of the base job count from 0: a pilot is one that no run of it has
+        what, own = f"pilot of {tried[0]}", {"kind": "pilot", "replicate": GIVEN + step[0].number}
+    else:
+        what, own = f"forks of {len(tried)} policies", {"kind": "why", "replicate": parent.replicate, "forked_from": parent.id}
+    spec = replace(job_of(search, setup, tried, 1), name=f"search: {what} of {search.base.name}"[:200], family=None)
+    steps = int(setup.cost(tuple(step)))
+    return derived_job(session, search.base, spec, search.submitted_by, _order(search), seed=spec.seed, planned_steps=steps, **own)
 
 
-def job_of_policy(search: Search, setup: SearchSetup, policy: str, replicates: int) -> JobSpec:
-    """The job that compares a policy with the baseline."""
+def job_of(search: Search, setup: SearchSetup, tried: Sequence[Policy], replicates: int) -> JobSpec:
+    """The job that compares these policies with the baseline."""
     whole = readable_spec(search.base)
     own = next(arm for arm in whole.candidates if arm.name == search.candidate)
     return replace(
         whole,
-        name=f"{policy} of {search.base.name}"[:200],
+        name=f"{tried[0]} of {search.base.name}"[:200],
         baseline=replace(whole.baseline, replicates=replicates),
-        candidates=(policy_arm(own, setup.space, policy, replicates),),
+        candidates=tuple(policy_arm(own, setup.space, policy, replicates) for policy in tried),
         noise=None,
         keep_checkpoints=(),
     )
 
 
-def results_of_step(session: Session, step: SearchStep, evaluations: Sequence[Evaluation]) -> list[dict[str, Any]] | None:
+def results_of_step(session: Session, step: SearchStep) -> list[dict[str, Any]] | None:
     """What a step's job gave, in the order of its evaluations; None if it ended without."""
-    job = step.job
+    job, evaluations = step.job, evaluations_from(step.evaluations)
     if evaluations[0].kind == "confirmation":
         return _verdict(job)
     if job.status != "concluded":
         return None
     if evaluations[0].kind == "run":
-        return [{"value": late_loss(session, job.runs[0], job)}]
+        return [{"value": late_loss(session, job.runs[0])}]
     values = results_of(session, job.id)
     return [{"value": float(values[key_of(each)])} for each in evaluations]
 
@@ -483,37 +431,24 @@ def _verdict(job: Job) -> list[dict[str, Any]] | None:
     if job.status != "concluded" or len(job.verdicts) != 1:
         return None
     verdict = job.verdicts[0]
-    gap = _document(verdict).get("gap") or {}
+    gap = json.loads(verdict.document).get("gap") or {}
     value, se = gap.get("mean"), gap.get("se")
     known = isinstance(value, float) and isinstance(se, float) and abs(value) < UNKNOWN and 0.0 < se < UNKNOWN
     return [{"value": value if known else 0.0, "se": se if known else UNKNOWN, "passed": verdict.outcome == "pass"}]
 
 
-def _document(verdict: tables.Verdict) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(verdict.document)
-    return document
-
-
-def _specification(search: Search, setup: SearchSetup, step: Sequence[Evaluation]) -> JobSpec:
-    """A job with an arm for each policy of a step of forks or of a pilot."""
-    first, *others = dict.fromkeys(each.policy for each in step)
-    spec = job_of_policy(search, setup, first, 1)
-    whole = readable_spec(search.base)
-    own = next(arm for arm in whole.candidates if arm.name == search.candidate)
-    arms = tuple(policy_arm(own, setup.space, policy) for policy in others)
-    what = f"pilot of {first}" if step[0].kind == "run" else f"forks of {1 + len(others)} policies"
-    return replace(spec, name=f"search: {what} of {search.base.name}"[:200], candidates=(*spec.candidates, *arms), family=None)
-
-
 def _confirmation(session: Session, search: Search, setup: SearchSetup, own: Evaluation) -> Job:
-    spec = replace(job_of_policy(search, setup, own.policy, setup.pairs), seed=_fresh_seed(session, search, own))
+    spec = replace(job_of(search, setup, [own.policy], setup.pairs), seed=_fresh_seed(session, search, own))
     spec = replace(spec, name=f"confirm: {spec.name}"[:200])
     criteria = replace(setup.policy_of_the_job, confidence=setup.confirmation.confidence, looks=1)
-    order = Order(priority=search.priority, max_run_seconds=search.max_run_seconds, reuse=False)
-    wanted = Submission(spec=spec, criteria=criteria, order=order, revision=search.base.revision or "")
+    wanted = Submission(spec=spec, criteria=criteria, order=_order(search), revision=search.base.revision or "")
     job = submit_registered(session, wanted, search.submitted_by or "")
     job.device_class, job.threads = search.base.device_class, search.base.threads
     return job
+
+
+def _order(search: Search) -> Order:
+    return of(Order, search, reuse=False)
 
 
 def _fresh_seed(session: Session, search: Search, own: Evaluation) -> int:

@@ -1,8 +1,8 @@
 """Analyses and searches in the web application: routes, pages and their figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse
@@ -14,14 +14,14 @@ from parity.structure import frozen
 from parity_lab.analysis import label
 from parity_lab.answer import IF_NONE_IS_NAMED, assumed_words
 from parity_lab.belief import MOST_CONFIRMATIONS
+from parity_lab.policies import GEMMS
 from parity_lab.server.analyses import (
     AblationsDocument,
     AnalysisDocument,
     AnalysisPlan,
-    Question,
+    WhyRequest,
     ablations_document,
     analysis_document,
-    analysis_of,
     plan_analysis,
     submit_analysis,
 )
@@ -29,25 +29,26 @@ from parity_lab.server.analyses import plan_document as document_of_plan
 from parity_lab.server.record import (
     PolicyDocument,
     SearchDocument,
-    Searcher,
     SearchPlan,
     cancel_search,
     find_search,
     plan_document,
     resume_search,
     search_document,
+    searcher,
     submit_search,
 )
 from parity_lab.server.searches import MOST_PAIRS, SwitchWish, Wish, plan_search
 from parity_lab.server.tables import Analysis, Search, SearchStep
 from server.api.jobs import ring
+from server.concurrency import Repeating
 from server.database.sessions import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Job
 from server.jobs.submit import check_queue
 from server.pages.job_lists import even_ticks, place
 from server.pages.rendering import templates, visitor
-from server.web.auth import Additions, Context, InContext, Sender
+from server.web.auth import Additions, Context, InContext, Principal, Sender
 from server.web.requests import BodyRoute, StrictBody
 
 # Where the marks of a search's chart stand: policies by speed against gap, in units of the SVG's view box.
@@ -75,11 +76,11 @@ class PolicyChart:
     """Marks, the heights of the margin and of the largest gap that passes with 95 % power, and ticks (place, value): speeds as multiples
     of the baseline's to the right, gaps in nats upwards."""
 
-    width: float
-    height: float
-    left: float
-    right: float
-    bottom: float
+    width: float = WIDTH
+    height: float = HEIGHT
+    left: float = _LEFT
+    right: float = WIDTH - _RIGHT
+    bottom: float = HEIGHT - _BOTTOM
     marks: list[Mark]
     margin: float
     target: float
@@ -108,11 +109,6 @@ def chart(document: SearchDocument) -> PolicyChart | None:
         return place(gap, heights[0], heights[-1], HEIGHT - _BOTTOM, _TOP)
 
     return PolicyChart(
-        width=WIDTH,
-        height=HEIGHT,
-        left=_LEFT,
-        right=WIDTH - _RIGHT,
-        bottom=HEIGHT - _BOTTOM,
         marks=[Mark(policy=each, x=x(each.speed), y=y(each.gap), low=y(each.low), high=y(each.high)) for each in reversed(shown)],
         margin=y(plan.margin),
         target=y(plan.target),
@@ -179,7 +175,6 @@ def bars(rows: Sequence[tuple[str, str, Mapping[str, float]]]) -> list[Bar]:
 pages = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 LEVELS = 8
 _UNITS_SHOWN = 6
-_GEMMS = ("fprop", "dgrad", "wgrad")
 
 
 @frozen
@@ -201,7 +196,7 @@ class Cell:
 def analysis_page(job_id: str, request: Request, context: InContext) -> Response:
     """An analysis by its own job, or the newest one of an explained job."""
     with context.database.read() as session:
-        document = analysis_document(session, analysis_of(session, job_id))
+        document = analysis_document(session, job_id)
     if document.job != job_id:
         return RedirectResponse(f"/jobs/{document.job}/why", 303)
     answer = document.answer or {}
@@ -217,7 +212,7 @@ def analysis_page(job_id: str, request: Request, context: InContext) -> Response
         "forks": fork_bars(document),
         "forward": forward_bars(answer),
         "layers": layers(document),
-        "gemms": _GEMMS,
+        "gemms": GEMMS,
     }
     return templates.TemplateResponse(request, "why.html", values)
 
@@ -301,7 +296,7 @@ def layers(document: AnalysisDocument) -> list[tuple[str, list[Cell | None]]]:
         )
 
     names = sorted({unit.rsplit(".", 1)[0] for unit in units}, key=_place)
-    return [(name, [cell(f"{name}.{gemm}") for gemm in _GEMMS]) for name in names]
+    return [(name, [cell(f"{name}.{gemm}") for gemm in GEMMS]) for name in names]
 
 
 def _level(value: float, most: float) -> int:
@@ -315,50 +310,26 @@ def _place(layer: str) -> tuple[int, str]:
 
 # The page of a search: the policies by speed against gap, the path of its steps, and what it guarantees.
 
-search_pages = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 
-
-@search_pages.get("/searches/{search_id}")
+@pages.get("/searches/{search_id}")
 def search_page(search_id: str, request: Request, context: InContext) -> Response:
     """A search."""
     with context.database.read() as session:
         document = search_document(find_search(session, search_id))
-    values = {
-        "search": document,
-        "plan": document.plan,
-        "ended": document.state != "running",
-        "chart": chart(document),
-    }
+    values = {"search": document, "plan": document.plan, "ended": document.state != "running", "chart": chart(document)}
     return templates.TemplateResponse(request, "search.html", values)
 
 
 # Analyses over REST: what one would cost, submit it, and what it says.
 
 why_router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
-_MOST_STEPS = 1e9
-
-
-@frozen
-class WhyRequest(Question):
-    """Which candidate to explain (null: the job's only one), what a unit takes that is off, and whose checkpoints are forked.
-
-    `step`: a kept checkpoint (null: the one nearest to 60 % of the steps). `fork_steps` and `budget`, the largest cost in steps of
-    training, have defaults. `anyway`: also explain a gap that passed, or one that forks probably cannot see.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
-
-    candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    step: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
-    fork_steps: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
-    budget: Annotated[float, Field(gt=0, le=_MOST_STEPS, allow_inf_nan=False)] | None = None
 
 
 @why_router.post("/jobs/{job_id}/why:plan")
 def plan(job_id: str, request: StrictBody[WhyRequest], context: InContext) -> AnalysisPlan:
     """What an analysis of a candidate's gap would measure and cost: nothing is queued. 409 if its runs kept no checkpoint."""
     with context.database.read() as session:
-        return document_of_plan(plan_analysis(session, job_id, request))
+        return document_of_plan(session, plan_analysis(session, job_id, request))
 
 
 @why_router.post("/jobs/{job_id}/why", status_code=202)
@@ -367,8 +338,7 @@ def submit(job_id: str, request: StrictBody[WhyRequest], response: Response, con
     with context.database.write() as session:
         job = submit_analysis(session, job_id, request, sender.id)
         check_queue(session, context.settings, sender.id)
-        analysis = analysis_of(session, job.id)
-        document = analysis_document(session, analysis)
+        document = analysis_document(session, job.id)
     ring(context, job)
     response.headers["Location"] = f"/api/v1/jobs/{document.job}/why"
     return document
@@ -378,7 +348,7 @@ def submit(job_id: str, request: StrictBody[WhyRequest], response: Response, con
 def show(job_id: str, context: InContext) -> AnalysisDocument:
     """An analysis by its own job, or the newest one of an explained job: its plan, and its answer so far."""
     with context.database.read() as session:
-        return analysis_document(session, analysis_of(session, job_id))
+        return analysis_document(session, job_id)
 
 
 @why_router.get("/jobs/{job_id}/why/ablations")
@@ -412,8 +382,6 @@ class SearchRequest(Wish):
     cost, in steps of training.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
-
     candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     switches: Annotated[list[SwitchWish], Field(max_length=64)] = field(default_factory=list)
     step: Annotated[int, Field(ge=1, le=1e9)] | None = None
@@ -437,11 +405,7 @@ def begin_search(job_id: str, request: StrictBody[SearchRequest], response: Resp
 
     409 if another search is at the same question, or has used a confirmation on it.
     """
-    with context.database.write() as session:
-        search = submit_search(session, job_id, request, sender.id)
-        check_queue(session, context.settings, sender.id)
-        document, capability = search_document(search), search.base.capability
-    _ring(context, document, capability)
+    document = _queued(context, sender, lambda session: submit_search(session, job_id, request, sender.id))
     response.headers["Location"] = f"/api/v1/searches/{document.id}"
     return document
 
@@ -464,19 +428,18 @@ def cancel(search_id: str, context: InContext) -> SearchDocument:
 @searches_router.post("/searches/{search_id}:resume", status_code=202)
 def resume(search_id: str, context: InContext, sender: Sender) -> SearchDocument:
     """Let a cancelled or failed search go on with what is on record. A confirmation without a verdict counts as one that did not pass."""
+    return _queued(context, sender, lambda session: resume_search(session, search_id))
+
+
+def _queued(context: Context, sender: Principal, change: Callable[[Session], Search]) -> SearchDocument:
+    """A search that begins or goes on, if its sender's queue is not full; wakes the workers for the job of its newest step."""
     with context.database.write() as session:
-        resume_search(session, search_id)
+        search = change(session)
         check_queue(session, context.settings, sender.id)
-        search = find_search(session, search_id)
         document, capability = search_document(search), search.base.capability
-    _ring(context, document, capability)
-    return document
-
-
-def _ring(context: Context, document: SearchDocument, capability: str) -> None:
-    """Wake the workers for the job of the newest step."""
     if document.state == "running":
         context.doorbell.ring(capability, times=1)
+    return document
 
 
 # Analyses and searches in the web application (`server.web.auth`).
@@ -487,8 +450,8 @@ def _owner_of_search(session: Session, search_id: str) -> tuple[str, str | None]
     return f"search {search.id}", search.submitted_by
 
 
-def _searcher(context: Context) -> Searcher:
-    return Searcher(context.settings, context.database, lambda capability: context.doorbell.ring(capability, times=1))
+def _searcher(context: Context) -> Repeating:
+    return searcher(context.settings, context.database, lambda capability: context.doorbell.ring(capability, times=1))
 
 
 def _about_job(session: Session, job: Job) -> dict[str, object]:
@@ -502,7 +465,7 @@ def _about_job(session: Session, job: Job) -> dict[str, object]:
 
 ADDITIONS = Additions(
     routes=(searches_router, why_router),
-    pages=(search_pages, pages),
+    pages=(pages,),
     owners={"search_id": _owner_of_search},
     threads=(_searcher,),
     about_job=_about_job,

@@ -1,131 +1,19 @@
-"""A linear layer whose arithmetic is chosen while the program runs, and the units of a recipe as rows of numbers that it understands."""
+"""What an analysis or a search takes apart: the units of a recipe, and the menu of arithmetics from which every GEMM takes one by number.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+Standard library and numpy only, so that a server, which has no jax, can refuse before anything is queued.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from parity.structure import frozen
-from training.arithmetic import formats
-from training.arithmetic.linear import DGRAD, PANEL, WGRAD, finished, operand_of, product, transposed
-from training.arithmetic.quantize import Operand, Quantizer
-from training.arithmetic.recipes import LinearRecipe
-from training.rules import PROJECTIONS
+from parity.structure import frozen, picked
+from training.rules import PROJECTIONS, SpecError
 from training.segments import Arithmetic, Segment, gemm_key
+from training.spec import RunSpec, check_fork_step
 from training.switches import GEMMS, Gemm, Switches, features
-
-# A linear layer whose arithmetic is chosen while the program runs: one compilation measures every unit.
-#
-# What it answers: what are y, dx and dw if fprop, dgrad and wgrad of this layer each take the recipe of this number of a menu?
-#
-#     static    a recipe is compiled in: as many programs as units, and compiling is what costs on small models
-#     menu      the numbers (3,) are an argument; a branch computes the operands of the recipe that was chosen, and no other
-#
-# The operands of a GEMM come from its own recipe, as in `training.arithmetic.recipes.layer_recipe`, and what is done with them is the
-# code of `training.arithmetic.linear`. A test compares losses and gradients of the two to the bit.
-#
-# The assumption that can fail: XLA may fuse what surrounds a layer in another way, and then last bits may differ. Within one program they
-# do not, so differences between units are free of that.
-
-
-@frozen
-class Menu:
-    """The recipes from which every GEMM chooses one by its number. Hashable; it takes the place of a layer's recipe in a `Decoder`."""
-
-    recipes: tuple[LinearRecipe, ...]
-
-    def __post_init__(self) -> None:
-        kinds = {(each.activations, each.products) for each in self.recipes}
-        if len(kinds) != 1:
-            raise ValueError(f"a menu has recipes of the types {sorted(kinds)}, expected one; f32 changes the whole model")
-
-    @property
-    def quantized(self) -> bool:
-        """True: the engine computes the layer, whatever is chosen."""
-        return True
-
-    @property
-    def activations(self) -> str:
-        """The type of the layer's inputs and outputs."""
-        return self.recipes[0].activations
-
-
-class MenuChannel(NamedTuple):
-    """What a layer gets in addition to its operands: scales of delayed scaling (..., 3), and the recipes of its GEMMs, int32 (..., 3)."""
-
-    scale: jax.Array
-    choice: jax.Array
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def menu_linear(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: MenuChannel) -> jax.Array:
-    """Returns y (M, N) = x (M, K) w (K, N) with the recipes that `channel.choice` names; arguments as for `linear`."""
-    return _forward(menu, x_MK, w_KN, seed, channel)[0]
-
-
-def _forward(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: MenuChannel) -> tuple[jax.Array, Any]:
-    fprop, dgrad, wgrad = channel.choice
-    x_scale, w_scale, g_scale = channel.scale
-    x = _chosen(menu, fprop, [each.fprop_x for each in menu.recipes], x_MK, 1, x_scale)
-    w = _chosen(menu, fprop, [each.fprop_w for each in menu.recipes], w_KN, 0, w_scale)
-    y_MN = finished(product(x.value, w.value), x, w, x_MK.dtype)
-    saved_x = _chosen(menu, wgrad, [each.wgrad_x for each in menu.recipes], x_MK, 0, x_scale)
-    saved_w = _chosen(menu, dgrad, [each.dgrad_w for each in menu.recipes], w_KN, 1, w_scale)
-    return y_MN, (saved_x, saved_w, seed, g_scale, dgrad, wgrad)
-
-
-def _backward(menu: Menu, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, None]:
-    x, w, seed, scale, dgrad, wgrad = saved
-    g = _chosen(menu, dgrad, [each.dgrad_g for each in menu.recipes], g_MN, 1, scale, formats.fold(seed, DGRAD))
-    dx_MK = finished(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
-    g = _chosen(menu, wgrad, [each.wgrad_g for each in menu.recipes], g_MN, 0, scale, formats.fold(seed, WGRAD))
-    if g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % PANEL == 0:  # as in `linear`: the narrower of the two is transposed
-        return dx_MK, transposed(finished(product(transposed(g.value), x.value), g, x, g_MN.dtype)), None, None
-    return dx_MK, finished(product(transposed(x.value), g.value), x._replace(factor=x.factor.T), g, g_MN.dtype), None, None
-
-
-menu_linear.defvjp(_forward, _backward)
-
-
-def _chosen(
-    menu: Menu,
-    choice: jax.Array,
-    quantizers: Sequence[Quantizer | None],
-    x: jax.Array,
-    axis: int,
-    scale: jax.Array,
-    seed: jax.Array | None = None,
-) -> Operand:
-    """The operand under the quantizer of this number; equal quantizers share a branch."""
-    different = list(dict.fromkeys(quantizers))
-    branches = [_branch(menu.recipes[0], each, x.shape, axis, any(_is_row_scaled(one) for one in different)) for each in different]
-    if len(branches) == 1:
-        return branches[0](x, scale, seed)
-    number = jnp.asarray([different.index(each) for each in quantizers], jnp.int32)[choice]
-    operand: Operand = jax.lax.switch(number, branches, x, scale, seed)
-    return operand
-
-
-def _branch(
-    recipe: LinearRecipe, quantizer: Quantizer | None, shape: tuple[int, ...], axis: int, by_row: bool
-) -> Callable[[jax.Array, jax.Array, jax.Array | None], Operand]:
-    """Computes one operand; with a factor for each row (or column) if another branch has one."""
-    factor_shape = (1, shape[1]) if axis == 0 else (shape[0], 1)
-
-    def operand(x: jax.Array, scale: jax.Array, seed: jax.Array | None) -> Operand:
-        result = operand_of(recipe, quantizer, x, axis, scale, seed)
-        return result._replace(factor=jnp.broadcast_to(result.factor, factor_shape)) if by_row else result
-
-    return operand
-
-
-def _is_row_scaled(quantizer: Quantizer | None) -> bool:
-    return quantizer is not None and quantizer.row_scaled
-
 
 # Units: the parts of a recipe whose share of a gap is measured, as rows of numbers that a menu understands.
 #
@@ -136,7 +24,7 @@ def _is_row_scaled(quantizer: Quantizer | None) -> bool:
 #                  the format of the block scales (e4m3 with a scale of the tensor, against e8m0 in blocks of the same size)
 #
 # A unit that is off has the arithmetic of what the run is compared with: bf16 everywhere, or its baseline's. Number 0 is bf16. A choice
-# is int32 (blocks, projections, GEMMs). Numpy only.
+# is int32 (blocks, projections, GEMMs).
 
 Choice = npt.NDArray[np.int32]
 BF16 = Arithmetic("bf16")
@@ -182,17 +70,19 @@ class Measured:
 
     def without(self, units: Sequence[Unit]) -> Choice:
         """The run's own choice, but with these units off."""
-        choice = self.own.copy()
-        for unit in units:
-            choice[unit.place] = self.off[unit.place]
-        return choice
+        return changed(self.own, units, self.off)
 
     def alone(self, units: Sequence[Unit]) -> Choice:
         """All units off, but the run's own choice in these."""
-        choice = self.off.copy()
-        for unit in units:
-            choice[unit.place] = self.own[unit.place]
-        return choice
+        return changed(self.off, units, self.own)
+
+
+def changed(choice: Choice, units: Sequence[Unit], to: Choice) -> Choice:
+    """A choice with what `to` has in these units."""
+    result = choice.copy()
+    for unit in units:
+        result[unit.place] = to[unit.place]
+    return result
 
 
 def measured(segment: Segment, n_layers: int, off: Segment | None = None) -> Measured:
@@ -211,12 +101,12 @@ def measured(segment: Segment, n_layers: int, off: Segment | None = None) -> Mea
     ingredients = {}
     for name in (*INGREDIENTS, SCALE_FORMAT):
         taken = [menu[number] for number in np.unique(own) if number]
-        changed = {each: replaced for each in taken if (replaced := _without_ingredient(each, name)) is not None}
-        if changed:
-            menu = list(dict.fromkeys([*menu, *changed.values()]))
-            number = {menu.index(each): menu.index(replaced) for each, replaced in changed.items()}
+        replacements = {each: replaced for each in taken if (replaced := _without_ingredient(each, name)) is not None}
+        if replacements:
+            menu = list(dict.fromkeys([*menu, *replacements.values()]))
+            number = {menu.index(each): menu.index(replaced) for each, replaced in replacements.items()}
             ingredients[name] = np.vectorize(lambda at, number=number: number.get(at, at), otypes=[np.int32])(own)
-    different = [unit for unit, each in own_cells.items() if gemm_key(unit.gemm, each) != gemm_key(unit.gemm, off_cells[unit])]
+    different = _different(own_cells, off_cells)
     if not different:
         raise ValueError("the two compute every GEMM alike, expected a difference; there is nothing to explain")
     units = tuple(sorted(different, key=lambda unit: (GEMMS.index(unit.gemm), unit.block, PROJECTIONS.index(unit.projection))))
@@ -240,9 +130,13 @@ def menu_of(runs: Mapping[str, Segment], n_layers: int) -> tuple[tuple[Arithmeti
 def uncovered(candidate: Segment, restored: Segment, baseline: Segment) -> Unit | None:
     """A GEMM in which `restored` has neither the baseline's arithmetic nor bf16, or None."""
     own, safe = _cells(restored), _cells(baseline)
-    changed = [unit for unit, each in _cells(candidate).items() if gemm_key(unit.gemm, each) != gemm_key(unit.gemm, safe[unit])]
-    restored_to_other = (unit for unit in changed if gemm_key(unit.gemm, own[unit]) != gemm_key(unit.gemm, safe[unit]))
-    return next((unit for unit in restored_to_other if own[unit].recipe != "bf16"), None)
+    left = {unit for unit in _different(own, safe) if own[unit].recipe != "bf16"}
+    return next((unit for unit in _different(_cells(candidate), safe) if unit in left), None)
+
+
+def _different(cells: Mapping[Unit, Arithmetic], others: Mapping[Unit, Arithmetic]) -> list[Unit]:
+    """The GEMMs that the two compute in different ways."""
+    return [unit for unit, each in cells.items() if gemm_key(unit.gemm, each) != gemm_key(unit.gemm, others[unit])]
 
 
 def _cells(segment: Segment) -> dict[Unit, Arithmetic]:
@@ -275,28 +169,67 @@ def _without_ingredient(arithmetic: Arithmetic, name: str) -> Arithmetic | None:
     if name == SCALE_FORMAT:
         if parts.family != "nvfp4" or parts.row_scaled_activation or parts.nvfp4_4over6 != "none":
             return None
-        given: dict[str, Any] = {
-            "stochastic_rounding": parts.stochastic_rounding,
-            "rht": parts.rht,
-            "weight_scaling": parts.weight_scaling,
-            "block_size": parts.block_size,
-            "nan": parts.nan,
-        }
-        return Arithmetic("mxfp4", Switches(**given))
+        return Arithmetic("mxfp4", Switches(**picked(parts, "stochastic_rounding", "rht", "weight_scaling", "block_size", "nan")))
     has = {"rht": parts.rht, "sr": parts.stochastic_rounding, "2d": parts.weight_scaling == "2d" and parts.block_scaled}[name]
     if not has:
         return None
     without = {key: value for key, value in arithmetic.switches.given().items() if not (name == "sr" and key == "sr_bits")}
-    changed: dict[str, Any] = {**without, **INGREDIENTS[name]}
-    return Arithmetic(arithmetic.recipe, Switches(**changed))
+    return Arithmetic(arithmetic.recipe, Switches(**{**without, **INGREDIENTS[name]}))
 
 
-def rows(measured: Measured) -> Iterator[tuple[str, Choice]]:
-    """Everything that the instant split evaluates, with its name: `off`, `on`, `without UNIT`, `alone UNIT`, `without INGREDIENT`."""
-    yield "off", measured.off
-    yield "on", measured.own
-    for unit in measured.units:
-        yield f"without {unit.name}", measured.without([unit])
-        yield f"alone {unit.name}", measured.alone([unit])
-    for name, choice in measured.ingredients.items():
-        yield f"without {name}", choice
+# What an analysis takes apart: the arithmetic of a candidate at a kept checkpoint, and what takes its place where a unit is off.
+#
+# Raises SpecError with the way out for what cannot be analysed.
+
+_AS_ARMS = "train each ablation as an arm of a job, with overrides"
+
+
+def subject(candidate: RunSpec, baseline: RunSpec | None, step: int, steps: int) -> Measured:
+    """What forks of the candidate can toggle in `steps` steps after step `step`, against the baseline's arithmetic (None: bf16)."""
+    _check_forks(candidate, step, "why", "an analysis")
+    most = candidate.schedule.steps - step
+    if not 1 <= steps <= most:
+        raise SpecError("why.fork_steps", steps, f"1 to {most}: the run ends at step {candidate.schedule.steps}", "plan shorter forks")
+    own = arithmetic(candidate, step, steps, "candidate")
+    off = None if baseline is None else arithmetic(baseline, step, steps, "baseline")
+    if any(each.recipe == "fp8_delayed" for *_, each in own.cells()):
+        raise SpecError("why.candidate", candidate.label, "a recipe without delayed scaling", f"its nearest is fp8_current; or {_AS_ARMS}")
+    if off is not None and any(each.recipe == "fp8_delayed" for *_, each in off.cells()):
+        raise SpecError("why.against", "baseline", "a baseline without delayed scaling", "use against: bf16")
+    try:
+        return measured(own, candidate.model.n_layers, off)
+    except ValueError as error:
+        raise SpecError("why.candidate", candidate.label, "an arithmetic that differs", str(error)) from error
+
+
+def policies(runs: Mapping[str, RunSpec], step: int, steps: int) -> tuple[tuple[Arithmetic, ...], Mapping[str, Choice]]:
+    """The menu and the choices of forks that take the arithmetic of these runs for `steps` steps after step `step`.
+
+    Raises SpecError for a run whose arithmetic a fork cannot take.
+    """
+    first = next(iter(runs.values()))
+    _check_forks(first, step, "search", "a search")
+    if not 1 <= steps <= first.schedule.steps - step:
+        raise SpecError("search.fork_steps", steps, f"1 to {first.schedule.steps - step}: the run ends at step {first.schedule.steps}")
+    try:
+        return menu_of({name: arithmetic(run, step, steps, f"policy {name}") for name, run in runs.items()}, first.model.n_layers)
+    except ValueError as error:
+        raise SpecError("search.switches", ", ".join(runs), "policies that one program can compute", str(error)) from error
+
+
+def arithmetic(spec: RunSpec, step: int, steps: int, whose: str) -> Segment:
+    """The arithmetic of a run in the `steps` steps after step `step`. Raises SpecError if it changes within them."""
+    change = next((each.first_step for each in spec.segments if step < each.first_step < step + steps), None)
+    if change is not None:
+        remedy = f"plan forks of at most {change - step} steps, or another checkpoint"
+        raise SpecError("why.fork_steps", steps, f"steps in which the {whose}'s arithmetic does not change (it does at {change})", remedy)
+    return max((each for each in spec.segments if each.first_step <= step), key=lambda each: each.first_step)
+
+
+def _check_forks(run: RunSpec, step: int, key: str, what: str) -> None:
+    """Raises SpecError about `key` for a run whose GEMMs cannot be chosen in forks after step `step` on one device, as `what` does."""
+    check_fork_step(run, step)
+    if run.engine != "emulated":
+        raise SpecError(f"{key}.engine", run.engine, "emulated, whose GEMMs can be chosen while the program runs", _AS_ARMS)
+    if run.devices != 1:
+        raise SpecError(f"{key}.devices", run.devices, f"1: {what} trains its forks on one device", _AS_ARMS)

@@ -11,23 +11,134 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from parity_lab.analysis import Measurement, MeasureRequest, Setup, next_measurement, setup_from
+from parity.structure import frozen
+from parity_lab.analysis import Measurement, MeasureRequest, Setup, Way, next_measurement, setup_from
+from parity_lab.effects import SUMS
 from parity_lab.search import Forks
-from parity_lab.training.menu import Choice, Measured, Menu, MenuChannel, measured, menu_linear, menu_of
+from parity_lab.training.menu import Choice, changed, policies, subject
 from training.arithmetic import formats
-from training.arithmetic.recipes import layer_recipe, linear_recipe
+from training.arithmetic.linear import DGRAD, PANEL, WGRAD, finished, operand_of, product, transposed
+from training.arithmetic.quantize import Operand, Quantizer
+from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recipe
 from training.device import describe
-from training.rules import PROJECTIONS, SpecError
-from training.segments import Arithmetic, Segment
-from training.spec import Fork, Model, RunSpec, check_fork_step
+from training.rules import PROJECTIONS
+from training.segments import Arithmetic
+from training.spec import Fork, Model, RunSpec
 from training.trainer import data
 from training.trainer import step as optimizer
-from training.trainer.checkpoint import identity, read_kept
+from training.trainer.checkpoint import identity, manifest, read_kept
 from training.trainer.data import Corpus
 from training.trainer.loop import Run
 from training.trainer.model import Decoder, Parameters, loss_and_lm_loss
 from training.trainer.step import Inputs, State
 from workers.protocol import Message, TrainRequest
+
+# A linear layer whose arithmetic is chosen while the program runs: one compilation measures every unit.
+#
+# What it answers: what are y, dx and dw if fprop, dgrad and wgrad of this layer each take the recipe of this number of a menu?
+#
+#     static    a recipe is compiled in: as many programs as units, and compiling is what costs on small models
+#     menu      the numbers (3,) are an argument; a branch computes the operands of the recipe that was chosen, and no other
+#
+# The operands of a GEMM come from its own recipe, as in `training.arithmetic.recipes.layer_recipe`, and what is done with them is the
+# code of `training.arithmetic.linear`. A test compares losses and gradients of the two to the bit.
+#
+# The assumption that can fail: XLA may fuse what surrounds a layer in another way, and then last bits may differ. Within one program they
+# do not, so differences between units are free of that.
+
+
+@frozen
+class Menu:
+    """The recipes from which every GEMM chooses one by its number. Hashable; it takes the place of a layer's recipe in a `Decoder`."""
+
+    recipes: tuple[LinearRecipe, ...]
+
+    def __post_init__(self) -> None:
+        kinds = {(each.activations, each.products) for each in self.recipes}
+        if len(kinds) != 1:
+            raise ValueError(f"a menu has recipes of the types {sorted(kinds)}, expected one; f32 changes the whole model")
+
+    @property
+    def quantized(self) -> bool:
+        """True: the engine computes the layer, whatever is chosen."""
+        return True
+
+    @property
+    def activations(self) -> str:
+        """The type of the layer's inputs and outputs."""
+        return self.recipes[0].activations
+
+
+class MenuChannel(NamedTuple):
+    """What a layer gets in addition to its operands: scales of delayed scaling (..., 3), and the recipes of its GEMMs, int32 (..., 3)."""
+
+    scale: jax.Array
+    choice: jax.Array
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def menu_linear(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: MenuChannel) -> jax.Array:
+    """Returns y (M, N) = x (M, K) w (K, N) with the recipes that `channel.choice` names; arguments as for `linear`."""
+    return _forward(menu, x_MK, w_KN, seed, channel)[0]
+
+
+def _forward(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: MenuChannel) -> tuple[jax.Array, Any]:
+    fprop, dgrad, wgrad = channel.choice
+    x_scale, w_scale, g_scale = channel.scale
+    x = _chosen(menu, fprop, "fprop_x", x_MK, 1, x_scale)
+    w = _chosen(menu, fprop, "fprop_w", w_KN, 0, w_scale)
+    y_MN = finished(product(x.value, w.value), x, w, x_MK.dtype)
+    saved_x = _chosen(menu, wgrad, "wgrad_x", x_MK, 0, x_scale)
+    saved_w = _chosen(menu, dgrad, "dgrad_w", w_KN, 1, w_scale)
+    return y_MN, (saved_x, saved_w, seed, g_scale, dgrad, wgrad)
+
+
+def _backward(menu: Menu, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, None]:
+    x, w, seed, scale, dgrad, wgrad = saved
+    g = _chosen(menu, dgrad, "dgrad_g", g_MN, 1, scale, formats.fold(seed, DGRAD))
+    dx_MK = finished(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
+    g = _chosen(menu, wgrad, "wgrad_g", g_MN, 0, scale, formats.fold(seed, WGRAD))
+    if g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % PANEL == 0:  # as in `linear`: the narrower of the two is transposed
+        return dx_MK, transposed(finished(product(transposed(g.value), x.value), g, x, g_MN.dtype)), None, None
+    return dx_MK, finished(product(transposed(x.value), g.value), x._replace(factor=x.factor.T), g, g_MN.dtype), None, None
+
+
+menu_linear.defvjp(_forward, _backward)
+
+
+def _chosen(
+    menu: Menu,
+    choice: jax.Array,
+    name: str,
+    x: jax.Array,
+    axis: int,
+    scale: jax.Array,
+    seed: jax.Array | None = None,
+) -> Operand:
+    """The operand of this name under the recipe of this number; equal quantizers share a branch."""
+    quantizers: list[Quantizer | None] = [getattr(each, name) for each in menu.recipes]
+    different = list(dict.fromkeys(quantizers))
+    by_row = any(each is not None and each.row_scaled for each in different)
+    branches = [_branch(menu.recipes[0], each, x.shape, axis, by_row) for each in different]
+    if len(branches) == 1:
+        return branches[0](x, scale, seed)
+    number = jnp.asarray([different.index(each) for each in quantizers], jnp.int32)[choice]
+    operand: Operand = jax.lax.switch(number, branches, x, scale, seed)
+    return operand
+
+
+def _branch(
+    recipe: LinearRecipe, quantizer: Quantizer | None, shape: tuple[int, ...], axis: int, by_row: bool
+) -> Callable[[jax.Array, jax.Array, jax.Array | None], Operand]:
+    """Computes one operand; with a factor for each row (or column) if another branch has one."""
+    factor_shape = (1, shape[1]) if axis == 0 else (shape[0], 1)
+
+    def operand(x: jax.Array, scale: jax.Array, seed: jax.Array | None) -> Operand:
+        result = operand_of(recipe, quantizer, x, axis, scale, seed)
+        return result._replace(factor=jnp.broadcast_to(result.factor, factor_shape)) if by_row else result
+
+    return operand
+
 
 # Measurements on fixed weights: the held-out loss, and the weight's gradients, under any choice of arithmetic for every GEMM.
 #
@@ -50,8 +161,6 @@ from workers.protocol import Message, TrainRequest
 Weights = list[dict[str, jax.Array]]
 Batches = npt.NDArray[np.int32]
 BLOCK = 32  # steps that a fork's program computes at once
-SUMS = ("reference", "dot", "own", "error", "systematic")
-"""The columns of `gradients`."""
 
 
 def menu_decoder(shape: Model, arithmetics: tuple[Arithmetic, ...], choices: Iterable[Choice], *, fast_bf16: bool) -> Decoder:
@@ -88,19 +197,15 @@ def gradients(
     """
     if len(seeds) < 2:
         raise ValueError(f"{len(seeds)} seed, expected at least 2: the part of the error that averages out is seen between seeds only")
-    fixed = (state.parameters, state.scales.scale)
+    weight = jnp.float32(z_loss)
     for tokens in jnp.asarray(batches):
-
-        def gradient(choice: Choice, seed: int, tokens: jax.Array = tokens) -> Weights:
-            own: Weights = _gradient(model, *fixed, tokens, jnp.asarray(choice), jnp.uint32(seed), jnp.float32(z_loss))
-            return own
-
-        reference = gradient(np.zeros_like(choices[0]), 0)
+        gradient = partial(_gradient, model, state.parameters, state.scales.scale, tokens)
+        reference = gradient(jnp.zeros_like(choices[0]), jnp.uint32(0), weight)
         of_choices = []
         for choice in choices:
             total = None
             for seed in seeds:
-                total = _added(total, gradient(choice, seed), reference)
+                total = _added(total, gradient(jnp.asarray(choice), jnp.uint32(seed), weight), reference)
             of_choices.append(np.asarray(_mean_sums(total, reference, jnp.float32(len(seeds))), np.float64))
         yield np.stack(of_choices)
 
@@ -136,7 +241,8 @@ def forked(
     `run` has the data order, the schedule and the random numbers; `alive` is called after each block of steps.
     Raises ValueError for a run with delayed scaling, whose state lives in the channel that the choice takes.
     """
-    if model_is_delayed(model):
+    menus: Any = model.recipes
+    if any(each.delayed for menu in menus for each in menu.recipes):
         raise ValueError("a recipe has delayed scaling, expected none on the menu; fork such a run from its kept checkpoint")
     losses: list[npt.NDArray[np.float64]] = []
     for begin in range(first, first + steps, BLOCK):
@@ -147,12 +253,6 @@ def forked(
         if alive is not None:
             alive()
     return Forked(state, np.concatenate(losses))
-
-
-def model_is_delayed(model: Decoder) -> bool:
-    """Whether a recipe on the menu needs the amaxes of earlier steps."""
-    menus: Any = model.recipes
-    return any(each.delayed for menu in menus for each in menu.recipes)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -209,78 +309,12 @@ def _dots(left: Weights, right: Weights) -> jax.Array:
     return jnp.stack([jnp.stack([jnp.sum(a[name] * b[name]) for name in PROJECTIONS]) for a, b in zip(left, right, strict=True)])
 
 
-# What an analysis takes apart: the arithmetic of a candidate at a kept checkpoint, and what takes its place where a unit is off.
-#
-# Raises SpecError with the way out for what cannot be analysed. Standard library and numpy only, so that a server can refuse before
-# anything is queued.
-
-_AS_ARMS = "train each ablation as an arm of a job, with overrides"
-
-
-def subject(candidate: RunSpec, baseline: RunSpec | None, step: int, steps: int) -> Measured:
-    """What forks of the candidate can toggle in `steps` steps after step `step`, against the baseline's arithmetic (None: bf16)."""
-    check_fork_step(candidate, step)
-    if candidate.engine != "emulated":
-        raise SpecError("why.engine", candidate.engine, "emulated, whose GEMMs can be chosen while the program runs", _AS_ARMS)
-    if candidate.devices != 1:
-        raise SpecError("why.devices", candidate.devices, "1: an analysis trains its forks on one device", _AS_ARMS)
-    until = step + steps
-    if steps < 1 or until > candidate.schedule.steps:
-        most = candidate.schedule.steps - step
-        raise SpecError("why.fork_steps", steps, f"1 to {most}: the run ends at step {candidate.schedule.steps}", "plan shorter forks")
-    own = _segment(candidate, step, until, "candidate")
-    off = None if baseline is None else _segment(baseline, step, until, "baseline")
-    if any(each.recipe == "fp8_delayed" for *_, each in own.cells()):
-        raise SpecError("why.candidate", candidate.label, "a recipe without delayed scaling", f"its nearest is fp8_current; or {_AS_ARMS}")
-    if off is not None and any(each.recipe == "fp8_delayed" for *_, each in off.cells()):
-        raise SpecError("why.against", "baseline", "a baseline without delayed scaling", "use against: bf16")
-    try:
-        return measured(own, candidate.model.n_layers, off)
-    except ValueError as error:
-        raise SpecError("why.candidate", candidate.label, "an arithmetic that differs", str(error)) from error
-
-
-def policies(runs: Mapping[str, RunSpec], step: int, steps: int) -> tuple[tuple[Arithmetic, ...], Mapping[str, Choice]]:
-    """The menu and the choices of forks that take the arithmetic of these runs for `steps` steps after step `step`.
-
-    Raises SpecError for a run whose arithmetic a fork cannot take.
-    """
-    first = next(iter(runs.values()))
-    check_fork_step(first, step)
-    if first.engine != "emulated":
-        raise SpecError("search.engine", first.engine, "emulated, whose GEMMs can be chosen while the program runs", _AS_ARMS)
-    if first.devices != 1:
-        raise SpecError("search.devices", first.devices, "1: a search trains its forks on one device", _AS_ARMS)
-    if not 1 <= steps <= first.schedule.steps - step:
-        raise SpecError("search.fork_steps", steps, f"1 to {first.schedule.steps - step}: the run ends at step {first.schedule.steps}")
-    try:
-        return menu_of({name: _segment(run, step, step + steps, f"policy {name}") for name, run in runs.items()}, first.model.n_layers)
-    except ValueError as error:
-        raise SpecError("search.switches", ", ".join(runs), "policies that one program can compute", str(error)) from error
-
-
-def arithmetic(spec: RunSpec, step: int, steps: int, whose: str) -> Segment:
-    """The arithmetic of a run in the `steps` steps after step `step`. Raises SpecError if it changes within them."""
-    return _segment(spec, step, step + steps, whose)
-
-
-def _segment(spec: RunSpec, step: int, until: int, whose: str) -> Segment:
-    """The arithmetic of these steps; SpecError if it changes within them."""
-    change = next((each.first_step for each in spec.segments if step < each.first_step < until), None)
-    if change is not None:
-        remedy = f"plan forks of at most {change - step} steps, or another checkpoint"
-        raise SpecError(
-            "why.fork_steps", until - step, f"steps in which the {whose}'s arithmetic does not change (it does at {change})", remedy
-        )
-    return max((each for each in spec.segments if each.first_step <= step), key=lambda each: each.first_step)
-
-
 # Takes a candidate apart at its kept checkpoints: one process and a few programs measure everything that an analysis needs.
 #
 # What it answers: what is the held-out loss, the gradient, or the end of a fork, with these units on and the others off?
 #
 #     losses      (batches,) nats, of the first parent's weights on the first held-out batches
-#     gradients   for one held-out batch the sums of `parity_lab.training.program` of all units and of each alone, against bf16
+#     gradients   for one held-out batch the sums above, of all units and of each alone, against bf16
 #     fork        the mean loss of the second half of a fork's steps, nats; draws as in `training.spec`
 #
 # The assumption that can fail: a fork's steps are few next to the schedule's, so that its loss is that of the state it started from.
@@ -301,7 +335,7 @@ class HeldOutMissingError(Exception):
 
 
 class Checkpoints:
-    """The kept checkpoints of some runs, and the one program that trains their forks under any choice from a menu."""
+    """The kept checkpoints of some runs, their data, and the one program that trains their forks under any choice from a menu."""
 
     def __init__(
         self,
@@ -318,29 +352,24 @@ class Checkpoints:
         """
         self._parents, self._step, self._fork_steps = parents, step, fork_steps
         first = parents[0][0]
-        self._corpus = data.load(first.data) if corpus is None else corpus
-        data.check_vocabulary(self._corpus, first.model.vocab_size)
+        self.corpus = data.load(first.data) if corpus is None else corpus
+        data.check_vocabulary(self.corpus, first.model.vocab_size)
         self._fast = describe().fast_bf16
         self._trained = menu_decoder(first.model, arithmetics, choices, fast_bf16=self._fast)
         self._states: dict[int, State] = {}
-
-    @property
-    def corpus(self) -> Corpus:
-        """The data of the candidate's runs."""
-        return self._corpus
 
     def state(self, parent: int) -> State:
         """The state of a parent at the checkpoint."""
         if parent not in self._states:
             spec, folder = self._parents[parent]
-            like = Run(spec, self._corpus, fast_bf16=self._fast).state
-            self._states[parent] = read_kept(folder, self._step, identity(spec, self._corpus), like)
+            like = Run(spec, self.corpus, fast_bf16=self._fast).state
+            self._states[parent] = read_kept(folder, self._step, identity(spec, self.corpus), like)
         return self._states[parent]
 
     def fork(self, choice: Choice, parent: int, draw: int, alive: Callable[[], None] | None = None) -> float:
         """The final loss of a fork of a parent."""
         spec = self._parents[parent][0]
-        run = Run(spec, self._corpus, fast_bf16=self._fast, fork=Fork(parent=spec, step=self._step, draw=draw))
+        run = Run(spec, self.corpus, fast_bf16=self._fast, fork=Fork(parent=spec, step=self._step, draw=draw))
         run.start_from(self.state(parent))
         values = forked(self._trained, run, run.state, choice, self._step, self._fork_steps, alive).losses
         return _finite(float(values[self._fork_steps // 2 :].mean()), f"the loss of fork {draw}")
@@ -371,26 +400,21 @@ class Program(Checkpoints):
     @cached_property
     def _held_out(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
         spec = self._parents[0][0]
-        if len(self._corpus.validation) > spec.data.sequence_length + 1:
-            batches = data.validation_batches(self._corpus, spec.data)
+        if len(self.corpus.validation) > spec.data.sequence_length + 1:
+            batches = data.validation_batches(self.corpus, spec.data)
             if len(batches) > 1:
                 return batches
         raise HeldOutMissingError(
-            f"the data have {len(self._corpus.validation)} held-out tokens, expected at least 2 batches of "
+            f"the data have {len(self.corpus.validation)} held-out tokens, expected at least 2 batches of "
             f"{spec.data.tokens_per_step}; set data.validation_fraction and train again"
         )
 
-    def without(self, units: Sequence[str]) -> Choice:
-        """The candidate's arithmetic with these units off."""
-        return self._measured.without([self._units[name] for name in units])
-
-    def alone(self, units: Sequence[str]) -> Choice:
-        """Everything off but these units."""
-        return self._measured.alone([self._units[name] for name in units])
-
-    def without_ingredient(self, name: str) -> Choice:
-        """The candidate's arithmetic without an ingredient."""
-        return self._measured.ingredients[name]
+    def choice(self, way: Way, units: Sequence[str], ingredient: str | None = None) -> Choice:
+        """The candidate's arithmetic without these units, everything off but these (`alone`), or without an ingredient."""
+        if ingredient is not None:
+            return self._measured.ingredients[ingredient]
+        take = self._measured.without if way == "without" else self._measured.alone
+        return take([self._units[name] for name in units])
 
     def losses(self, choice: Choice, batches: int) -> list[float]:
         """The held-out losses of the first parent's weights under a choice."""
@@ -399,11 +423,8 @@ class Program(Checkpoints):
 
     def gradients(self, batch: int, seeds: int) -> dict[str, list[float]]:
         """For a held-out batch the sums (SUMS) over all layers: of `all` units, and of each alone with bf16 everywhere else."""
-        choices = [self._measured.own]
-        for unit in self._units.values():
-            choice = np.zeros_like(self._measured.own)
-            choice[unit.place] = self._measured.own[unit.place]
-            choices.append(choice)
+        own = self._measured.own
+        choices = [own, *(changed(np.zeros_like(own), [unit], own) for unit in self._measured.units)]
         at = batch % len(self._held_out)
         z_loss = self._parents[0][0].schedule.z_loss
         numbers = range(_SEED, _SEED + seeds)
@@ -438,8 +459,6 @@ def measure(request: TrainRequest, candidate: RunSpec, read: Read, send: Callabl
 
 def analyse(request: MeasureRequest, candidate: RunSpec, folders: Path, read: Read, send: Callable[[Message], None]) -> None:
     """Measure everything that `request.results` lacks, from checkpoints of the parents in `folders`, by id."""
-    from training.trainer.checkpoint import manifest  # noqa: PLC0415 (the core must be set before jax counts the processors)
-
     parents = [(read(spec), folders / parent) for parent, spec in request["parents"].items()]
     if request["policies"] is not None:
         _train_forks(request, parents, {name: read(spec) for name, spec in request["policies"].items()}, send)
@@ -458,8 +477,6 @@ def _train_forks(
     request: MeasureRequest, parents: Sequence[tuple[RunSpec, Path]], runs: Mapping[str, RunSpec], send: Callable[[Message], None]
 ) -> None:
     """Train the forks of a search that the record lacks: one program computes them all."""
-    from training.trainer.checkpoint import manifest  # noqa: PLC0415
-
     forks = Forks.read(request["setup"])
     menu, choices = policies(runs, forks.fork_step, forks.fork_steps)
     program = Checkpoints(parents, menu, [*choices.values()], forks.fork_step, forks.fork_steps)
@@ -481,10 +498,7 @@ def _next(setup: Setup, results: dict[str, Any]) -> Measurement | None:
 def _value(program: Program, setup: Setup, wanted: Measurement, alive: Callable[[], None]) -> Any:
     if wanted.kind == "gradients":
         return program.gradients(wanted.batch, setup.seeds)
-    if wanted.ingredient is not None:
-        choice = program.without_ingredient(wanted.ingredient)
-    else:
-        choice = program.without(wanted.units) if wanted.way == "without" else program.alone(wanted.units)
+    choice = program.choice(wanted.way, wanted.units, wanted.ingredient)
     if wanted.kind == "instant":
         return program.losses(choice, setup.batches)
     return program.fork(choice, wanted.parent, wanted.draw, alive)

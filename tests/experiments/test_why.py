@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from experiments import why_cases, why_faults, why_table
-from parity_lab.training import menu
+from parity_lab.training import program
 from training.arithmetic.recipes import linear_recipe
 
 PLAIN, MARKED = (linear_recipe("nvfp4", *switches, fast_bf16=True) for switches in ((), (why_faults.MARK,)))
@@ -28,15 +28,15 @@ CHANGED = {
 def operand(recipe, name, scale):
     axis, column = OPERANDS[name]
     x = jnp.asarray(np.random.default_rng(1).standard_t(3, (128, 128)), jnp.bfloat16)
-    return vars(menu)["operand_of"](recipe, getattr(recipe, name), x, axis, jnp.float32(scale[column]), jnp.uint32(7)).value
+    return vars(program)["operand_of"](recipe, getattr(recipe, name), x, axis, jnp.float32(scale[column]), jnp.uint32(7)).value
 
 
 @pytest.fixture(scope="module", autouse=True)
 def planting():
-    before = vars(menu)["operand_of"]
+    before = vars(program)["operand_of"]
     with why_faults.planted():
         yield
-    assert vars(menu)["operand_of"] is before
+    assert vars(program)["operand_of"] is before
 
 
 @pytest.mark.parametrize("name", OPERANDS)

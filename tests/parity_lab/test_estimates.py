@@ -1,10 +1,12 @@
 """Intervals that cover, parts that add up by construction, and refusals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from parity_lab.analysis import WhyPlan
+from parity_lab.analysis import make_setup
 from parity_lab.effects import Arm, contrast, effect, ends, estimate, fork_noise, gradient_error, ratio, split
 
 
@@ -46,7 +48,7 @@ def losses(interaction: float, batches: int = 16) -> dict[str, np.ndarray]:
 def test_parts_of_opposite_sign_are_seen_and_interactions_are_unexplained():
     plain = split(losses(0.0), ["a", "b"])
     assert plain.whole.value == pytest.approx(0.01, abs=2e-4)
-    assert [part.without.value for part in plain.parts] == pytest.approx([0.02, -0.01], abs=2e-4)
+    assert [part.without.value for part in plain.parts.values()] == pytest.approx([0.02, -0.01], abs=2e-4)
     assert abs(plain.unexplained_without.value) < 1e-12
     mixed = split(losses(0.005), ["a", "b"])
     assert mixed.unexplained_alone.value == pytest.approx(0.005, abs=1e-6)
@@ -128,15 +130,14 @@ def test_an_innocent_unit_is_tested_with_the_noise_of_the_louder_end():
 
 
 def test_a_plan_says_its_cost():
-    whole = {"units": 27, "ingredients": 4, "checkpoints": 2, "batches": 8, "seeds": 2, "gradient_batches": 2}
-    plan = WhyPlan(**whole, parents=3, noise_draws=4, draws=2, fork_steps=60)
-    assert plan.instant_steps == pytest.approx(2 * 8 * 60 / 3)
-    assert plan.gradient_steps == 2 * 2 * (1 + 28 * 2)
+    units, ingredients = (tuple(map(str, range(number))) for number in (27, 4))
+    setup = make_setup(units=units, ingredients=ingredients, parents=("a", "b", "c"), fork_step=100, run_steps=200, fork_steps=60)
+    plan = replace(setup, noise_draws=4, draws=2, batches=8, seeds=2, gradient_batches=2, alpha=0.05)
+    assert plan.instant_steps == pytest.approx(8 * 60 / 3)
+    assert plan.gradient_steps == 2 * (1 + 28 * 2)
     assert plan.cuts_for_one == 5
     assert plan.forks(0) == 2 * 3 * 4
     assert plan.forks(5) == 2 * 3 * (4 + 2 * (1 + 2 * 4))  # two arms at the first cut, four at each further one
     assert plan.least_steps < plan.steps_for_one < plan.steps_for_any
     assert plan.steps_for_one == plan.least_steps + 2 * 3 * 2 * 60
-    assert plan.smallest_effect(0.001, 0.05) > 0.001
-    with pytest.raises(ValueError, match=r"plan\.parents is 0"):
-        WhyPlan(**whole, parents=0, noise_draws=4, draws=2, fork_steps=60)
+    assert plan.smallest_effect(0.001) > 0.001

@@ -1,7 +1,7 @@
 """The search names the units that cost something, stops at its largest cost, and goes on where it was."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -105,16 +105,16 @@ def test_the_forks_with_all_named_units_off_are_within_the_largest_cost():
     """With the cost of one cut both halves can be named: without both everything is off, which is measured already."""
     setup = setup_of()
     for cuts in range(1, 8):
-        own = replace(setup, most_steps=setup.plan.least_steps + (4 * cuts - 2) * 3 * setup.fork_steps)
+        own = replace(setup, most_steps=setup.least_steps + (4 * cuts - 2) * 3 * setup.fork_steps)
         whole = answer(own, results_of(own, OVERLAP))
         assert whole["complete"]
         assert whole["unexplained"] is not None
         assert whole["steps_spent"] <= own.most_steps
-    one = replace(setup, most_steps=setup.plan.steps_for_one)
+    one = replace(setup, most_steps=setup.steps_for_one)
     halves = answer(one, results_of(one, OVERLAP))
     assert [len(each["units"]) > 1 for each in halves["named"]] == [True, True]
     assert halves["unexplained"] == {"value": 0.0, "low": 0.0, "high": 0.0}
-    assert halves["steps_spent"] <= setup.plan.steps_for_one
+    assert halves["steps_spent"] <= setup.steps_for_one
 
 
 @pytest.mark.parametrize("count", range(2, 20))
@@ -137,12 +137,12 @@ def test_the_same_results_give_the_same_next_measurement():
         assert wanted is not None
         assert wanted.key == list(whole)[count]
     assert next_measurement(setup, whole) is None
-    assert next_measurement(setup_from(setup.document()), dict(reversed(whole.items()))) is None
+    assert next_measurement(setup_from(asdict(setup)), dict(reversed(whole.items()))) is None
 
 
 def test_the_search_stops_at_its_largest_cost_and_names_the_smallest_cluster_so_far():
     setup = setup_of()
-    setup = replace(setup, most_steps=setup.plan.least_steps + 6 * 3 * setup.fork_steps)
+    setup = replace(setup, most_steps=setup.least_steps + 6 * 3 * setup.fork_steps)
     results = results_of(setup, COSTS)
     whole = answer(setup, results)
     assert whole["stopped"]
@@ -164,9 +164,8 @@ def test_a_unit_that_the_gradient_split_points_to_costs_a_third_and_is_found_whe
     results = results_of(setup, {GUILTY: 0.02}, given=pointing_to(GUILTY, setup))
     whole = answer(setup, results)
     assert [each["units"] for each in whole["named"]] == [[GUILTY]]
-    plan = setup.plan
-    assert whole["steps_spent"] == plan.steps_for_one
-    assert whole["steps_spent"] - plan.least_steps < (plan.steps_for_any - plan.least_steps) / 3
+    assert whole["steps_spent"] == setup.steps_for_one
+    assert whole["steps_spent"] - setup.least_steps < (setup.steps_for_any - setup.least_steps) / 3
     weak = {GUILTY: 1.3 * SD}
     named = [
         [each["units"] for each in answer(setup, forks_of(setup, weak, seed, pointing_to(unit, setup)))["named"]]
@@ -192,7 +191,7 @@ def test_a_second_look_has_as_many_forks_as_the_ends_and_leaves_the_first_look_a
 
 def test_a_second_look_beyond_the_largest_cost_is_not_taken_and_the_answer_says_so():
     setup = setup_of()
-    setup = replace(setup, most_steps=setup.plan.least_steps + 2 * 3 * setup.fork_steps)
+    setup = replace(setup, most_steps=setup.least_steps + 2 * 3 * setup.fork_steps)
     whole = answer(setup, results_of(setup, {GUILTY: 1.3 * SD}, given=pointing_to(GUILTY, setup)))
     assert whole["complete"]
     assert [len(each["units"]) for each in whole["named"]] == [len(UNITS)]
@@ -245,8 +244,8 @@ def test_fewer_parents_have_more_forks_each(parents):
     assert parents * setup.noise_draws == 18
     assert 3 <= parents * setup.draws <= 4
     assert setup.fork_steps == 100
-    assert setup.plan.least_steps < setup.plan.steps_for_one < setup.most_steps
-    assert setup.most_steps == setup.plan.steps_for_any + setup.plan.together_steps
+    assert setup.least_steps < setup.steps_for_one < setup.most_steps
+    assert setup.most_steps == setup.steps_for_any + setup.together_steps
 
 
 def test_forks_end_with_the_run():
@@ -265,4 +264,4 @@ def test_equal_forks_tell_nothing():
     results = {each.key: 1.0 for way in ("without", "alone") for each in arm_forks(setup, units, way, UNITS, setup.noise_draws)}
     with pytest.raises(ValueError, match="a draw of its own"):
         search(setup, results)
-    assert np.isfinite(setup.plan.smallest_effect(SD, setup.alpha))
+    assert np.isfinite(setup.smallest_effect(SD))

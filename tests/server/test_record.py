@@ -1,15 +1,16 @@
 """Searches on the record: what is planned and refused, what each step queues, and that only the judge's pass returns a policy."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 from sqlalchemy import select
 
 from parity.judging.criteria import criteria_from_mapping
 from parity_lab.search import setup_from
-from parity_lab.server.analyses import Question, readable_spec, submit_analysis
+from parity_lab.server.analyses import WhyRequest, readable_spec, submit_analysis
 from parity_lab.server.record import advance, cancel_search, find_search, resume_search, search_document, submit_search, waiting
-from parity_lab.server.searches import Speed, SwitchWish, Wish, job_of_policy, plan_search
+from parity_lab.server.searches import Speed, SwitchWish, Wish, job_of, plan_search
 from parity_lab.server.tables import Search
 from server import retention
 from server.database.tables import Job, Run
@@ -178,7 +179,7 @@ def judged_elsewhere(database, own, *policies):
     for policy in policies:
         with database.write() as session:
             search = session.get_one(Search, own)
-            spec = job_of_policy(search, setup_from(search.setup), policy, 4)
+            spec = job_of(search, setup_from(search.setup), [policy], 4)
             criteria = criteria_from_mapping(search.base.criteria)
             submit_registered(session, Submission(spec=spec, criteria=criteria, revision=search.base.revision or ""), "another")
 
@@ -287,7 +288,7 @@ def test_measured_seconds_and_named_switches(database):
 def analysed(database, base, *named):
     """A concluded analysis of a base job that named these units; its id."""
     with database.write() as session:
-        made = submit_analysis(session, base, Question()).id
+        made = submit_analysis(session, base, WhyRequest()).id
     measured(database, made, dict.fromkeys(named, 0.02))
     conclude(database, made)
     return made
@@ -303,7 +304,7 @@ def test_switches_come_from_the_newest_analysis_that_names_a_part(database):
         assert (setup.switches_from, setup.analysis) == ("analysis", newest)
         assert [each.name for each in setup.switches] == ["0.down.wgrad", "0.mlp.fprop+dgrad", "0.gate+up.wgrad"]
         assert setup.switches[0].override["recipe"] == "fp8_current"
-        assert setup_from(setup.document()) == setup
+        assert setup_from(asdict(setup)) == setup
         by_hand = plan_search(session, base, Wish(pairs=4, switches=[SwitchWish(name="all", override=EVERYTHING)])).setup
         assert (by_hand.switches_from, by_hand.analysis, len(by_hand.switches)) == ("request", None, 1)
     with database.read() as session:

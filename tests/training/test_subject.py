@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parity_lab.training.program import subject
+from parity_lab.training.menu import subject
 from training.rules import SpecError
 from training.spec import Data, Model, RunSpec, Schedule
 from training.switches import Override

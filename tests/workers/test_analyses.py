@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from parity_lab.server.analyses import Question, results_of, submit_analysis
+from parity_lab.server.analyses import WhyRequest, results_of, submit_analysis
 from parity_lab.server.tables import Analysis, AnalysisResult
 from server.database.tables import Job, Run
 from server.jobs.conclude import conclude
@@ -17,7 +17,7 @@ from workers.training_process import Slot
 STEPS, STEP = 40, 24
 PLANTED = Override(recipe="mxfp4", blocks=(0,), projections=("down",))
 UNITS = ["0.down.fprop", "0.down.dgrad", "0.down.wgrad"]
-QUESTION = Question(fork_steps=4, anyway=True)
+QUESTION = WhyRequest(fork_steps=4, anyway=True)
 
 
 @pytest.fixture

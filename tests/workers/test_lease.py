@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
 from parity.judging.criteria import criteria_from_mapping
-from parity_lab.server.analyses import Question, submit_analysis
+from parity_lab.server.analyses import WhyRequest, submit_analysis
 from parity_lab.server.tables import Analysis
 from server.database import states
 from server.database.tables import Attempt, Job, Run, Token
@@ -147,7 +147,7 @@ def test_a_specification_that_can_not_be_read_fails_its_run_and_holds_up_nobody(
 def test_a_run_that_lacks_what_it_starts_from_fails_alone_and_at_once(database, owner_database, submit, make_worker):
     job_id = make_explained(owner_database)
     with owner_database.write() as session:
-        lost = submit_analysis(session, job_id, Question(anyway=True)).id
+        lost = submit_analysis(session, job_id, WhyRequest(anyway=True)).id
         analysis = session.get_one(Analysis, lost)
         analysis.setup = {**analysis.setup, "parents": ["r000000000000-0000000000"]}
         session.get_one(Job, lost).runs[0].priority = 100

@@ -17,7 +17,7 @@ from tests.server.analyses import make_ablated
 def late_losses(session, job_id):
     """The late loss of each run, by arm and replicate."""
     job = session.get_one(Job, job_id)
-    return {(run.arm.name, run.replicate): late_loss(session, run, job) for run in job.runs}
+    return {(run.arm.name, run.replicate): late_loss(session, run) for run in job.runs}
 
 
 @pytest.mark.parametrize("engine", ["external", "emulated"])

@@ -6,7 +6,7 @@ import pytest
 
 from parity.judging.criteria import criteria_from_mapping
 from parity_lab.analysis import setup_from
-from parity_lab.server.analyses import Question, analysis_of, plan_analysis, submit_analysis
+from parity_lab.server.analyses import WhyRequest, analysis_of, plan_analysis, plan_document, submit_analysis
 from parity_lab.server.tables import Analysis, AnalysisResult
 from server import retention
 from server.database.tables import Job
@@ -27,7 +27,7 @@ def explained(database):
     return partial(make_explained, database)
 
 
-def submitted(database, job, question=Question()):  # noqa: B008 (frozen)
+def submitted(database, job, question=WhyRequest()):  # noqa: B008 (frozen)
     with database.write() as session:
         return submit_analysis(session, job, question, "me").id
 
@@ -45,11 +45,11 @@ def test_an_analysis_is_a_job_with_one_run_on_the_device_class_of_what_it_explai
         setup = setup_from(analysis.setup)
         assert list(setup.units) == UNITS
         assert (setup.fork_step, setup.fork_steps, len(setup.parents)) == (KEPT, 100, 3)
-        assert run.planned_steps >= setup.plan.least_steps
+        assert run.planned_steps >= setup.least_steps
         assert run.forked_from == setup.parents[0]
         assert analysis_of(session, job_id).job_id == analysis_of(session, made).job_id == made
     assert submitted(database, job_id) == made  # an open one with the same plan
-    assert submitted(database, job_id, Question(against="bf16")) != made
+    assert submitted(database, job_id, WhyRequest(against="bf16")) != made
 
 
 def test_the_answer_names_the_planted_unit_and_stays_on_record(database, worker_database, explained):
@@ -90,7 +90,7 @@ def test_no_analysis_is_a_run_of_its_own_anywhere(database, explained):
         with pytest.raises(ConflictError, match="has no run that was judged"):
             baselines.promote(session, "name", job.id, None, "reason", "who", None)
         with pytest.raises(ConflictError, match="is an analysis itself"):
-            plan_analysis(session, made, Question())
+            plan_analysis(session, made, WhyRequest())
     assert forecasts.watch(database, made) == []
     forecasts.watch(database, made, at_the_end=True)
 
@@ -98,19 +98,19 @@ def test_no_analysis_is_a_run_of_its_own_anywhere(database, explained):
 @pytest.mark.parametrize(
     ("changes", "question", "error", "why"),
     [
-        ({"gap": 0.0}, Question(), ConflictError, r"passed: its gap is .* nats .*anyway: true"),
-        ({"kept": ()}, Question(), ConflictError, r"kept no checkpoint of step 600 \(kept: none\); add keep_checkpoints: \[600\]"),
-        ({}, Question(step=500), ConflictError, r"kept no checkpoint of step 500 \(kept: 600\)"),
-        ({}, Question(step=STEPS), InvalidError, r"before schedule\.steps = 1000"),
-        ({}, Question(fork_steps=401), InvalidError, r"fork_steps is 401, expected 1 to 400"),
-        ({}, Question(budget=10), InvalidError, r"budget is 10 steps, expected at least [\d,]+ "),
-        ({}, Question(candidate="other"), InvalidError, "no candidate 'other', expected one of planted"),
-        ({"baseline": "fp8_delayed"}, Question(), InvalidError, "use against: bf16"),
-        ({"overrides": (), "candidate": "fp8_delayed"}, Question(), InvalidError, "without delayed scaling"),
-        ({"overrides": (), "candidate": "bf16"}, Question(), InvalidError, "there is nothing to explain"),
+        ({"gap": 0.0}, WhyRequest(), ConflictError, r"passed: its gap is .* nats .*anyway: true"),
+        ({"kept": ()}, WhyRequest(), ConflictError, r"kept no checkpoint of step 600 \(kept: none\); add keep_checkpoints: \[600\]"),
+        ({}, WhyRequest(step=500), ConflictError, r"kept no checkpoint of step 500 \(kept: 600\)"),
+        ({}, WhyRequest(step=STEPS), InvalidError, r"before schedule\.steps = 1000"),
+        ({}, WhyRequest(fork_steps=401), InvalidError, r"fork_steps is 401, expected 1 to 400"),
+        ({}, WhyRequest(budget=10), InvalidError, r"budget is 10 steps, expected at least [\d,]+ "),
+        ({}, WhyRequest(candidate="other"), InvalidError, "no candidate 'other', expected one of planted"),
+        ({"baseline": "fp8_delayed"}, WhyRequest(), InvalidError, "use against: bf16"),
+        ({"overrides": (), "candidate": "fp8_delayed"}, WhyRequest(), InvalidError, "without delayed scaling"),
+        ({"overrides": (), "candidate": "bf16"}, WhyRequest(), InvalidError, "there is nothing to explain"),
         (
             {"overrides": (Override(recipe="mxfp4", from_step=630),)},
-            Question(fork_steps=60),
+            WhyRequest(fork_steps=60),
             InvalidError,
             "does not change .it does at 630",
         ),
@@ -125,19 +125,19 @@ def test_what_cannot_be_explained_is_refused(database, explained, changes, quest
 def test_what_was_asked_for_anyway_is_planned(database, explained):
     passed = explained(gap=0.0)
     with database.read() as session:
-        planned = plan_analysis(session, passed, Question(anyway=True))
-        assert planned.verdict.outcome == "pass"
-        assert planned.smallest_effect > 0
+        plan = plan_document(session, plan_analysis(session, passed, WhyRequest(anyway=True)))
+        assert plan.gap.verdict == "pass"
+        assert plan.smallest_effect > 0
     delayed = explained(baseline="fp8_delayed")
     with database.read() as session:
-        assert len(plan_analysis(session, delayed, Question(against="bf16")).setup.units) == 9
+        assert len(plan_analysis(session, delayed, WhyRequest(against="bf16")).setup["units"]) == 9
 
 
 def test_a_job_that_is_open_or_has_no_analysis_says_so(database, make_job):
     with database.write() as session:
         job = submit_job(session, make_job(), criteria_from_mapping({"margin": "1.0%"}))
         with pytest.raises(ConflictError, match="is queued, expected one that has ended"):
-            plan_analysis(session, job.id, Question())
+            plan_analysis(session, job.id, WhyRequest())
         with pytest.raises(NotFoundError, match="parity why"):
             analysis_of(session, job.id)
 

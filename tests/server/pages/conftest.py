@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from parity.judging.criteria import criteria_from_mapping
-from parity_lab.server.analyses import Question, submit_analysis
+from parity_lab.server.analyses import WhyRequest, submit_analysis
 from parity_lab.server.record import submit_search
 from parity_lab.server.searches import Wish
 from server.database import store
@@ -127,7 +127,7 @@ def others(database, recorded, many_judged):
         job.status, job.code, job.message = "failed", "CRASHED", "the trainer crashed"
     explained = make_explained(database)
     analyses = []
-    for question in (Question(), Question(against="bf16")):
+    for question in (WhyRequest(), WhyRequest(against="bf16")):
         with database.write() as session:
             analyses.append(submit_analysis(session, explained, question).id)
     measured(database, analyses[0], {"0.down.wgrad": 0.02})

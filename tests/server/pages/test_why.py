@@ -2,7 +2,7 @@
 
 from playwright.sync_api import Page, expect
 
-from parity_lab.server.analyses import Question, submit_analysis
+from parity_lab.server.analyses import WhyRequest, submit_analysis
 from server.jobs.conclude import conclude
 from tests.server.analyses import make_ablated, make_explained, measured
 
@@ -15,7 +15,7 @@ def test_an_analysis_from_its_plan_to_its_answer(page: Page, database):
     page.goto(f"/jobs/{explained}")
     expect(page.locator(".explain")).to_contain_text(f"parity why {explained} --candidate planted")
     with database.write() as session:
-        analysis = submit_analysis(session, explained, Question()).id
+        analysis = submit_analysis(session, explained, WhyRequest()).id
     page.goto(f"/jobs/{analysis}")
     expect(page).to_have_url(f"/jobs/{analysis}/why")
     expect(page.locator("#main")).to_contain_text("The forks have no result yet")
@@ -34,7 +34,7 @@ def test_an_analysis_from_its_plan_to_its_answer(page: Page, database):
 
 def test_an_analysis_without_a_guilty_unit_says_so(page: Page, database):
     with database.write() as session:
-        analysis = submit_analysis(session, make_explained(database), Question()).id
+        analysis = submit_analysis(session, make_explained(database), WhyRequest()).id
     measured(database, analysis, {})
     conclude(database, analysis)
     page.goto(f"/jobs/{analysis}/why")
@@ -44,7 +44,7 @@ def test_an_analysis_without_a_guilty_unit_says_so(page: Page, database):
 
 def test_the_units_of_a_named_group_are_listed(page: Page, database):
     with database.write() as session:
-        question = Question(budget=4300)  # not enough to tell the three apart
+        question = WhyRequest(budget=4300)  # not enough to tell the three apart
         analysis = submit_analysis(session, make_explained(database), question).id
     group = ("0.down.dgrad", "0.down.fprop", "0.down.wgrad")
     measured(database, analysis, dict.fromkeys(group, 0.0006))
@@ -58,7 +58,7 @@ def test_the_units_of_a_named_group_are_listed(page: Page, database):
 
 def test_units_that_act_together_have_an_interaction(page: Page, database):
     with database.write() as session:
-        analysis = submit_analysis(session, make_explained(database), Question()).id
+        analysis = submit_analysis(session, make_explained(database), WhyRequest()).id
     measured(database, analysis, {NAMED: 0.02, "0.down.fprop": 0.02, (NAMED, "0.down.fprop"): -0.01})
     conclude(database, analysis)
     page.goto(f"/jobs/{analysis}/why")

@@ -8,7 +8,7 @@ from sqlalchemy import delete as sql_delete
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError
 
-from parity_lab.server.analyses import Question, submit_analysis
+from parity_lab.server.analyses import WhyRequest, submit_analysis
 from parity_lab.server.tables import Analysis
 from server import retention
 from server.database import states, store
@@ -143,7 +143,7 @@ def analysis(database, age):
             session.execute(sql_delete(Chunk).where(Chunk.run_id == run.id))
             run.reused_from, run.kept_checkpoints = sources[run.replicate].id, None
     with database.write() as session:
-        made = submit_analysis(session, job_id, Question(anyway=True)).id
+        made = submit_analysis(session, job_id, WhyRequest(anyway=True)).id
         assert set(session.get_one(Analysis, made).setup["parents"]) <= {run.id for run in sources.values()}
     for each in (other, job_id):
         age(each)
