@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, field, fields
 from typing import Any, Literal
 
-from training import rules, segments, shapes
+from training import rules, segments
 from training.environment.maxtext import NO_OPTIONS, MaxTextOptions, check_maxtext, mesh, quantization
 from training.rules import DEFAULT, PRESETS, Capability, Engine, LayerPolicy, Preset, Recipe, Source, SpecError, Strict, frozen
-from training.segments import Plan, Segment
-from training.shapes import ATTENTION, Size, Sizes
+from training.segments import ATTENTION, Plan, Segment, Size, Sizes
 from training.switches import NO_SWITCHES, Override, Rounding, Switches, arm_label, check_engine, document, features, recipes
 
 Scope = Literal["all", "forward"]
@@ -402,7 +401,8 @@ def capability(job: JobSpec) -> tuple[Capability, str]:
 def _check_common(spec: JobSpec | RunSpec) -> None:
     rules.check_seed(spec.seed)
     rules.check_source(spec.engine, spec.data.source)
-    check_maxtext(spec)
+    if spec.engine == "maxtext" or spec.maxtext != NO_OPTIONS:
+        check_maxtext(spec)
     rules.check_batch(spec.engine, spec.data.batch_size, spec.gradient_accumulation, spec.devices)
     rules.check_kept(spec.engine, spec.keep_first, spec.keep_last, spec.model.n_layers)
     rules.check_statistics(spec.engine, spec.schedule.statistics_every)
@@ -453,14 +453,14 @@ def _check_shapes(spec: JobSpec | RunSpec, parts: tuple[Segment, ...]) -> None:
     if not native and spec.engine != "emulated":
         return
     cells = dict.fromkeys((projection, gemm, each) for part in parts for _, projection, gemm, each in part.cells())
-    wrong = shapes.misfit(cells, lambda projection: _sizes(spec, spec.model, projection), native=native)
+    wrong = segments.misfit(cells, lambda projection: _sizes(spec, spec.model, projection), native=native)
     if wrong is None:
         return
     presets = [] if not native or wrong.need.size in ("M", "T") else [Model(preset=name) for name in PRESETS]
     fitting = {
         name: model.parameters
         for name, model in zip(PRESETS, presets, strict=False)
-        if shapes.misfit(cells, lambda projection, model=model: _sizes(spec, model, projection), native=native) is None  # type: ignore[misc]
+        if segments.misfit(cells, lambda projection, model=model: _sizes(spec, model, projection), native=native) is None  # type: ignore[misc]
     }
     close = min(fitting, key=lambda name: abs(math.log(fitting[name] / spec.model.parameters)), default=None)
     recipe = arm_label(*wrong.arithmetic, ())
@@ -477,7 +477,7 @@ def _sizes(spec: JobSpec | RunSpec, model: Model, projection: str) -> Sizes:
     """The sizes of a layer of this model as one device computes them."""
     pieces = spec.gradient_accumulation * spec.devices
     tokens = "data.batch_size x data.sequence_length" + (" / (gradient_accumulation x devices)" if pieces > 1 else "")
-    inputs, outputs = shapes.linear_sizes(model.d_model, model.n_kv_heads * model.head_dim, model.d_ff)[projection]
+    inputs, outputs = segments.linear_sizes(model.d_model, model.n_kv_heads * model.head_dim, model.d_ff)[projection]
     whole = {"M": Size(spec.data.tokens_per_step // pieces, tokens), "K": inputs, "N": outputs}
     return whole if spec.engine != "maxtext" else _share_of_maxtext(spec, model, projection, whole)
 

@@ -2,14 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from weakref import ref
 
 import numpy as np
 
 from parity.judging.agreement import confounding_keys, same_data_recorded
 from parity.judging.criteria import Criteria
-from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, Rounding, once_per_run
+from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, Rounding, once_per_run, rounding_of
 from parity.judging.independence import LeftOut, dependence, is_mixture, may_be_mixtures, may_be_related, starts_late
 from parity.judging.pairing import (
     BY_SEEDS,
@@ -176,14 +176,6 @@ def _arm(name: str, runs: tuple[Curve, ...], left_out: tuple[LeftOut, ...], give
         given=tuple(given),
         nonfinite=nonfinite(given, window.first, window.last),
     )
-
-
-def rounding_of(roundings: Iterable[Rounding | None]) -> Rounding | None:
-    """The rounding of an arm: stochastic where any run recorded that, nearest where every run recorded that, else not on record."""
-    recorded = set(roundings)
-    if "stochastic" in recorded:
-        return "stochastic"
-    return "nearest" if recorded == {"nearest"} else None
 
 
 def _stated_rounding(run: Curve) -> Rounding | None:

@@ -6,7 +6,7 @@ repeats), and `Completeness` says how many points there are, in which range, on 
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args
@@ -119,6 +119,33 @@ def usable(loss: FloatArray) -> BoolArray:
 def all_usable(loss: FloatArray) -> bool:
     """Whether every loss of an array is usable; needs no array of its own, so it is the fast way to see that nothing is wrong."""
     return loss.size == 0 or (float(loss.min()) >= -MAX_LOSS and float(loss.max()) <= MAX_LOSS)
+
+
+def dot(left: FloatArray, right: FloatArray) -> float:
+    """Sum of products of (n,) values, on one thread: BLAS shares long vectors out, waits for busy cores, and sums in an order of theirs."""
+    return float(np.einsum("i,i->", left, right))
+
+
+def dots(left: FloatArray, right: FloatArray) -> FloatArray:
+    """(b,): `dot` of each row of (b, n) values."""
+    products: FloatArray = np.einsum("bi,bi->b", left, right)
+    return products
+
+
+def median(values: FloatArray) -> float:
+    """Median of (n,) finite values, n > 0: numpy's, without what it spends on axes and NaN, which is most of the time for short series."""
+    half = len(values) // 2
+    parted = np.partition(values, half)
+    upper = float(parted[half])
+    return upper if len(values) % 2 else 0.5 * (float(parted[:half].max()) + upper)
+
+
+def rounding_of(roundings: Iterable[Rounding | None]) -> Rounding | None:
+    """The rounding of an arm: stochastic where any run recorded that, nearest where every run recorded that, else not on record."""
+    recorded = set(roundings)
+    if "stochastic" in recorded:
+        return "stochastic"
+    return "nearest" if recorded == {"nearest"} else None
 
 
 def between(steps: IntArray, first: float, last: float) -> slice:

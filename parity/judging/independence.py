@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from parity.judging.agreement import quantum
-from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, all_usable, once_per_run, usable
+from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, all_usable, dot, median, once_per_run, usable
 from parity.judging.pairing import common_losses
-from parity.judging.window import MAD_TO_SD, dot, mad_sd, median, second_differences, step_noise, stretches
+from parity.judging.window import MAD_TO_SD, mad_sd, second_differences, step_noise, stretches
 from parity.structure import frozen
 from parity.wording import percent
 

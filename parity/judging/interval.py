@@ -10,10 +10,10 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.criteria import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Amount, Criteria
-from parity.judging.curve import Curve, FloatArray, IntArray, completeness_of, usable
+from parity.judging.curve import Curve, FloatArray, IntArray, completeness_of, dot, usable
 from parity.judging.run_floor import RunFloor, RunTerm
 from parity.judging.schedule import constant_rate, contradicting_rate, not_at_end, recorded_rates
-from parity.judging.window import MANY_POINTS, StandardError, Window, block_average, dot, make_window, mean_se, mean_ses
+from parity.judging.window import MANY_POINTS, StandardError, Window, block_average, make_window, mean_se, mean_ses
 from parity.structure import frozen
 from parity.wording import percent
 

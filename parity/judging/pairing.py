@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, between, once_per_run, series_digest, usable
-from parity.judging.window import dots, mad_sds, second_differences
+from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, between, dots, once_per_run, series_digest, usable
+from parity.judging.window import mad_sds, second_differences
 from parity.structure import frozen
 
 # Which runs and which steps are compared: runs paired by seed, finite steps common to all.

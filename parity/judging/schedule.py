@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 
 from parity.judging.criteria import Criteria
-from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, once_per_run, usable
+from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, dot, once_per_run, usable
 from parity.judging.pairing import align
-from parity.judging.window import CONSTANT_RATE_TOLERANCE, LEARNING_RATE, Window, dot
+from parity.judging.window import CONSTANT_RATE_TOLERANCE, LEARNING_RATE, Window
 from parity.structure import frozen
 
 # What recorded learning rates say: whether all runs trained with the same rates, and whether a schedule had come to its end.

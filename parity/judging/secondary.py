@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.criteria import Criteria, pairs_confidence
-from parity.judging.curve import Curve, FloatArray, IntArray, between
+from parity.judging.curve import Curve, FloatArray, IntArray, between, median
 from parity.judging.decision import state_of
 from parity.judging.document_types import (
     EstimateDocument,
@@ -27,7 +27,7 @@ from parity.judging.pairing import SAME_ORDER
 from parity.judging.run_floor import RunTerm
 from parity.judging.schedule import constant_rate
 from parity.judging.speed import NotComparable, TokenTax, fit_law, net_speedup, tax_of_slope, throughput, token_tax
-from parity.judging.window import Window, mean_se, median, spikes_over_run
+from parity.judging.window import Window, mean_se, spikes_over_run
 from parity.structure import frozen
 from parity.wording import count, interval_words, level_percent, signed
 

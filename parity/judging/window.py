@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from parity.judging import special
-from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, between
+from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, between, dot, dots, median
 from parity.judging.document_types import RunSpikesDocument
 from parity.structure import frozen
 from parity.wording import percent
@@ -42,25 +42,6 @@ class StandardError:
 
     value: float
     df: float
-
-
-def dot(left: FloatArray, right: FloatArray) -> float:
-    """Sum of products of (n,) values, on one thread: BLAS shares long vectors out, waits for busy cores, and sums in an order of theirs."""
-    return float(np.einsum("i,i->", left, right))
-
-
-def dots(left: FloatArray, right: FloatArray) -> FloatArray:
-    """(b,): `dot` of each row of (b, n) values."""
-    products: FloatArray = np.einsum("bi,bi->b", left, right)
-    return products
-
-
-def median(values: FloatArray) -> float:
-    """Median of (n,) finite values, n > 0: numpy's, without what it spends on axes and NaN, which is most of the time for short series."""
-    half = len(values) // 2
-    parted = np.partition(values, half)
-    upper = float(parted[half])
-    return upper if len(values) % 2 else 0.5 * (float(parted[:half].max()) + upper)
 
 
 def mad_sd(values: FloatArray) -> float:

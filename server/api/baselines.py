@@ -9,8 +9,9 @@ from pydantic import Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, selectinload
 
-from parity.judging.arms import independent_runs, rounding_of
+from parity.judging.arms import independent_runs
 from parity.judging.criteria import NVFP4, Criteria
+from parity.judging.curve import rounding_of
 from parity.judging.floors import MAX_BYTES, MAX_NAME
 from parity.judging.pairing import align
 from parity.judging.run_floor import prior_for, run_floor

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from parity.judging.arms import rounding_of
 from parity.judging.criteria import WINDOW_FRACTION
-from parity.judging.curve import ROUNDINGS
+from parity.judging.curve import ROUNDINGS, rounding_of
 from parity.judging.floors import (
     ANY_DECODER,
     COLUMNS,

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from parity.design.chances import NO_FAMILIES
 from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, Design
 from parity.design.plan import Plan, plan
-from parity.judging.arms import rounding_of
 from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
+from parity.judging.curve import rounding_of
 from parity.judging.floors import read_floors
 from parity.judging.lending import Lenders
 from parity.judging.live.prediction import LiveArm, Progress, begin, observe, planned_lending, predict, progress_from_mapping

@@ -6,8 +6,7 @@ import pytest
 
 from training.environment.maxtext import MaxTextOptions
 from training.rules import PRESETS, SpecError
-from training.segments import Arithmetic
-from training.shapes import linear_sizes, needs
+from training.segments import Arithmetic, linear_sizes, needs
 from training.spec import Arm, Data, JobSpec, Model, Projections
 from training.switches import GEMMS, Override, Switches
 

@@ -36,8 +36,7 @@ from training.arithmetic.linear import Channel, linear
 from training.arithmetic.quantize import DelayedScaling
 from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recipe
 from training.rules import PROJECTIONS, frozen
-from training.segments import Segment
-from training.shapes import linear_sizes
+from training.segments import Segment, linear_sizes
 from training.spec import Model
 
 Parameters = dict[str, Any]

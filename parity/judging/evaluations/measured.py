@@ -14,14 +14,14 @@ import numpy as np
 
 from parity.judging.agreement import quantum
 from parity.judging.criteria import Criteria
-from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, usable
+from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, median, usable
 from parity.judging.evaluations.gap import PRINTED_STEP, ClusteredGap, clustered_gap, gap_interval, of_clusters, printed_step
 from parity.judging.independence import same_series
 from parity.judging.interval import Interval
 from parity.judging.pairing import common_losses
 from parity.judging.run_floor import Prior, priors_for
 from parity.judging.schedule import UNKNOWN_SLOPE, ScheduleState, log_slope, schedule_state
-from parity.judging.window import median, plan_window
+from parity.judging.window import plan_window
 from parity.structure import frozen
 
 MIN_RUNS = 2  # of an arm whose spread is measured

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.judging.arms import independent_runs, rounding_of
+from parity.judging.arms import independent_runs
 from parity.judging.criteria import Criteria
-from parity.judging.curve import MAX_STEP, Curve, FloatArray, IntArray, all_usable, between, usable
+from parity.judging.curve import MAX_STEP, Curve, FloatArray, IntArray, all_usable, between, dot, rounding_of, usable
 from parity.judging.interval import determine_margin, t_quantile
 from parity.judging.live.prediction import level_at_end
 from parity.judging.run_floor import Prior, RunFloor, prior_for, run_floor
-from parity.judging.window import SPIKE_SCALE_SAMPLE, Window, dot, lag1, mad_sd, plan_window
+from parity.judging.window import SPIKE_SCALE_SAMPLE, Window, lag1, mad_sd, plan_window
 from parity.judging.window import THRESHOLD_SDS as SPIKE_SDS
 from parity.structure import fields_of, frozen, picked
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.criteria import Criteria
-from parity.judging.curve import FloatArray, IntArray, Rounding, usable
+from parity.judging.curve import FloatArray, IntArray, Rounding, dot, median, usable
 from parity.judging.interval import Interval, Margin, determine_margin, interval
 from parity.judging.lending import Lenders
 from parity.judging.measurements import lender_for
@@ -27,7 +27,7 @@ from parity.judging.run_floor import (
     run_floor,
     run_term,
 )
-from parity.judging.window import StandardError, dot, median
+from parity.judging.window import StandardError
 from parity.structure import frozen
 
 # Run noise of a comparison in training, by the judge's own rules: assumed, declared or borrowed, and measured on runs that have ended.

@@ -7,20 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
+from parity.judging.curve import dot, dots, median
 from parity.judging.interval import t_quantile
-from parity.judging.window import (
-    block_average,
-    dot,
-    dots,
-    lag1,
-    mad_sd,
-    mad_sds,
-    mean_se,
-    mean_ses,
-    median,
-    newey_west_prewhitened,
-    step_noise,
-)
+from parity.judging.window import block_average, lag1, mad_sd, mad_sds, mean_se, mean_ses, newey_west_prewhitened, step_noise
 
 finite = st.floats(-100.0, 100.0, allow_nan=False)
 

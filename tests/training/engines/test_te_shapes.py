@@ -10,8 +10,7 @@ from training.arithmetic.linear import quiet_channel
 from training.arithmetic.recipes import linear_recipe
 from training.engines import transformer_engine
 from training.environment.transformer_engine import jax_modules
-from training.segments import Arithmetic
-from training.shapes import Size, misfit
+from training.segments import Arithmetic, Size, misfit
 from training.switches import GEMMS, NO_SWITCHES, Switches
 
 pytestmark = pytest.mark.filterwarnings("ignore:jax.interpreters.pxla:DeprecationWarning")
