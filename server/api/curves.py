@@ -233,8 +233,7 @@ def _page(run_id: str, kind: Kind, names: Sequence[str], parts: Iterator[Table],
         count += len(part["step"])
         if count > limit:
             break
-    table = store.join(read, names)
-    at = table.pop("step").astype(np.int64)
+    at, table = store.joined(read, names)
     # Each of them is listed by itself, which takes more than a number does.
     nonfinite = np.cumsum(sum((~np.isfinite(column[:limit]) for column in table.values()), np.zeros(min(limit, len(at)), np.int64)))
     limit = max(1, min(limit, int(np.searchsorted(nonfinite, _NONFINITE_A_PAGE, side="right")))) if len(nonfinite) else limit
