@@ -25,7 +25,7 @@ from server.concurrency import Repeating
 from server.database.sessions import Database, time_text
 from server.database.tables import WebhookDelivery
 from server.jobs import webhooks
-from server.jobs.conclude import verdict_summary
+from server.jobs.conclude import verdict_rows, verdict_summary
 from server.settings import SECRET_PREFIX, Settings, Webhook
 
 _log = logging.getLogger(__name__)
@@ -101,15 +101,13 @@ def _try(settings: Settings, database: Database, delivery_id: str, hook: Webhook
 def _document(row: WebhookDelivery, base: str) -> dict[str, Any]:
     """What is sent, without the job's message, which may contain the end of a log."""
     job = row.job
-    position = {arm.name: arm.position for arm in job.arms}
-    verdicts = [verdict_summary(row) for row in sorted(job.verdicts, key=lambda row: position[row.candidate])]
     own = f"{base}/api/v1/jobs/{job.id}"
     return {
         "id": row.id,
         "type": row.kind,
         "created_at": time_text(row.created_at),
         "job": {"id": job.id, "name": job.name, "status": job.status, "code": job.code, "finished_at": time_text(job.finished_at)},
-        "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts],
+        "verdicts": [dataclasses.asdict(verdict_summary(row)) for row in verdict_rows(job)],
         "forecasts": [{"candidate": arm.name} | dataclasses.asdict(live) for arm in job.arms if (live := live_state(arm))],
         "links": {"page": f"{base}/jobs/{job.id}", "job": own, "verdict": f"{own}/verdict"},
     }

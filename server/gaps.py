@@ -34,17 +34,8 @@ OUTGROWN = 1.01
 """Growth in steps after which what was computed of a job in training is computed again."""
 
 
-@frozen
-class Extent:
-    """First and last recorded training step of an attempt, and the number of its steps."""
-
-    first_step: int
-    last_step: int
-    count: int
-
-
-Extents = Mapping[str, Mapping[int, Extent]]
-"""By the run under whose id a curve is stored, and by attempt."""
+Extents = Mapping[str, Mapping[int, store.Range]]
+"""What training steps are recorded: by the run under whose id a curve is stored, and by attempt."""
 
 
 def extents(session: Session, job: Job) -> Extents:
@@ -52,9 +43,9 @@ def extents(session: Session, job: Job) -> Extents:
     curves = {store.curve_of(session, run.id) for arm in job.arms for run in begun_runs(arm)}
     query = select(Chunk.run_id, Chunk.epoch, func.min(Chunk.first_step), func.max(Chunk.last_step), func.sum(Chunk.count))
     rows = session.execute(query.where(Chunk.run_id.in_(curves), Chunk.kind == "train").group_by(Chunk.run_id, Chunk.epoch))
-    recorded: dict[str, dict[int, Extent]] = {}
+    recorded: dict[str, dict[int, store.Range]] = {}
     for curve, epoch, first, last, count in rows:
-        recorded.setdefault(curve, {})[epoch] = Extent(first_step=first, last_step=last, count=int(count))
+        recorded.setdefault(curve, {})[epoch] = store.Range(first_step=first, last_step=last, count=int(count))
     return recorded
 
 

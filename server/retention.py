@@ -211,6 +211,7 @@ Key = tuple[str, str, int, int]
 
 _COLUMN_KEY = (ChunkColumn.run_id, ChunkColumn.kind, ChunkColumn.epoch, ChunkColumn.first_step)
 _SETTING = "PARITY_RETENTION_DAYS"
+_USER = aliased(Run)
 _REPLACED = "a newer attempt of the run has recorded the same steps"
 
 
@@ -226,11 +227,11 @@ def curve_batches(database: Database, cutoff: float) -> Iterator[Batch]:
             yield Batch(what=what, of=run_id, rows=len(keys), size_bytes=size, why=why, delete=drop)
 
 
-def _kept_for_others() -> ColumnElement[bool]:
-    """Whether a run belongs to a named baseline, another run reuses its curve, or a fork begins where its curve is."""
-    user = aliased(Run)
+def _kept_for_others(*by_whom: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether a run belongs to a named baseline, another run (`_USER`) reuses its curve, or a fork begins where its curve is."""
     named = select(BaselineRun.run_id).where(BaselineRun.run_id == Run.id).exists()
-    return or_(named, select(user.id).where(or_(user.reused_from == Run.id, user.forked_from == Run.id)).exists())
+    uses = or_(_USER.reused_from == Run.id, _USER.forked_from == Run.id)
+    return or_(named, select(_USER.id).where(uses, *by_whom).exists())
 
 
 def _unneeded(cutoff: float) -> Select[str, str]:
@@ -437,11 +438,7 @@ def _may_delete(session: Session) -> bool:
 
 
 def _unneeded_jobs(cutoff: float) -> Select[str]:
-    user = aliased(Run)
     own = select(Run.id).where(Run.job_id == Job.id)
-    named = own.where(select(BaselineRun.run_id).where(BaselineRun.run_id == Run.id).exists())
-    uses = or_(user.reused_from == Run.id, user.forked_from == Run.id)
-    reused = own.where(select(user.id).where(uses, user.job_id != Job.id).exists())
     to_send = select(WebhookDelivery.id).where(WebhookDelivery.job_id == Job.id, WebhookDelivery.state == "pending")
     tables = lab().part("tables")  # before the references are read: its tables have some too
     needed = [select(column).where(column == Job.id).exists() for column in _references_of_others()]
@@ -450,8 +447,7 @@ def _unneeded_jobs(cutoff: float) -> Select[str]:
         or_(~_IS_A_LOOK, has_curves.exists()),
         Job.status.in_(JOB_ENDED),
         Job.finished_at < cutoff,
-        ~named.exists(),
-        ~reused.exists(),
+        ~own.where(_kept_for_others(_USER.job_id != Job.id)).exists(),
         ~to_send.exists(),
         *([~tables.is_needed()] if tables else []),
         *(~each for each in needed),

@@ -18,7 +18,7 @@ from server.database.tables import Arm, Attempt, Job, Run, RunState, Token, Work
 from server.jobs import lifecycle
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
 from server.jobs.kinds import needed_kind
-from server.jobs.workers import device_counts, devices_fit, refused_recipe
+from server.jobs.workers import device_counts, devices_fit, is_bound_to, refused_recipe
 from training.spec import RunSpec
 
 # Chooses the run that a worker claims next: by priority, then age, among those that it can train and the job's token allows.
@@ -124,7 +124,7 @@ class LeaseLostError(Exception):
 class Claim:
     """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's time limit; None: no limit.
 
-    `keep` are the numbers of steps after which a checkpoint is kept. A run of the lab has
+    `keep` are the numbers of steps after which a checkpoint is kept, `measure` is what a run of the lab measures.
     `token` is the run token of this attempt. `steps` is how many steps to train: for a noise run fewer than its schedule has.
     `steps_done` is what the run had when it was claimed, `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an
     equal earlier run may be reused, for a candidate only that of an earlier look at its `question`.
@@ -166,7 +166,7 @@ def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float) -> 
     """Take a run; None if this worker cannot take it now, or if it failed instead."""
     # A second claim for the same job waits here for the first, so that both see the same binding.
     job = session.get_one(Job, run.job_id, with_for_update=True, populate_existing=True)
-    if not _fits(job, worker) or not token_allows(session, job):
+    if not devices_fit(worker, job) or not is_bound_to(worker, job) or not token_allows(session, job):
         return None
     try:
         spec, measure = run_spec(run), None if run.kind in ("full", "noise") else needed_kind(job).request(session, run)
@@ -201,15 +201,6 @@ def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float) -> 
         question=run.arm.question if run.arm.role == "candidate" else None,
         keep=tuple(job.spec.get("keep_checkpoints", ())) if run.kind == "full" else (),
         measure=measure,
-    )
-
-
-def _fits(job: Job, worker: Worker) -> bool:
-    """Whether this worker has the job's devices, and the device class and thread count that it is bound to, if it is bound yet."""
-    return (
-        devices_fit(worker, job)
-        and job.device_class in (None, worker.device["device_class"])
-        and job.threads in (None, worker.device["threads_per_run"])
     )
 
 
@@ -300,6 +291,11 @@ def forgive(session: Session, held: Claim) -> None:
         attempt.message = f"{attempt.message}; not counted as a crash, because its trainer lived"
 
 
+def note(session: Session, held: Claim, **columns: object) -> None:
+    """Set columns of this attempt's row. Call it in a transaction that `renew` has fenced."""
+    session.execute(update(Attempt).where(*_attempt_of(held)).values(columns))
+
+
 def _held_run(session: Session, held: Claim) -> Run:
     """The run, with its row locked, if this worker still holds it; LeaseLostError otherwise."""
     run = session.get_one(Run, held.run_id, with_for_update=True, populate_existing=True)
@@ -314,8 +310,11 @@ def is_held(session: Session, run: Run, held: Claim) -> bool:
 
 
 def _has_its_token(held: Claim) -> ColumnElement[bool]:
-    of_attempt = (Attempt.run_id == held.run_id, Attempt.epoch == held.epoch)
-    return exists().where(*of_attempt, Attempt.token_digest == tokens.digest_of(held.token))
+    return exists().where(*_attempt_of(held), Attempt.token_digest == tokens.digest_of(held.token))
+
+
+def _attempt_of(held: Claim) -> tuple[ColumnElement[bool], ...]:
+    return Attempt.run_id == held.run_id, Attempt.epoch == held.epoch
 
 
 def _lost(held: Claim) -> LeaseLostError:

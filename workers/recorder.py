@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import update
 
 from parity.extensions import lab
 from server.database import store
 from server.database.sessions import Database
-from server.database.tables import Attempt, Run
+from server.database.tables import Run
 from training.rules import StepStats
 from workers import lease
 from workers.lease import Claim
@@ -89,8 +88,7 @@ class Recorder:
             ]
             store.append_all(session, chunks)
             if not self._begun:
-                ours = update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch)
-                session.execute(ours.values(first_step=steps[0].step))
+                lease.note(session, held, first_step=steps[0].step)
         self._steps, self._begun = [], True
         self._recorded, self._unconfirmed = done, False
         self._unsealed += len(steps)

@@ -20,7 +20,7 @@ from server.database.sessions import Database
 from server.database.states import JOB_OPEN, RUN_OPEN
 from server.database.tables import HOUSEKEEPING, Duty, Job, Run, Worker
 from server.jobs import forecasts
-from server.jobs.conclude import conclude
+from server.jobs.conclude import conclude, conclude_each
 from server.jobs.external import mark_or_fail_stale
 from server.settings import CHECKOUT, Settings
 from training import device as provenance
@@ -88,14 +88,7 @@ class EndedJobs:
         with database.read() as session:
             begun = sessions.now(session)
             ended = session.scalars(_all_runs_ended(None if everything else self._since, self._again)).all()
-        self._again = set()
-        for job_id in ended:
-            try:
-                if not conclude(database, job_id):
-                    self._again.add(job_id)
-            except Exception:  # noqa: BLE001 (one job that cannot be concluded must not block the others)
-                _log.exception("job %s could not be concluded and will be tried again", job_id)
-                self._again.add(job_id)
+        self._again = conclude_each(database, ended)
         self._looks += 1
         self._since = begun - _LONGEST_TRANSACTION_SECONDS
 

@@ -273,7 +273,7 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
         stack.enter_context(_only_one(settings))
         _check_port(settings)
         began = time.monotonic()
-        commands = {"redis": _redis_command(settings), "api": _api_command(settings), "worker": _worker_command()}
+        commands = _commands(settings)
 
         def begin(name: str) -> Part:
             return start(name, commands[name], settings.state_dir / "logs" / f"{name}.log", _environment(settings))
@@ -378,25 +378,23 @@ def _answers(settings: Settings) -> bool:
         return False
 
 
-def _redis_command(settings: Settings) -> list[str]:
-    # A unix socket only, no port; nothing is saved, because all state is in the database.
-    return [
-        executable(),
-        *("--port", "0", "--unixsocket", str(settings.redis_socket), "--unixsocketperm", "700"),
-        *("--save", "", "--appendonly", "no", "--dir", str(settings.state_dir.resolve())),
-    ]
-
-
-def _api_command(settings: Settings) -> list[str]:
-    return [
-        *(sys.executable, "-m", "uvicorn", "--factory", "server.app:from_environment", "--http", "server.web.limits:Connection"),
-        *("--host", settings.host, "--port", str(settings.port), "--timeout-graceful-shutdown", "2"),
-    ]
-
-
-def _worker_command() -> list[str]:
-    # A single worker needs no mingle and gossip; without them it starts a second faster.
-    return [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "--loglevel", "INFO", "--without-mingle", "--without-gossip"]
+def _commands(settings: Settings) -> Mapping[str, Sequence[str]]:
+    """The commands that start the parts, by name."""
+    python = (sys.executable, "-m")
+    return {
+        # A unix socket only, no port; nothing is saved, because all state is in the database.
+        "redis": [
+            executable(),
+            *("--port", "0", "--unixsocket", str(settings.redis_socket), "--unixsocketperm", "700"),
+            *("--save", "", "--appendonly", "no", "--dir", str(settings.state_dir.resolve())),
+        ],
+        "api": [
+            *(*python, "uvicorn", "--factory", "server.app:from_environment", "--http", "server.web.limits:Connection"),
+            *("--host", settings.host, "--port", str(settings.port), "--timeout-graceful-shutdown", "2"),
+        ],
+        # A single worker needs no mingle and gossip; without them it starts a second faster.
+        "worker": [*python, "celery", "-A", "workers.app", "worker", "--loglevel", "INFO", "--without-mingle", "--without-gossip"],
+    }
 
 
 def _environment(settings: Settings) -> dict[str, str]:

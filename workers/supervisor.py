@@ -11,14 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Update, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from server.database import store
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
-from server.database.tables import Attempt, Job, Run
+from server.database.tables import Job, Run
 from server.jobs import fingerprint as data_reads
 from server.jobs.fingerprint import fingerprint_of, named_baseline_mismatch
 from server.jobs.lifecycle import BrokenAttempt
@@ -240,29 +239,30 @@ class Supervisor:
 
     def _act_on(self, message: Message) -> bool:
         """Handle a message other than a step; True if it ended the run."""
-        if message["kind"] == "manifest":
-            return self._record_manifest(message["manifest"], message["rounding"])
-        if message["kind"] == "layers":
-            self._recorder.name_layers(message["layers"], message["columns"])
-        elif message["kind"] == "row":
-            self._retried(partial(self._recorder.write_row, message["name"], message["step"], message["columns"]))
-        elif message["kind"] == "kept":
-            renewed = partial(lease.renew, held=self._held, lease_seconds=self._settings.lease_seconds)
-            self._written(partial(renewed, kept_checkpoints=message["steps"]))
-        elif message["kind"] == "note":
-            self._written(partial(self._write_note, message["message"]))
-        elif message["kind"] == "broke_off":
-            self._flush()
-            self.give_back(message["message"], "crashed")
-            return True
-        elif message["kind"] == "end":
-            self._finish()
-            return True
-        elif message["kind"] == "error":
-            # The judge reads from its curve that a run diverged or has a gap: it is finished.
-            end = self._finish if message["code"] in ("DIVERGED", "METRICS_GAP") else self._fail
-            end(message["code"], message["message"])
-            return True
+        match message["kind"]:
+            case "manifest":
+                return self._record_manifest(message["manifest"], message["rounding"])
+            case "layers":
+                self._recorder.name_layers(message["layers"], message["columns"])
+            case "row":
+                self._retried(partial(self._recorder.write_row, message["name"], message["step"], message["columns"]))
+            case "kept":
+                renewed = partial(lease.renew, held=self._held, lease_seconds=self._settings.lease_seconds)
+                self._written(partial(renewed, kept_checkpoints=message["steps"]))
+            case "note":
+                self._written(partial(self._write_note, message["message"]))
+            case "broke_off":
+                self._flush()
+                self.give_back(message["message"], "crashed")
+                return True
+            case "end":
+                self._finish()
+                return True
+            case "error":
+                # The judge reads from its curve that a run diverged or has a gap: it is finished.
+                end = self._finish if message["code"] in ("DIVERGED", "METRICS_GAP") else self._fail
+                end(message["code"], message["message"])
+                return True
         return False
 
     def _limits(self, process: TrainingProcess) -> Iterator[tuple[str, str] | None]:
@@ -296,16 +296,13 @@ class Supervisor:
         """Write the manifest; True if the run ended with the curve of an equal run."""
         held, fingerprint = self._held, fingerprint_of(self._held.spec, manifest)
         lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint, rounding=rounding)
-        session.execute(self._of_attempt().values(fingerprint=fingerprint))
+        lease.note(session, held, fingerprint=fingerprint)
         data_reads.record(session, held.spec, held.run_id, manifest)
         return lease.finish_with_equal_run(session, held, fingerprint)
 
     def _write_note(self, text: str, session: Session) -> None:
         lease.renew(session, self._held, self._settings.lease_seconds)
-        session.execute(self._of_attempt().values(message=text))
-
-    def _of_attempt(self) -> Update:
-        return update(Attempt).where(Attempt.run_id == self._held.run_id, Attempt.epoch == self._held.epoch)
+        lease.note(session, self._held, message=text)
 
     def _finish(self, code: str | None = None, message: str | None = None) -> None:
         self._write_last_steps()

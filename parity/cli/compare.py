@@ -54,7 +54,7 @@ from parity.recipes import RECIPES
 from parity.report.facts import FullRun, worth
 from parity.report.figures import draw_figure
 from parity.report.interactive import comparison_page
-from parity.structure import json_value
+from parity.structure import json_value, picked
 
 # Numbers in place of files: `parity compare bf16=2.242 fp8=2.276`, one loss an arm, as published tables have them.
 #
@@ -314,7 +314,7 @@ def _case(
         controls=controls,
         shorter=[read_run(file, columns=columns.of_run("", file)) for file in stated.shorter_baseline],
         noise_runs=noise_runs,
-        **{name: getattr(stated, name) for name in ("planned_steps", "assume_complete", "layer_policy")},
+        **picked(stated, "planned_steps", "assume_complete", "layer_policy"),
         layer_snr_db=read_layer_snrs(evidence.layer_snr, names[1:]),
         evaluations={arm: read_accuracy(file) for arm, file in evaluation_files.items()},
         floors=read_rerun_table(evidence.floors) if families else None,

@@ -1,7 +1,6 @@
 """The command for CI: get the verdict of parity.yaml, from a server or from files, and exit with a code for the pipeline."""
 
 import copy
-import dataclasses
 import hashlib
 import json
 import os
@@ -11,7 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -209,22 +208,21 @@ def _check_plain(file: str, content: Document) -> None:
 def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> Outcome:
     """The verdict, after a second look where a fail is narrow and the policy wants one."""
     outcome = _verdict_for(client, question, progress)
-    narrow = [position for position, verdict in enumerate(outcome.verdicts) if verdict["verdict"] == "fail" and is_narrow(verdict)]
-    fails = [verdict for verdict in outcome.verdicts if verdict["verdict"] == "fail"]
-    if not policy.confirm_marginal_fail or not fails or len(narrow) != len(fails):
+    fails = [position for position, verdict in enumerate(outcome.verdicts) if verdict["verdict"] == "fail"]
+    if not policy.confirm_marginal_fail or not fails or not all(is_narrow(outcome.verdicts[position]) for position in fails):
         return outcome
     if not question.lookup:
         progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained for a second look.", soft_wrap=True)
     named = bool(question.body.get("baseline", {}).get("name"))  # whose runs are given: a further one can't be asked for
     # Without the group: the first look at the same commit would cancel the second.
-    larger = with_one_more_replicate(question.body["job"], narrow, baseline=not named)
-    second = _verdict_for(client, dataclasses.replace(question, body={**question.body, "job": larger, "group": ""}), progress)
+    larger = with_one_more_replicate(question.body["job"], fails, baseline=not named)
+    second = _verdict_for(client, replace(question, body={**question.body, "job": larger, "group": ""}), progress)
     if second.trouble is not None:  # a fail that nobody could confirm is still a fail, also where trouble may pass
-        return dataclasses.replace(outcome, unconfirmed=second.trouble)
+        return replace(outcome, unconfirmed=second.trouble)
     again = {verdict["candidate"]["name"]: verdict for verdict in second.verdicts}
     verdicts = [again.get(verdict["candidate"]["name"], verdict) for verdict in outcome.verdicts]
     first = {name: each for name, each in outcome.accepted.items() if name not in again}
-    return dataclasses.replace(
+    return replace(
         second,
         verdicts=verdicts,
         result=result_of(verdicts),
@@ -260,12 +258,12 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
             job = answer["job"]
             if job is None:
                 trouble = f"no verdict is recorded: {answer['reason']}. Train one: run `parity gate {question.file}` without --lookup"
-                return dataclasses.replace(outcome, result="unrecorded", trouble=trouble)
+                return replace(outcome, result="unrecorded", trouble=trouble)
             if answer["found"] == "new":
                 print_outlook(client, question.file, question.body, progress)
             url = client.page(job["id"])
             origin = {name: answer[name] for name in ("reason", "age_seconds", "expires_at")}
-            outcome = dataclasses.replace(outcome, source=answer["found"], **origin, job=job["id"], url=url, config_hash=job["config_hash"])
+            outcome = replace(outcome, source=answer["found"], **origin, job=job["id"], url=url, config_hash=job["config_hash"])
             if job["status"] not in watching.ENDED:
                 progress.print(f"{gate_report.origin(outcome)}. Following {url}", soft_wrap=True)
                 left = None if question.deadline is None else max(0.0, question.deadline - time.monotonic())
@@ -273,17 +271,17 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
             return _ended(outcome, job)
     except KeyboardInterrupt:
         if question.lookup:
-            return dataclasses.replace(outcome, trouble="the lookup was stopped")
+            return replace(outcome, trouble="the lookup was stopped")
         remedy = (
             f"follow it: parity watch {outcome.job}; end it: parity cancel {outcome.job}" if outcome.job else "`parity status` lists it"
         )
-        return dataclasses.replace(outcome, trouble=f"the waiting was stopped; the job, if it was queued, goes on: {remedy}")
+        return replace(outcome, trouble=f"the waiting was stopped; the job, if it was queued, goes on: {remedy}")
     except watching.WatchTimeoutError as error:
-        return dataclasses.replace(outcome, result="timeout", trouble=f"{error}{_waiting(client, outcome.job)}")
+        return replace(outcome, result="timeout", trouble=f"{error}{_waiting(client, outcome.job)}")
     except (UnreachableError, ClientError) as error:
         if not is_transient(error):
             raise
-        return dataclasses.replace(outcome, trouble=str(error))
+        return replace(outcome, trouble=str(error))
 
 
 def _submit(client: Client, question: _Question, progress: Console) -> Document:
@@ -318,9 +316,9 @@ def _waiting(client: Client, job_id: str | None) -> str:
 def _ended(outcome: Outcome, job: Document) -> Outcome:
     if job["status"] != "concluded":
         why = f": {job['message']}" if job["message"] else ""
-        return dataclasses.replace(outcome, trouble=f"job {job['id']} {job['status']} without a verdict{why}")
+        return replace(outcome, trouble=f"job {job['id']} {job['status']} without a verdict{why}")
     sign_offs = job.get("sign_offs", ())  # an earlier server has none
-    return dataclasses.replace(
+    return replace(
         outcome,
         result=result_of(job["verdicts"]),
         verdicts=job["verdicts"],

@@ -15,7 +15,7 @@ from parity.judging.sign_offs import SignOffDocument, why_not_acceptable
 from parity.report.facts import NOT_A_PASS, Accepted, accepted_words, judge_of, lapsed_words
 from parity.report.headline import headline
 from parity.report.text import escaped, markdown_sections, render_junit
-from parity.structure import canonical_json, check_between, check_words, frozen, known_keys, typed
+from parity.structure import canonical_json, check_between, check_words, frozen, known_keys, picked, typed
 from parity.version import VERSION
 from parity.wording import age_in_words, version_words
 
@@ -236,7 +236,7 @@ def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
     code, note = exit_code_under(outcome, policy)
     same = ("result", "trouble", "age_seconds", "expires_at", "reused", "confirms", "unconfirmed", "job", "url", "config_hash", "revision")
     return {
-        **{name: getattr(outcome, name) for name in same},
+        **picked(outcome, *same),
         "schema": SCHEMA,
         "engine_version": judge_of(outcome.verdicts),
         "exit_code": code,

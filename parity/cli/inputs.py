@@ -184,22 +184,23 @@ def load_criteria(options: Policy) -> Criteria:
 
 def pairs(items: Sequence[str], flag: str, shape: str = "NAME=VALUE") -> dict[str, str]:
     """NAME=VALUE items as a dict; `shape` is what the error expects."""
-    values = {}
-    for item in items:
-        key, mark, value = item.partition("=")
-        if not mark or not key or not value:
-            raise UsageError(f"{flag} is {item!r}; expected {shape}")
-        values[key] = value
-    return values
+    return dict(_pair(item, flag, shape) for item in items)
+
+
+def _pair(item: str, flag: str, shape: str = "NAME=FILE") -> tuple[str, str]:
+    key, _, value = item.partition("=")
+    if not key or not value:
+        raise UsageError(f"{flag} is {item!r}; expected {shape}")
+    return key, value
 
 
 def stated_columns(items: Sequence[str]) -> ColumnNames:
     """[WHERE:]QUANTITY=NAME items, WHERE an arm or a file; UsageError for another shape, an unknown quantity, or one given twice."""
     by_place: dict[str, dict[str, str]] = {}
     for item in items:
-        left, mark, name = item.partition("=")
+        left, _, name = item.partition("=")
         place, _, quantity = left.rpartition(":")
-        if not mark or not name or not quantity:
+        if not name or not quantity:
             raise UsageError(f"--column is {item!r}; expected QUANTITY=NAME such as loss=train/loss, or WHERE:QUANTITY=NAME")
         if quantity not in QUANTITIES:
             raise UsageError(
@@ -241,7 +242,7 @@ def read_arms(runs: Sequence[str], options: Arms, columns: ColumnNames, facts: F
     files = _named(runs)
     refuse_same_file([file for name, file in map(_optional_name, runs) if name is None])
     names = [name for name, _ in files]
-    further = [_split_run(item, "--candidate-run") for item in options.candidate_run]
+    further = [_pair(item, "--candidate-run") for item in options.candidate_run]
     for name in [*facts.recipes, *facts.roundings, *facts.contexts, *(name for name, _ in further)]:
         if name not in names:
             raise UsageError(
@@ -254,7 +255,7 @@ def read_arms(runs: Sequence[str], options: Arms, columns: ColumnNames, facts: F
     for arm in grouped.values():
         refuse_same_file(arm)
     files_given = [*(file for arm in grouped.values() for file in arm), *options.control]
-    files_given += [_split_run(item, NOISE_RUN)[1] for item in options.noise_run]
+    files_given += [_pair(item, NOISE_RUN)[1] for item in options.noise_run]
     columns.refuse_unknown([*names, *(place for file in files_given for place in _places(file))])
     return [
         (name, read_arm(name, paths, facts.of(name), partial(columns.of_run, name), _seeds(options.seeds, len(paths), name)))
@@ -287,7 +288,7 @@ def read_noise_runs(items: Sequence[str], arms: Sequence[Arm], columns: ColumnNa
     """The reruns that were stopped early, by arm, with what is stated of the arm; `baseline` names the baseline whatever its name."""
     names = [name for name, _ in arms]
     given = []
-    for arm, file in (_split_run(item, NOISE_RUN) for item in items):
+    for arm, file in (_pair(item, NOISE_RUN) for item in items):
         name = names[0] if arm == "baseline" and arm not in names else arm
         check_arm(name, names, NOISE_RUN)
         given.append((name, file))
@@ -319,9 +320,9 @@ def _contexts(items: Sequence[str]) -> dict[str, dict[str, str]]:
     """NAME:KEY=VALUE items by arm."""
     contexts: dict[str, dict[str, str]] = {}
     for item in items:
-        left, mark, value = item.partition("=")
-        name, colon, key = left.rpartition(":")
-        if not (mark and colon and name and key and value):
+        left, _, value = item.partition("=")
+        name, _, key = left.rpartition(":")
+        if not (name and key and value):
             raise UsageError(f"--context is {item!r}; expected NAME:KEY=VALUE such as fp8:engine=maxtext")
         contexts.setdefault(name, {})[key] = value
     return contexts
@@ -336,15 +337,8 @@ def _named(runs: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _optional_name(run: str) -> tuple[str | None, str]:
-    name, mark, file = run.partition("=")
-    return (name, file) if mark and name and file and not Path(run).exists() else (None, run)
-
-
-def _split_run(text: str, option_name: str) -> tuple[str, str]:
-    name, mark, file = text.partition("=")
-    if not mark or not name or not file:
-        raise UsageError(f"{option_name} is {text!r}; expected NAME=FILE")
-    return name, file
+    name, _, file = run.partition("=")
+    return (name, file) if name and file and not Path(run).exists() else (None, run)
 
 
 def read_layer_snrs(items: Sequence[str], candidates: Sequence[str]) -> dict[str, LayerSnr]:

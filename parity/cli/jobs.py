@@ -59,15 +59,8 @@ def with_noise(content: Document, runs: int | None, stop_at: float | None) -> Do
         if stop_at is not None:
             raise UsageError(f"--stop-at is {stop_at:g}, but the job has no reruns that stop early; state their number with --noise-runs")
         return {**content, "job": job}
-    stated = {"runs": runs, "stop_at": stop_at}
-    return {
-        **content,
-        "job": job
-        | {
-            "noise": (dict(noise) if isinstance(noise, Mapping) else {})
-            | {name: value for name, value in stated.items() if value is not None}
-        },
-    }
+    stated = {name: value for name, value in (("runs", runs), ("stop_at", stop_at)) if value is not None}
+    return {**content, "job": job | {"noise": (dict(noise) if isinstance(noise, Mapping) else {}) | stated}}
 
 
 # The commands about one job: submit, watch, cancel, report. `application` maps their errors to exit codes.

@@ -1,7 +1,7 @@
 """The commands for what a server keeps: named baselines, and tables of reruns from which run floors are borrowed."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +16,6 @@ from parity.comparing.arms import read_rerun_table, rerun_table
 from parity.judging.curve import ROUNDINGS, Rounding
 from parity.judging.floors import ANY_DECODER, Family, Floors, RerunGroup
 from parity.judging.lending import (
-    FamilyNoise,
     FamilyRow,
     Lender,
     any_decoder_rows,
@@ -25,7 +24,7 @@ from parity.judging.lending import (
     find_lender,
     outliers_of,
 )
-from parity.structure import json_value
+from parity.structure import json_value, picked
 from parity.wording import age_in_words, count, percent
 
 # The commands for named baselines, which a server keeps: list, show, promote, control, expire, diff.
@@ -232,7 +231,7 @@ def show_floors(name: _Family, file: _File = None, *, out: Json) -> int:
     if family is None:
         raise UsageError(f"the table has no family {name!r}; {expected_family(name, floors, file)}")
     if not out.as_json:
-        _print_floors(name, _lenders(floors, family))
+        _print_floors(floors, name)
         for line in (*family.problems, *(f"group {group!r}: reruns equal bit for bit, not used" for group in family.bit_equal)):
             print(line, file=sys.stderr)
     outliers = outliers_of(floors, name)
@@ -290,22 +289,24 @@ def anonymized(floors: Floors) -> Floors:
 
 def _show_general(floors: Floors, out: Json) -> int:
     if not out.as_json:
-        _print_floors(ANY_DECODER, _general_lenders(floors))
+        _print_floors(floors, ANY_DECODER)
     rows = [
-        (family.name, str(len(family.groups)), f"{sum(group.runs for group in family.groups):,}", *_noise_cells(family))
+        (
+            family.name,
+            str(len(family.groups)),
+            f"{sum(group.runs for group in family.groups):,}",
+            percent(family.share),
+            _between(family.interval),
+        )
         for family in evidence_families(floors)
     ]
     return out.show_rows(_general_document(floors), ("family", "groups", "runs", "tau, of the loss", "95 % interval"), rows)
 
 
-def _lenders(floors: Floors, family: Family) -> list[tuple[Rounding, Lender]]:
-    """What the family lends to an arm of each class of rounding that its groups have."""
-    have = {group.rounding for group in family.groups}
-    return [(rounding, find_lender(floors, family.name, rounding)) for rounding in ROUNDINGS if rounding in have]
-
-
-def _general_lenders(floors: Floors) -> list[tuple[Rounding, Lender]]:
-    return [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
+def _lenders(floors: Floors, name: str) -> list[tuple[Rounding, Lender]]:
+    """What a family lends to an arm of each class of rounding that its groups have; any-decoder to one of any class."""
+    have = ROUNDINGS if name == ANY_DECODER else {group.rounding for group in floors.families[name].groups}
+    return [(rounding, find_lender(floors, name, rounding)) for rounding in ROUNDINGS if rounding in have]
 
 
 def _family_cells(row: FamilyRow) -> tuple[str, ...]:
@@ -316,13 +317,12 @@ def _family_cells(row: FamilyRow) -> tuple[str, ...]:
     return (*head, percent(row.floor.share), f"{row.floor.df:.1f}", count(outliers, "outlier") if outliers else "")
 
 
-def _noise_cells(family: FamilyNoise) -> tuple[str, str]:
-    low, high = family.interval
-    return percent(family.share), f"{percent(low)} to {percent(high)}"
+def _between(interval: tuple[float, float]) -> str:
+    return f"{percent(interval[0])} to {percent(interval[1])}"
 
 
-def _print_floors(name: str, lent: Sequence[tuple[Rounding, Lender]]) -> None:
-    for rounding, lender in lent:
+def _print_floors(floors: Floors, name: str) -> None:
+    for rounding, lender in _lenders(floors, name):
         print(f"{name}, rounding {rounding}: {_floor_words(lender)}", file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
 
 
@@ -334,18 +334,15 @@ def _floor_words(lender: Lender) -> str:
 
 
 def _group_row(group: RerunGroup, outliers: set[str]) -> tuple[str, ...]:
-    low, high = group.interval
     note = "outlier" if group.group in outliers else ""
-    return group.group, str(group.runs), f"{group.mean_loss:.4f}", percent(group.share), f"{percent(low)} to {percent(high)}", note
+    return group.group, str(group.runs), f"{group.mean_loss:.4f}", percent(group.share), _between(group.interval), note
 
 
 def _family_document(floors: Floors, family: Family) -> Any:
     outliers = outliers_of(floors, family.name)
     same = ("group", "runs", "mean_loss", "sd", "interval", "rounding", "varies", "source", "licence")
-    groups = [
-        {**{name: getattr(group, name) for name in same}, "rel": group.share, "outlier": group.group in outliers} for group in family.groups
-    ]
-    document = _lends(family.name, _lenders(floors, family)) | {"groups": groups}
+    groups = [{**picked(group, *same), "rel": group.share, "outlier": group.group in outliers} for group in family.groups]
+    document = _lends(floors, family.name) | {"groups": groups}
     return json_value(document | {"bit_equal": family.bit_equal, "problems": family.problems})
 
 
@@ -360,10 +357,13 @@ def _general_document(floors: Floors) -> Any:
         }
         for family in evidence_families(floors)
     ]
-    return json_value(_lends(ANY_DECODER, _general_lenders(floors)) | {"families": families})
+    return json_value(_lends(floors, ANY_DECODER) | {"families": families})
 
 
-def _lends(name: str, lent: Sequence[tuple[Rounding, Lender]]) -> dict[str, object]:
+def _lends(floors: Floors, name: str) -> dict[str, object]:
     """What a family lends, by class of rounding."""
-    lends = [{"rounding": rounding, "refused": lender.refused or None, "floor": lender.floor} for rounding, lender in lent]
-    return {"family": name, "lends": lends}
+    lent = _lenders(floors, name)
+    return {
+        "family": name,
+        "lends": [{"rounding": rounding, "refused": lender.refused or None, "floor": lender.floor} for rounding, lender in lent],
+    }

@@ -66,7 +66,7 @@ def git(file: Path, *words: str) -> str:
 app = typer.Typer()
 
 
-@app.command("matrix", epilog="parity matrix j0000000000001 j0000000000002")
+@app.command(epilog="parity matrix j0000000000001 j0000000000002")
 @flat
 def matrix(
     jobs: Annotated[list[str], argument("JOB...", "Ids of jobs; the first is what the others are compared with.")],
@@ -93,7 +93,7 @@ class Series(Options):
     limit: int = option(50, "At most this many jobs, the newest.", min=1, max=200)
 
 
-@app.command("trend", epilog="parity trend nightly --branch main --by day")
+@app.command(epilog="parity trend nightly --branch main --by day")
 @flat
 def trend(
     gate: Annotated[str | None, argument("[NAME]", "Name of the jobs, as in the job file.")] = None,
@@ -129,7 +129,7 @@ def _verdict(verdict: Document) -> str:
 
 
 def _point(point: Document) -> Sequence[str]:
-    word = (point["verdict"] or point["status"]).upper() if point["verdict"] else point["status"]
+    word = point["verdict"].upper() if point["verdict"] else point["status"]
     if point["gap_nats"] is None:
         return (point["group"], point["job"], word, point["why_missing"] or "", "", "")
     margin = "" if point["margin_nats"] is None else f"{point['margin_nats']:.4f}"
@@ -144,7 +144,7 @@ def _gap(values: Document) -> str:
 # The commands for what people add to a job: tag, note, sign-off.
 
 
-@app.command("tag", epilog="parity tag j0000000000001 nightly llama3")
+@app.command(epilog="parity tag j0000000000001 nightly llama3")
 @flat
 def tag(
     job: JobId,
@@ -161,7 +161,7 @@ def tag(
     return at.show(remarks, [f"{job} {', '.join(remarks['tags']) or 'has no tags'}"])
 
 
-@app.command("note", epilog="parity note j0000000000001 'the gap is that of the new tokenizer'")
+@app.command(epilog="parity note j0000000000001 'the gap is that of the new tokenizer'")
 @flat
 def note(
     job: JobId,

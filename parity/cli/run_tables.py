@@ -19,7 +19,7 @@ from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_ru
 from parity.readers.trackers import is_source
 from parity.report.evaluation_figure import draw_evaluation_figure
 from parity.report.text import REPORT_SCHEMA, render_evaluations_markdown, render_evaluations_text, render_junit
-from parity.structure import canonical_json
+from parity.structure import canonical_json, picked
 from parity.version import JUDGE_VERSION
 from parity.wording import count, did_you_mean
 
@@ -72,8 +72,8 @@ class Table(Options, panel=TABLE):
         """The values of each column that --where names."""
         values: dict[str, list[str]] = {}
         for item in self.where:
-            column, mark, value = item.partition("=")
-            if not (column and mark and value):
+            column, _, value = item.partition("=")
+            if not (column and value):
                 raise UsageError(f"--where is {item!r}; expected COLUMN=VALUE such as batch=2048")
             values.setdefault(column, []).append(value)
         return values
@@ -185,7 +185,7 @@ def judge_evaluations(
             baseline_name=name,
             paired=paired,
             at=_steps(options.at),
-            **{name: getattr(options, name) for name in ("cluster", "target", "tokens_per_step")},
+            **picked(options, "cluster", "target", "tokens_per_step"),
             planned_steps=planned_steps,
             times=times,
             multiplicity=stated_multiplicity(look, "--look", criteria.looks, len(candidates)),

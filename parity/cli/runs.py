@@ -17,7 +17,7 @@ from parity.client.rest import Client, ClientError, Document, UnreachableError, 
 from parity.client.spool import Delivery, SpoolError, send_run
 from parity.judging.curve import Completeness, Curve
 from parity.readers import read_run
-from parity.structure import frozen
+from parity.structure import frozen, picked
 from parity.wording import count, did_you_mean
 
 # Finished runs from files, for the runs of a job that the user trained: read, and proved complete.
@@ -210,7 +210,7 @@ def import_runs(
             if different := send_run(client, run, curve, each.context, stated.recipe or curve.recipe, curve.rounding):
                 raise UnreachableError(f"{file}: {different}; the run is not finished: import it again")
             steps = curve.completeness
-            counts = {name: getattr(steps, name) for name in ("first", "last", "stride", "gaps", "duplicates")}
+            counts = picked(steps, "first", "last", "stride", "gaps", "duplicates")
             imported.append({"run": run, "file": file, "steps": steps.count, **counts, "notes": list(curve.notes)})
             if at.as_json:
                 continue

@@ -160,7 +160,8 @@ def what_is_wrong(error: Any) -> str:
         example = getattr(context.command, "epilog", None) if context else None
         return f"{_called(error.param)} is missing; " + (f"example: `{example}`" if example else see)
     if kind == "BadOptionUsage":
-        return _bad_usage(error, message)
+        wrong = "takes no value; give it alone" if "does not take a value" in message else "needs a value"
+        return f"{error.option_name} {wrong}"
     if kind == "BadParameter":
         return f"{_called(error.param)} is {_given_value(error)!r}; expected {_expected(error.param)}"
     if message.startswith("Got unexpected extra argument"):
@@ -169,12 +170,6 @@ def what_is_wrong(error: Any) -> str:
             return f'unexpected argument {words!r}; quote an amount that has a blank, such as --margin "0.01 nats"'
         return f"unexpected argument {words!r}; {see}"
     return message
-
-
-def _bad_usage(error: Any, message: str) -> str:
-    if "does not take a value" in message:
-        return f"{error.option_name} takes no value; give it alone"
-    return f"{error.option_name} needs a value"
 
 
 def _called(parameter: Any) -> str:

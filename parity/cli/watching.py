@@ -41,9 +41,7 @@ def print_outlook(client: Client, file: str, content: Document, console: Console
 
 def _outlook_line(file: str, candidate: Document, *, alone: bool) -> str:
     name, plan = "" if alone else f"{candidate['name']}: ", candidate["plan"]
-    if plan is None:
-        return f"{name}{candidate['line']}"
-    if plan["decides"]:
+    if plan is None or plan["decides"]:
         return f"{name}{candidate['line']}"
     # The server's tables and controls, which `parity plan` has not, or a family that the job names.
     borrows = any(arm["basis"].startswith(("borrowed", "assumed as in")) for arm in plan["run_noise"])
@@ -173,7 +171,7 @@ def poll(
     def wait(seconds: float) -> None:
         left = began + limit - time.monotonic()
         if left <= 0.0:
-            if unanswered and not _too_many_requests(unanswered[-1]):
+            if unanswered and getattr(unanswered[-1], "status", 0) != 429:  # too many requests
                 raise unanswered[-1]
             raise WatchTimeoutError(f"job {job_id} did not end within {limit:g} s and goes on; follow it with `parity watch {job_id}`")
         time.sleep(min(seconds, left))
@@ -194,10 +192,6 @@ def poll(
         if document["status"] in ENDED:
             return
         wait(_PERIOD_SECONDS)
-
-
-def _too_many_requests(error: Exception) -> bool:
-    return isinstance(error, ClientError) and error.status == 429
 
 
 def forecast_changes(document: Document, states: dict[str, str]) -> list[str]:

@@ -94,8 +94,7 @@ class Client:
 
     def jobs(self, limit: int = 20, cursor: str | None = None, filters: Document | None = None) -> Document:
         """A page of jobs, newest first unless `filters` has a `sort`: `items` and `next_cursor`. A filter may be a list, as of tags."""
-        params = {"limit": limit} | ({"cursor": cursor} if cursor else {}) | dict(filters or {})
-        return self._get("jobs", params)
+        return self._get("jobs", {"limit": limit} | ({"cursor": cursor} if cursor else {}) | (filters or {}))
 
     def compare_jobs(self, job_ids: Sequence[str], by: str) -> Document:
         """Jobs side by side: `columns`, `rows` with `cells`, and what keeps them from being compared."""
@@ -115,13 +114,11 @@ class Client:
 
     def sign_off(self, job_id: str, candidate: str, reason: str, days: float) -> Document:
         """Accept the inconclusive verdict on a candidate for some days; the job's tags, notes and sign-offs."""
-        body = {"candidate": candidate, "reason": reason, "days": days}
-        return self._post(f"jobs/{job_id}/sign-offs", body)
+        return self._post(f"jobs/{job_id}/sign-offs", {"candidate": candidate, "reason": reason, "days": days})
 
     def revoke_sign_off(self, job_id: str, sign_off_id: str, reason: str) -> Document:
         """End a sign-off now; the job's tags, notes and sign-offs."""
-        path = f"jobs/{job_id}/sign-offs/{quote(sign_off_id, safe='')}:revoke"
-        return self._post(path, {"reason": reason})
+        return self._post(f"jobs/{job_id}/sign-offs/{quote(sign_off_id, safe='')}:revoke", {"reason": reason})
 
     def cancel(self, job_id: str) -> Document:
         """Cancel a job; no error when it has ended already."""
@@ -150,8 +147,7 @@ class Client:
 
     def baselines(self, name: str | None = None, limit: int = 50) -> Document:
         """A page of baselines' versions, promoted last first: `items` and `next_cursor`."""
-        params = {"limit": limit} | ({"name": name} if name else {})
-        return self._get("baselines", params)
+        return self._get("baselines", {"limit": limit} | ({"name": name} if name else {}))
 
     def baseline(self, name: str, version: int | None = None) -> Document:
         """A version of a baseline (the newest where none is given): runs, specification, manifest, run noise, audit trail."""
@@ -159,13 +155,11 @@ class Client:
 
     def promote(self, name: str, job_id: str, reason: str, *, arm: str | None = None, days: float | None = None) -> Document:
         """Make a finished arm of a job the next version of a baseline; that version."""
-        body = {"name": name, "job": job_id, "reason": reason, "arm": arm, "days": days}
-        return self._post("baselines", body)
+        return self._post("baselines", {"name": name, "job": job_id, "reason": reason, "arm": arm, "days": days})
 
     def attach_controls(self, name: str, version: int, runs_of: str, reason: str) -> Document:
         """Attach reruns (a run's id, or a job's) to a version of a baseline; that version."""
-        body = {"runs_of": runs_of, "reason": reason}
-        return self._post(f"{_baseline_path(name, version)}/controls", body)
+        return self._post(f"{_baseline_path(name, version)}/controls", {"runs_of": runs_of, "reason": reason})
 
     def expire(self, name: str, version: int, reason: str) -> Document:
         """End a version of a baseline: no later job may name it."""
@@ -232,9 +226,6 @@ class Client:
         """The address of the job's page."""
         return f"{self.url}/jobs/{job_id}"
 
-    def _bad_address(self) -> str:
-        return f"server address {self.url!r} is not a URL; expected one such as {DEFAULT_URL}"
-
     def _get(self, path: str, params: Document | None = None) -> Document:
         return self._document("GET", path, params=params)
 
@@ -258,14 +249,12 @@ class Client:
     def _send(self, method: str, path: str, **options: Any) -> httpx2.Response:
         try:
             answer = self._http.request(method, path, **options)
-        except httpx2.UnsupportedProtocol as error:
-            raise UnreachableError(self._bad_address()) from error
+        except (httpx2.UnsupportedProtocol, httpx2.InvalidURL, UnicodeError) as error:
+            raise UnreachableError(f"server address {self.url!r} is not a URL; expected one such as {DEFAULT_URL}") from error
         except httpx2.HTTPError as error:
             raise UnreachableError(
                 f"no answer from {self.url} ({_cause(error)}); check that the server runs and that PARITY_URL is right"
             ) from error
-        except (httpx2.InvalidURL, UnicodeError) as error:
-            raise UnreachableError(self._bad_address()) from error
         if answer.is_success:
             return answer
         problem = answer.json() if answer.headers.get("content-type", "").startswith("application/problem+json") else {}

@@ -328,7 +328,6 @@ def _os_words(error: OSError) -> str:
 _log = logging.getLogger("parity")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,63}")
 _OFFLINE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_RESERVED = frozenset({"end", "message", "step"})
 _MOST_COLUMNS = 64
 _MESSAGE_CHARACTERS = 2000
 _EXIT_DISK_SECONDS = 2.0
@@ -411,7 +410,7 @@ class Run:
         if is_offline:
             kept = self._recorder.folder
             self._complain("offline", f"no run is named; steps are saved in {kept}. Send them with `parity resend {kept} --as-run RUN`")
-        atexit.register(self._at_exit)
+        atexit.register(self.flush)  # of a script that ends without a word the spool at least has everything
         if sys.platform != "win32":
             # Threads do not survive a fork: a forked data loader has nothing to log, and must not write to its parent's spool.
             mine = weakref.ref(self)
@@ -455,7 +454,7 @@ class Run:
                 recorder.problem
                 or f"some steps have not reached the server; they are saved locally. Retry with `parity resend {recorder.folder}`",
             )
-        atexit.unregister(self._at_exit)
+        atexit.unregister(self.flush)
 
     def __enter__(self) -> Self:
         return self
@@ -494,11 +493,6 @@ class Run:
         row["step"] = step
         return row
 
-    def _at_exit(self) -> None:
-        """The script ends without a word: the spool at least has everything."""
-        if self._recorder is not None:
-            self._recorder.wait_for_disk(_EXIT_DISK_SECONDS)
-
     def _complain(self, about: str, problem: str) -> None:
         """Say it once; a strict Run raises it, in the caller's own thread."""
         recorder = self._recorder
@@ -524,7 +518,7 @@ def _number(value: Any) -> Any:
 def _check_names(names: tuple[str, ...]) -> bool:
     """Whether a row of these names is one of training, not of validation alone; RunError where it can't be recorded."""
     for name in names:
-        if not _NAME.fullmatch(name) or name in _RESERVED:
+        if not _NAME.fullmatch(name) or name in _NO_NUMBERS:
             raise RunError(f"value {name!r:.80} has no name that can be recorded, expected letters, digits and _ . / -, at most 64")
     if len(names) > _MOST_COLUMNS:
         raise RunError(f"it has {len(names)} values, expected at most {_MOST_COLUMNS}")

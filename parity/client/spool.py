@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from parity.client.rest import WRONG_TOKEN, Client, ClientError
 from parity.judging.curve import Curve
-from parity.structure import frozen
+from parity.structure import frozen, picked
 
 if sys.platform != "win32":
     import fcntl
@@ -64,7 +64,7 @@ class Progress:
 
     def save(self) -> None:
         """Remember, so that a reader never sees half of it."""
-        write_whole(self.path, json.dumps({"epoch": self.epoch, "offset": self.offset, "token": self.token}))
+        write_whole(self.path, json.dumps(picked(self, "epoch", "offset", "token")))
 
 
 @frozen
@@ -377,7 +377,6 @@ def _judged(row: Mapping[str, float]) -> dict[str, float]:
 # A finished run as curve, sent whole: recorded, counted again by the server, and ended.
 
 _STEPS_AT_ONCE = 20_000
-_VALIDATION = "validation_loss"
 
 
 def send_run(
@@ -386,17 +385,10 @@ def send_run(
     """Record a curve as a whole run and finish it. Returns what the server has otherwise than the file, or None where all is there."""
     attempt = client.attach(run_id, context, recipe, rounding=rounding)
     epoch, token = attempt["epoch"], attempt.get("token")
-    names, table = _table(curve)
     covered = {}
-    for start in range(0, table.shape[1], _STEPS_AT_ONCE):
-        covered = client.append(run_id, epoch, "train", names, table[:, start : start + _STEPS_AT_ONCE], token)["covered"]
-    validated = curve.columns.get(_VALIDATION)
-    if validated is not None:
-        there = ~np.isnan(validated)
-        for start in range(0, int(there.sum()), _STEPS_AT_ONCE):
-            part = slice(start, start + _STEPS_AT_ONCE)
-            table = np.stack([curve.steps[there][part], validated[there][part]])
-            client.append(run_id, epoch, "validation", ["step", "loss"], table, token)
+    for kind, names, table in _tables(curve):
+        for start in range(0, table.shape[1], _STEPS_AT_ONCE):
+            covered = client.append(run_id, epoch, kind, names, table[:, start : start + _STEPS_AT_ONCE], token)["covered"]
     expected = (curve.completeness.count, curve.completeness.first, curve.completeness.last)
     recorded = (covered["recorded"], covered["first_step"], covered["last_step"])
     if recorded != expected:
@@ -405,8 +397,12 @@ def send_run(
     return None
 
 
-def _table(curve: Curve) -> tuple[list[str], np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
-    """The names and rows of training that the record takes; a total loss is recorded as `loss`, the judged loss as `lm_loss`."""
+def _tables(curve: Curve) -> Iterator[tuple[str, list[str], NDArray[np.float64]]]:
+    """Kind, names and rows (names, n) that the record takes; a total loss is recorded as `loss`, the judged loss as `lm_loss`."""
     rows = {"step": curve.steps.astype(np.float64), "lm_loss": curve.loss}
-    rows |= {("loss" if name == "total_loss" else name): values for name, values in curve.columns.items() if name != _VALIDATION}
-    return list(rows), np.stack(list(rows.values()))
+    rows |= {("loss" if name == "total_loss" else name): values for name, values in curve.columns.items() if name != VALIDATION}
+    yield "train", list(rows), np.stack(list(rows.values()))
+    validated = curve.columns.get(VALIDATION)
+    if validated is not None:
+        there = ~np.isnan(validated)
+        yield "validation", ["step", "loss"], np.stack([curve.steps[there], validated[there]])

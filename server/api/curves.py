@@ -233,8 +233,7 @@ def _page(run_id: str, kind: Kind, names: Sequence[str], parts: Iterator[Table],
         count += len(part["step"])
         if count > limit:
             break
-    table = store.join(read, names)
-    at = table.pop("step").astype(np.int64)
+    at, table = store.joined(read, names)
     # Each of them is listed by itself, which takes more than a number does.
     nonfinite = np.cumsum(sum((~np.isfinite(column[:limit]) for column in table.values()), np.zeros(min(limit, len(at)), np.int64)))
     limit = max(1, min(limit, int(np.searchsorted(nonfinite, _NONFINITE_A_PAGE, side="right")))) if len(nonfinite) else limit
@@ -272,6 +271,7 @@ def _wanted(there: Sequence[str], names: str | None) -> list[str]:
 _SECONDS = "step_seconds"
 _KEPT = store.SEALED_STEPS  # keep the seconds of one step in this many
 OverlayKind = Literal["train", "validation"]
+_OfRuns = Annotated[int | None, Query(ge=0, le=LARGEST, description="default: that of the baseline's first run")]
 
 
 @frozen
@@ -333,8 +333,8 @@ def overlaid(
     name: Annotated[str, Query(max_length=200, description="column")] = "lm_loss",
     arms: Annotated[str, Query(max_length=5000, description="arms, comma-separated; default: all")] = "",
     kind: Annotated[OverlayKind, Query(description="which records")] = "train",
-    seed: Annotated[int | None, Query(ge=0, le=LARGEST, description="default: that of the baseline's first run")] = None,
-    replicate: Annotated[int | None, Query(ge=0, le=LARGEST, description="default: that of the baseline's first run")] = None,
+    seed: _OfRuns = None,
+    replicate: _OfRuns = None,
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     points: Annotated[int, Query(ge=1, le=20_000, description="largest number of buckets")] = 2000,

@@ -1,9 +1,8 @@
 """Jobs over REST: submit, list, read, cancel, verdict, gate; a job as API and pages show it, with its forecast end."""
 
-import dataclasses
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, field
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Response
@@ -285,7 +284,7 @@ class JobRequest(Body):
     baseline: BaselineChoice | None = None
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     max_run_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    tags: Annotated[list[str], Field(max_length=MOST_TAGS)] = dataclasses.field(default_factory=list)
+    tags: Annotated[list[str], Field(max_length=MOST_TAGS)] = field(default_factory=list)
     branch: Annotated[str, Field(max_length=200)] | None = None
 
 
@@ -325,7 +324,7 @@ def submit(
     idempotency_key: Annotated[str | None, Header(max_length=200, description="the same key and body return the same job")] = None,
 ) -> JobDocument:
     """Queue a job: 202 with its URL. Its runs start as soon as a suitable worker is free."""
-    wanted = Submission(**wanted_of(request, submitter))
+    wanted = Submission(**_wanted_of(request, submitter))
     lease_seconds = context.settings.lease_seconds
     check_size(context.settings, request.job)
     with context.database.write() as session:
@@ -357,11 +356,14 @@ def plan(request: StrictBody[JobRequest], context: InContext) -> JobPlan:
     return JobPlan(known=known, candidates=candidates)
 
 
-def wanted_of(request: JobRequest, submitter: Principal) -> dict[str, Any]:
-    """The fields of a submission; ForbiddenError if the sender may not set one of them, InvalidError for a tag that cannot be shown."""
+def _wanted_of(request: JobRequest, submitter: Principal, *, fresh: bool = False) -> dict[str, Any]:
+    """The fields of a submission; one that is `fresh` reuses no curve.
+
+    ForbiddenError if the sender may not set one of them, InvalidError for a tag that cannot be shown.
+    """
     if request.priority > 0 and not submitter.may("admin"):
         raise ForbiddenError(f"priority is {request.priority}, but more than 0 requires scope admin; leave it out, or ask an admin")
-    reuse = request.baseline is None or request.baseline.reuse
+    reuse = not fresh and (request.baseline is None or request.baseline.reuse)
     return {
         "spec": request.job,
         "criteria": criteria_of(request.criteria),
@@ -428,7 +430,7 @@ def evidence(job_id: str, context: InContext) -> Response:
             documents = verdict_documents(job)
             if not documents:
                 raise NotFoundError(f"job {job_id} is {job.status} and has no verdict, so it has no evidence")
-            signed = [dataclasses.asdict(each) for each in remarks_of(session, job).sign_offs]
+            signed = [asdict(each) for each in remarks_of(session, job).sign_offs]
             case = case_of(session, job)
         bundle = bundle_bytes(case, documents, signed)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-evidence.zip"'}
@@ -488,8 +490,7 @@ def gate(
     if request.lookup and request.fresh:
         raise InvalidError("lookup and fresh are both true; a lookup trains nothing, so send one of them")
     lease_seconds = context.settings.lease_seconds
-    question = of(Question, request, **wanted_of(request, submitter))
-    question = replace(question, order=replace(question.order, reuse=question.order.reuse and not request.fresh))
+    question = of(Question, request, **_wanted_of(request, submitter, fresh=request.fresh))
     check_size(context.settings, request.job)
     if request.lookup:
         response.status_code = 200

@@ -7,7 +7,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, get_args
 
@@ -15,7 +14,7 @@ from fastapi import Query
 from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, exists, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from parity.structure import frozen
+from parity.structure import fields_of, frozen
 from server.database.tables import LOCAL_ID, LOCAL_NAME, Arm, Baseline, Job, JobStatus, JobTag, Run, Token, Verdict, is_id, table_of
 from server.errors import InvalidError
 from server.jobs.conclude import VerdictSummary, verdict_summary
@@ -141,7 +140,7 @@ class Wanted:
     ] = None
 
     def __post_init__(self) -> None:
-        for name, value in {field.name: getattr(self, field.name) for field in fields(self)}.items():
+        for name, value in fields_of(self).items():
             if isinstance(value, str):
                 object.__setattr__(self, name, value.strip())
         object.__setattr__(self, "tags", list(dict.fromkeys(tag.strip() for tag in self.tags or () if tag.strip())))
@@ -174,12 +173,11 @@ class Wanted:
     def query(self) -> list[tuple[str, str]]:
         """The filters that are set as parameters of a URL."""
         pairs: list[tuple[str, str]] = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "tags":
+        for name, value in fields_of(self).items():
+            if name == "tags":
                 pairs += [("tag", tag) for tag in value or ()]
             elif value:
-                pairs.append((field.name, value))
+                pairs.append((name, value))
         return pairs
 
 
@@ -279,11 +277,10 @@ def _cursor(sort: Sort, value: Any, job_id: str) -> str:
 def _after(sort: Sort, cursor: str) -> ColumnElement[bool]:
     """The jobs that follow a cursor in this order."""
     column, descending = _COLUMNS.get(sort), sort in _DESCENDING
-    if column is None:
-        job_id = row_id_of(cursor, "j")
-        return Job.id < job_id if descending else Job.id > job_id
-    value, job_id = _parsed(sort, cursor)
+    value, job_id = (None, row_id_of(cursor, "j")) if column is None else _parsed(sort, cursor)
     later = Job.id < job_id if descending else Job.id > job_id
+    if column is None:
+        return later
     if value is None:
         return and_(column.is_(None), later)
     beyond = column < value if descending else column > value

@@ -17,7 +17,7 @@ from parity.judging.live.prediction import BLOCKS
 from parity.judging.live.prediction import Progress as PairProgress
 from parity.judging.live.rules import NOTHING_YET, State, sentence
 from parity.structure import frozen
-from server.api.curves import pair_of
+from server.api.curves import Candidate, pair_of
 from server.database import states
 from server.database.sessions import find_job, time_text
 from server.database.states import JOB_ENDED, Progress
@@ -159,12 +159,7 @@ class LiveDocument:
 
 
 @router.get("/jobs/{job_id}/live", responses=UNCHANGED)
-def live_forecast(
-    job_id: str,
-    context: InContext,
-    tags: Tags,
-    candidate: Annotated[str | None, Query(description="candidate arm; default: the first")] = None,
-) -> LiveDocument:
+def live_forecast(job_id: str, context: InContext, tags: Tags, candidate: Candidate = None) -> LiveDocument:
     """What will the final gap be? The forecast while the job trains, with its chances to pass and to fail. Never a verdict."""
     with context.database.read() as session:
         job = find_job(session, job_id)
@@ -175,14 +170,12 @@ def live_forecast(
     last = made[-1] if made else None
     steps, gaps = _observed(pairs)
     end = (pairs[0].origin or 0) + planned - 1 if pairs else planned - 1
-    words = NEVER if ended else NOTHING_YET
-    if last:
-        words = sentence(last)
+    nothing = NEVER if ended else NOTHING_YET
     return LiveDocument(
         candidate=chosen.name,
         baseline=baseline.name,
         state=last.state if last else None,
-        sentence=words,
+        sentence=sentence(last) if last else nothing,
         planned_steps=planned,
         margin_nats=last.margin if last else None,
         half_width=last.half_width if last else None,

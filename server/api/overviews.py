@@ -51,17 +51,13 @@ def facts(job: Job, judge: str | None) -> dict[str, Any]:
     }
 
 
-def arithmetic_of(arm: Arm) -> Mapping[str, Any]:
-    """A candidate's recipe with its switches and overrides, whatever the arm is called."""
-    return _arithmetic(arm.job.spec["candidates"][arm.position - 1])
-
-
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """The words of the facts, known of both, in which two jobs differ; empty where their gaps can be compared."""
     return [name for name, value in first.items() if name in second and second[name] != value]
 
 
 def _arithmetic(requested: Mapping[str, Any]) -> dict[str, Any]:
+    """An arm's recipe with its switches and overrides, whatever the arm is called."""
     return {key: value for key, value in requested.items() if key not in _NOT_OF_THE_ARITHMETIC}
 
 
@@ -250,7 +246,7 @@ class _Entry:
     def of(cls, job: Job, arm: Arm, by: By) -> _Entry:
         verdict = next((row for row in job.verdicts if row.candidate == arm.name), None)
         document = json.loads(verdict.document) if verdict else None
-        compared = {**facts(job, document and document["engine_version"]), "recipe": arithmetic_of(arm)}
+        compared = {**facts(job, document and document["engine_version"]), "recipe": _arithmetic(arm.requested)}
         compared.pop("margin")  # it is drawn; the gap does not depend on it
         question = hashlib.sha256(canonical_json(compared).encode()).hexdigest()
         baseline = ",".join(sorted(run.reused_from or run.id for run in job.arms[0].runs if run.state == "finished"))

@@ -87,6 +87,7 @@ def remarks_of(session: Session, job: Job) -> Remarks:
 # What people add to a job over REST: tags, notes, and sign-offs of inconclusive verdicts.
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
+_Reason = Annotated[str, Field(min_length=remarks.LEAST_REASON, max_length=remarks.MOST_REASON)]
 
 
 @frozen
@@ -108,7 +109,7 @@ class SignOffRequest(Body):
     """Accept the inconclusive verdict on a candidate: why, and for how many days."""
 
     candidate: Annotated[str, Field(min_length=1, max_length=200)]
-    reason: Annotated[str, Field(min_length=remarks.LEAST_REASON, max_length=remarks.MOST_REASON)]
+    reason: _Reason
     days: Annotated[float, Field(gt=0, le=remarks.MOST_DAYS)]
 
 
@@ -116,7 +117,7 @@ class SignOffRequest(Body):
 class RevokeRequest(Body):
     """Why a sign-off ends."""
 
-    reason: Annotated[str, Field(min_length=remarks.LEAST_REASON, max_length=remarks.MOST_REASON)]
+    reason: _Reason
 
 
 @router.get("/jobs/{job_id}/remarks")

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -163,22 +163,8 @@ class AttemptLog:
     artifacts: list[str]
 
 
-def attempt_logs(state_dir: Path, run_id: str, attempts: Sequence[AttemptDocument], lines: int) -> list[AttemptLog]:
-    """The log of each attempt, newest first."""
-    return [_log(state_dir, f"{run_id}-{attempt.attempt}", attempt, lines) for attempt in reversed(attempts)]
-
-
-def artifact(state_dir: Path, run_id: str, attempt: int, name: str) -> Path:
-    """The file of this name that an attempt wrote on this machine; NotFoundError if there is none."""
-    left = _left(state_dir, f"{run_id}-{attempt}")  # names are looked up, never joined to a path
-    if name not in left:
-        raise NotFoundError(
-            f"attempt {attempt} of run {run_id} has no file {name!r:.200} on this machine; /runs/{run_id}/log lists its files"
-        )
-    return left[name]
-
-
-def _log(state_dir: Path, name: str, attempt: AttemptDocument, wanted: int) -> AttemptLog:
+def _log(state_dir: Path, run_id: str, attempt: AttemptDocument, wanted: int) -> AttemptLog:
+    name = f"{run_id}-{attempt.attempt}"
     path = state_dir / "logs" / "runs" / f"{name}.log"
     lines, cut, missing = [], False, None
     try:
@@ -379,7 +365,8 @@ def log(
     with context.database.read() as session:
         run = find_run(session, run_id)
         attempts = [] if run.capability == "external" else attempt_documents(session, run.job)[run_id]
-    return RunLogDocument(run=run_id, attempts=attempt_logs(context.settings.state_dir, run_id, attempts, lines))
+    logs = [_log(context.settings.state_dir, run_id, attempt, lines) for attempt in reversed(attempts)]
+    return RunLogDocument(run=run_id, attempts=logs)
 
 
 @router.get("/runs/{run_id}/artifacts/{attempt}/{name:path}", response_class=FileResponse)
@@ -387,8 +374,12 @@ def run_artifact(run_id: str, attempt: Annotated[int, PathParameter(ge=0, le=LAR
     """A file of an attempt, usually a trace, if the server shares its worker's state folder."""
     with context.database.read() as session:
         find_run(session, run_id)
-    file = artifact(context.settings.state_dir, run_id, attempt, name)
-    return FileResponse(file, filename=file.name, media_type="application/octet-stream")
+    left = _left(context.settings.state_dir, f"{run_id}-{attempt}")  # names are looked up, never joined to a path
+    if name not in left:
+        raise NotFoundError(
+            f"attempt {attempt} of run {run_id} has no file {name!r:.200} on this machine; /runs/{run_id}/log lists its files"
+        )
+    return FileResponse(left[name], filename=left[name].name, media_type=_BINARY)
 
 
 _STEPS = TypeAdapter(StepsRequest)

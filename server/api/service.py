@@ -276,7 +276,6 @@ def create(request: StrictBody[TokenRequest], response: Response, context: InCon
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
         row, text = auth.create_token(session, request.name, request.scopes, request.days, request.max_running, request.principal)
-        session.flush()
         return NewToken(token=text, about=of(TokenDocument, row))
 
 
@@ -293,7 +292,6 @@ def rotate(token_id: str, request: StrictBody[RotateRequest], response: Response
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
         row, text = auth.rotate_token(session, token_id, request.overlap_hours, request.days)
-        session.flush()
         return NewToken(token=text, about=of(TokenDocument, row))
 
 

@@ -250,17 +250,14 @@ def badge(session: Session, job_or_name: str) -> Badge:
         job = session.scalars(newest).first()
     if job is None:
         raise NotFoundError(f"{job_or_name!r} is neither the id of a job nor the name of a concluded job; `parity status` lists the jobs")
-    return _badge(job.status, verdict_documents(job))
-
-
-def _badge(status: str, documents: Sequence[VerdictDocument]) -> Badge:
-    if not documents:
-        return Badge(schemaVersion=1, label="parity", message=f"no verdict, {status}", color=_COLORS["none"])
-    outcome = worst(document["verdict"] for document in documents)
-    shown = next(document for document in documents if document["verdict"] == outcome)
-    gap = f", gap {signed(shown['gap']['mean'], 4)} nats" if shown["gap"] else ""
-    message = f"{MARKS[outcome]} {shown['candidate']['name']} {outcome}{gap}"
-    return Badge(schemaVersion=1, label="parity", message=message, color=_COLORS[outcome])
+    documents = verdict_documents(job)
+    message, color = f"no verdict, {job.status}", _COLORS["none"]
+    if documents:
+        outcome = worst(document["verdict"] for document in documents)
+        shown = next(document for document in documents if document["verdict"] == outcome)
+        gap = f", gap {signed(shown['gap']['mean'], 4)} nats" if shown["gap"] else ""
+        message, color = f"{MARKS[outcome]} {shown['candidate']['name']} {outcome}{gap}", _COLORS[outcome]
+    return Badge(schemaVersion=1, label="parity", message=message, color=color)
 
 
 # Images for reports: the figure of a verdict, and the badge for shields.io.

@@ -15,7 +15,6 @@ from parity.judging.agreement import HOST
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.document_types import REUSED, STOPPED
 from parity.judging.speed import UNIX_SECONDS
-from parity.judging.window import LEARNING_RATE
 from parity.structure import frozen
 from server.database import store
 from server.database.states import EARLY_STOP
@@ -142,13 +141,13 @@ def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: Trained
     validation_loss = np.full(len(steps), np.nan)
     at, here, there = np.intersect1d(steps, validation[0], assume_unique=True, return_indices=True)
     validation_loss[here] = validation[1]["loss"][there] if len(at) else np.nan
+    # One that was never recorded is NaN throughout, and left out below.
+    known = {ours: columns[stored] for stored, ours in _COLUMNS.items()}
+    known |= {"validation_loss": validation_loss, UNIX_SECONDS: trained.unix_seconds}
     return curve_from_arrays(
         steps,
         columns["lm_loss"],
-        columns=_recorded(
-            {ours: columns[stored] for stored, ours in _COLUMNS.items()}
-            | {"validation_loss": validation_loss, UNIX_SECONDS: trained.unix_seconds}
-        ),
+        columns={name: values for name, values in known.items() if not np.isnan(values).all()},
         label=label(run),
         seed=run.seed,
         replicate=run.replicate,
@@ -173,11 +172,6 @@ def reused_note(run: Run) -> str:
     return f"{REUSED}trained as run {source.id} of job {source.job_id}, ended {trained} UTC, {max(0.0, days):.1f} days before"
 
 
-def _recorded(columns: store.Columns) -> store.Columns:
-    """The columns with at least one value; a column that was never recorded is NaN throughout."""
-    return {name: values for name, values in columns.items() if not np.isnan(values).all()}
-
-
 def finished(session: Session, runs: Sequence[Run]) -> list[Curve]:
     """The curves of an arm's finished runs, which the judge reads."""
     return curves(session, [run for run in runs if run.state == "finished"])
@@ -193,24 +187,19 @@ def begun_runs(arm: Arm) -> list[Run]:
     return [run for run in arm.runs if run.epoch or run.state not in ("queued", "awaiting_data")]
 
 
-def loss_curves(
-    session: Session, runs: Sequence[Run], first_step: int = 0, last_step: float = math.inf, *, learning_rate: bool = False
-) -> list[Curve]:
-    """The judged loss (nats a token) of each run from the first to the last step, with the learning rate if requested and recorded.
+def loss_curves(session: Session, runs: Sequence[Run], first_step: int = 0, last_step: float = math.inf) -> list[Curve]:
+    """The judged loss (nats a token) of each run from the first to the last step.
 
     One curve per run, also if the run failed; a run without a step in the range has an empty one.
     """
-    names = ["lm_loss", LEARNING_RATE] if learning_rate else ["lm_loss"]
-    return [_loss_curve(session, run, first_step, last_step, names) for run in runs]
+    return [_loss_curve(session, run, first_step, last_step) for run in runs]
 
 
-def _loss_curve(session: Session, run: Run, first_step: int, last_step: float, names: list[str]) -> Curve:
-    steps, columns = store.read_range(session, run.id, "train", first_step, last_step, names)
-    loss = columns.pop("lm_loss")
+def _loss_curve(session: Session, run: Run, first_step: int, last_step: float) -> Curve:
+    steps, columns = store.read_range(session, run.id, "train", first_step, last_step, ["lm_loss"])
     return curve_from_arrays(
         steps,
-        loss,
-        columns=_recorded(columns),
+        columns["lm_loss"],
         label=label(run),
         seed=run.seed,
         replicate=run.replicate,

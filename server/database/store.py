@@ -15,7 +15,6 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 from sqlalchemy import (
-    BindParameter,
     ColumnElement,
     FromClause,
     Join,
@@ -182,6 +181,8 @@ def _gaps(ranges: Sequence[Range], stride: int) -> list[Gap]:
 # same. Sealing merges them, in two stages, into chunks with a row for each column, so that a reader of one column touches no other.
 
 Columns = dict[str, NDArray[np.float64]]
+Recorded = tuple[NDArray[np.int64], Columns]
+"""The steps (n,) of a run, and its columns: name -> (n,)."""
 _Decode = Callable[[bytes], NDArray[Any]]
 
 SEALED_STEPS = 4096
@@ -191,8 +192,10 @@ _PACKED_VALUES = 4096  # the most in a packed chunk, of all columns
 _CHUNKS_AT_ONCE = 64
 _STEPS_AT_ONCE = 4 * SEALED_STEPS
 # On the tables: the mapper's bulk insert takes longer than the database's.
-_INSERT_CHUNKS, _INSERT_COLUMNS = insert(table_of(Chunk)), insert(table_of(ChunkColumn))
-_NAMES = cast(Chunk.columns, Text).label("names")
+_chunks, _columns = table_of(Chunk), table_of(ChunkColumn)
+_INSERT_CHUNKS, _INSERT_COLUMNS = insert(_chunks), insert(_columns)
+_chunk, _column = _chunks.c, _columns.c
+_LAST = 2**62  # no step is as large
 
 
 def _attempt(chunks: FromClause) -> ColumnElement[bool]:
@@ -201,36 +204,24 @@ def _attempt(chunks: FromClause) -> ColumnElement[bool]:
     return and_(own.run_id == bindparam("run"), own.kind == bindparam("kind"), own.epoch == bindparam("epoch"))
 
 
-_chunks = table_of(Chunk)
-_TO_SEAL = (
-    select(
-        _chunks.c.first_step,
-        _chunks.c.last_step,
-        _chunks.c.count.label("steps"),
-        cast(_chunks.c.columns, Text).label("names"),
-        # Those that are full already stay as they are.
-        case((_chunks.c.count < bindparam("size"), _chunks.c.payload)).label("payload"),
-    )
-    .where(_attempt(_chunks))
-    .order_by(_chunks.c.first_step)
+_PLACE = (_chunk.first_step, _chunk.last_step, _chunk.count.label("steps"))
+_NAMES = cast(_chunk.columns, Text).label("names")
+_PIECES = (
+    select(_chunk.epoch, *_PLACE)
+    .where(_chunk.run_id == bindparam("run"), _chunk.kind == bindparam("kind"))
+    .where(_chunk.last_step >= bindparam("first"), _chunk.first_step <= bindparam("last"))
+    .order_by(_chunk.epoch, _chunk.first_step)
 )
-_columns = table_of(ChunkColumn)
-_LAST = 2**62  # no step is as large
-CHUNK_ROWS = (
-    _chunks.c.first_step,
-    _chunks.c.last_step,
-    _chunks.c.count.label("steps"),
-    cast(_chunks.c.columns, Text).label("names"),
-    _chunks.c.payload,
-    _columns.c.name,
-    _columns.c.payload.label("value"),
-)
+# Chunks that are full already stay as they are.
+_SMALL = case((_chunk.count < bindparam("size"), _chunk.payload)).label("payload")
+_TO_SEAL = select(*_PLACE, _NAMES, _SMALL).where(_attempt(_chunks)).order_by(_chunk.first_step)
+_ROWS = (*_PLACE, _NAMES, _chunk.payload, _column.name, _column.payload.label("value"))
 """What `table` needs of a chunk and of a column of it, in one statement."""
 
 
-def with_columns(*conditions: ColumnElement[bool]) -> Join:
+def _with_columns(*conditions: ColumnElement[bool]) -> Join:
     """Every chunk with each of its columns for which the conditions hold, or with none."""
-    same = (getattr(_columns.c, key) == getattr(_chunks.c, key) for key in ("run_id", "kind", "epoch", "first_step"))
+    same = (_column[key] == _chunk[key] for key in ("run_id", "kind", "epoch", "first_step"))
     return _chunks.outerjoin(_columns, and_(*same, *conditions))
 
 
@@ -239,26 +230,24 @@ def _stretch_of(*conditions: ColumnElement[bool]) -> Select[Any]:
     begins = _chunks.alias()
     last_before = select(func.max(begins.c.first_step)).where(_attempt(begins), begins.c.first_step <= bindparam("first"))
     overlap = (
-        _chunks.c.first_step >= func.coalesce(last_before.scalar_subquery(), 0),
-        _chunks.c.first_step < bindparam("end"),
-        _chunks.c.last_step >= bindparam("first"),
+        _chunk.first_step >= func.coalesce(last_before.scalar_subquery(), 0),
+        _chunk.first_step < bindparam("end"),
+        _chunk.last_step >= bindparam("first"),
     )
-    chunks = select(*CHUNK_ROWS).select_from(with_columns(*conditions)).where(_attempt(_chunks), *overlap).order_by(_chunks.c.first_step)
+    chunks = select(*_ROWS).select_from(_with_columns(*conditions)).where(_attempt(_chunks), *overlap).order_by(_chunk.first_step)
     return chunks.execution_options(**{IN_BINARY: True})
 
 
-_STRETCH, _STRETCH_OF_SOME = _stretch_of(), _stretch_of(_columns.c.name.in_(bindparam("names", expanding=True)))
-_DELETE_CHUNKS = delete(_chunks).where(_attempt(_chunks), _chunks.c.first_step.between(bindparam("first"), bindparam("last")))
+_NAMED = _column.name.in_(bindparam("names", expanding=True))
+_STRETCH, _STRETCH_OF_SOME = _stretch_of(), _stretch_of(_NAMED)
+_DELETE_CHUNKS = delete(_chunks).where(_attempt(_chunks), _chunk.first_step.between(bindparam("first"), bindparam("last")))
 
 
 @frozen
-class Piece:
+class Piece(Range):
     """A chunk without its values."""
 
     epoch: int
-    first_step: int
-    last_step: int
-    count: int
 
 
 @frozen(eq=False)
@@ -279,13 +268,21 @@ class NewChunk:
 def append(
     session: Session, run_id: str, kind: str, epoch: int, steps: NDArray[np.int64], columns: Mapping[str, NDArray[np.float64]]
 ) -> None:
-    """Write one chunk. Writing the same chunk again (a retry) changes nothing.
+    """Write steps in chunks of up to 4,096. Writing the same steps again (a retry) changes nothing.
 
     Args:
         steps: (n,) ascending, n >= 1.
         columns: name -> (n,) float64.
     """
-    append_all(session, [NewChunk(run_id=run_id, kind=kind, epoch=epoch, columns={"step": steps.astype(np.float64), **columns})])
+    append_all(session, cut(run_id, kind, epoch, {"step": steps.astype(np.float64), **columns}))
+
+
+def cut(run_id: str, kind: str, epoch: int, table: Columns) -> list[NewChunk]:
+    """A table (`step` first, ascending) as chunks of up to 4,096 steps."""
+    return [
+        NewChunk(run_id=run_id, kind=kind, epoch=epoch, columns={name: values[at : at + SEALED_STEPS] for name, values in table.items()})
+        for at in range(0, len(table["step"]), SEALED_STEPS)
+    ]
 
 
 def append_all(session: Session, chunks: Sequence[NewChunk]) -> None:
@@ -315,7 +312,7 @@ def seal(session: Session, run_id: str, kind: str, epoch: int, steps: int = SEAL
         if len(group) > 1:
             small = [_piece(row, epoch) for row in group]
             is_packed = all(row.payload is not None for row in group)
-            parts = [_unpacked(row) for row in group] if is_packed else load(session, run_id, kind, small)
+            parts = [table([row], None, decode) for row in group] if is_packed else load(session, run_id, kind, small)
             replace(session, run_id, kind, small, join(parts))
     return len(groups)
 
@@ -325,9 +322,7 @@ def replace(session: Session, run_id: str, kind: str, old: Sequence[Piece], tabl
     epoch = old[0].epoch
     chosen = {"run": run_id, "kind": kind, "epoch": epoch, "first": old[0].first_step, "last": old[-1].first_step}
     session.connection().execute(_DELETE_CHUNKS, chosen)
-    for start in range(0, len(table["step"]), SEALED_STEPS):
-        part = {name: values[start : start + SEALED_STEPS] for name, values in table.items()}
-        _insert_all(session, [NewChunk(run_id=run_id, kind=kind, epoch=epoch, columns=part)])
+    _insert_all(session, cut(run_id, kind, epoch, table))
 
 
 def _insert_all(session: Session, chunks: Sequence[NewChunk]) -> None:
@@ -380,9 +375,7 @@ def read_range(
     Returns:
         steps (n,) int64 ascending, and name -> (n,) float64; a column that some chunk lacks is NaN there.
     """
-    parts = [*tables(session, run_id, kind, first_step, last_step, names, None, stored)]
-    steps = np.concatenate([np.empty(0), *(part["step"] for part in parts)], dtype=np.int64, casting="unsafe")
-    return steps, {name: _column(parts, name) for name in _names_of(parts, names)}
+    return joined([*tables(session, run_id, kind, first_step, last_step, names, math.inf, stored)], names)
 
 
 def most_steps(session: Session, run_id: str, kind: str, first_step: int, last_step: float) -> int:
@@ -451,7 +444,7 @@ def tables(
     first_step: int = 0,
     last_step: float = math.inf,
     names: Sequence[str] | None = None,
-    newest_epoch: int | None = None,
+    newest_epoch: float = math.inf,
     decode: _Decode = decode,
 ) -> Iterator[Columns]:
     """The curve of a run in pieces, ascending: name -> (n,) float64, `step` among them; only steps from first to last.
@@ -470,16 +463,10 @@ def tables(
             yield from _stretch(session, (run_id, kind, epoch), max(start, first_step), stop, names, decode)
 
 
-def pieces(session: Session, run_id: str, kind: str, first_step: int, last_step: float, epoch: int | None = None) -> list[Piece]:
-    """The chunks of a run (or of one attempt) that overlap a range of steps, by attempt, ascending."""
-    columns = (Chunk.epoch, Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"))
-    statement = select(*columns).where(Chunk.run_id == run_id, Chunk.kind == kind, Chunk.last_step >= first_step)
-    if last_step < math.inf:
-        statement = statement.where(Chunk.first_step <= last_step)
-    if epoch is not None:
-        statement = statement.where(Chunk.epoch == epoch)
-    rows = session.execute(statement.order_by(Chunk.epoch, Chunk.first_step))
-    return [_piece(row, row.epoch) for row in rows]
+def pieces(session: Session, run_id: str, kind: str, first_step: int = 0, last_step: float = math.inf) -> list[Piece]:
+    """The chunks of a run that overlap a range of steps, by attempt, ascending."""
+    where = {"run": run_id, "kind": kind, "first": first_step, "last": min(last_step, _LAST)}
+    return [_piece(row, row.epoch) for row in session.connection().execute(_PIECES, where)]
 
 
 def _piece(row: Any, epoch: int) -> Piece:
@@ -502,12 +489,18 @@ def _stretch(
     else:
         rows = session.connection().execute(_STRETCH_OF_SOME, where | {"names": ["step", *names]})
     for _, columns in groupby(rows, key=lambda row: row.first_step):
-        whole = table(columns, names, decode)
-        if whole["step"][0] < first or whole["step"][-1] >= end:
-            inside = (whole["step"] >= first) & (whole["step"] < end)
-            whole = {name: values[inside] for name, values in whole.items()}
-        if len(whole["step"]):
-            yield whole
+        part = _between(table(columns, names, decode), first, end)
+        if len(part["step"]):
+            yield part
+
+
+def _between(table: Columns, first: float, end: float) -> Columns:
+    """The steps of a table from `first` to before `end`; the table itself if these are all."""
+    steps = table["step"]
+    if steps[0] >= first and steps[-1] < end:
+        return table
+    inside = (steps >= first) & (steps < end)
+    return {name: values[inside] for name, values in table.items()}
 
 
 def table(rows: Iterable[Any], names: Sequence[str] | None, decode: _Decode) -> Columns:
@@ -524,11 +517,6 @@ def table(rows: Iterable[Any], names: Sequence[str] | None, decode: _Decode) -> 
     return columns
 
 
-def _unpacked(row: Any) -> Columns:
-    """The table of a packed chunk, `step` first."""
-    return {"step": even_steps(row.first_step, row.last_step, row.steps), **packed_columns(row, decode)}
-
-
 def packed_columns(row: Any, decode: _Decode) -> Columns:
     """The stored columns of a packed chunk; `step` is not among them if the steps are at equal distances."""
     table = decode(row.payload).reshape(-1, row.steps)
@@ -536,39 +524,29 @@ def packed_columns(row: Any, decode: _Decode) -> Columns:
     return dict(zip(stored if len(table) == len(stored) else stored[1:], table, strict=True))
 
 
-def superseded_from(session: Session, run_id: str, kind: str, newest_epoch: int | None = None) -> dict[int, float]:
+def superseded_from(session: Session, run_id: str, kind: str, newest_epoch: float = math.inf) -> dict[int, float]:
     """For each attempt with recorded steps (up to the newest that counts), the first step that a newer one replaces, infinity if none does.
 
     This depends on training steps for every kind: once a newer attempt has trained a step, an older attempt's validation losses
     there are replaced too, even before the newer attempt has validated.
     """
-    rows = session.execute(
-        select(Chunk.epoch, func.min(Chunk.first_step)).where(Chunk.run_id == run_id, Chunk.kind.in_({kind, "train"})).group_by(Chunk.epoch)
-    )
-    return limits_of({epoch: first for epoch, first in rows if newest_epoch is None or epoch <= newest_epoch})
-
-
-def limits_of(firsts: Mapping[int, int]) -> dict[int, float]:
-    """`superseded_from`, given the first step of each attempt."""
-    limits: dict[int, float] = {}
-    limit = math.inf
-    for epoch in sorted(firsts, reverse=True):
-        limits[epoch] = limit
-        limit = min(limit, firsts[epoch])
-    return limits
+    return superseded_in_each(session, [run_id], kind, newest_epoch).get(run_id, {})
 
 
 def join(parts: Sequence[Columns], names: Sequence[str] | None = None) -> Columns:
-    """Tables one after another, `step` first, then the named columns (default: all); NaN where a part lacks one."""
-    return {name: _column(parts, name) for name in ("step", *_names_of(parts, names))}
+    """Tables one after another, `step` first, then the named columns (default: all, in alphabetical order); NaN where a part lacks one."""
+    if names is None:
+        names = sorted({name for table in parts for name in table} - {"step"})
+    return {name: _joined_column(parts, name) for name in ("step", *names)}
 
 
-def _names_of(parts: Sequence[Columns], names: Sequence[str] | None) -> Sequence[str]:
-    """The named columns; by default those of all parts, in alphabetical order."""
-    return names if names is not None else sorted({name for table in parts for name in table} - {"step"})
+def joined(parts: Sequence[Columns], names: Sequence[str] | None = None) -> Recorded:
+    """`join`, with the steps by themselves, as whole numbers."""
+    whole = join(parts, names)
+    return whole.pop("step").astype(np.int64), whole
 
 
-def _column(parts: Sequence[Columns], name: str) -> NDArray[np.float64]:
+def _joined_column(parts: Sequence[Columns], name: str) -> NDArray[np.float64]:
     if not parts:
         return np.empty(0)
     return np.concatenate([table[name] if name in table else np.full(len(table["step"]), np.nan) for table in parts], dtype=np.float64)
@@ -578,23 +556,21 @@ def _column(parts: Sequence[Columns], name: str) -> NDArray[np.float64]:
 #
 # Each has the values that `store.read` returns of one run. All columns of a run are in memory at once, as the judge holds them anyway.
 
-Recorded = tuple[NDArray[np.int64], Columns]
-"""The steps (n,) of a run, and its columns: name -> (n,)."""
 _RUNS_AT_ONCE = 8  # so that few values are in memory twice, packed and unpacked
 
-_chunks_of_runs, _columns_of_runs = table_of(Chunk).c, table_of(ChunkColumn).c
-_OF_RUNS: BindParameter[Sequence[str]] = bindparam("runs", expanding=True)
+_OF_RUNS = _chunk.run_id.in_(bindparam("runs", expanding=True))
 _CHUNKS = (
-    select(_chunks_of_runs.run_id, _chunks_of_runs.epoch, *CHUNK_ROWS)
-    .select_from(with_columns(_columns_of_runs.name.in_(bindparam("names", expanding=True))))
-    .where(_chunks_of_runs.run_id.in_(_OF_RUNS), _chunks_of_runs.kind == bindparam("kind"))
-    .order_by(_chunks_of_runs.run_id, _chunks_of_runs.epoch, _chunks_of_runs.first_step)
+    select(_chunk.run_id, _chunk.epoch, *_ROWS)
+    .select_from(_with_columns(_NAMED))
+    .where(_OF_RUNS, _chunk.kind == bindparam("kind"))
+    .order_by(_chunk.run_id, _chunk.epoch, _chunk.first_step)
     .execution_options(**{IN_BINARY: True})
 )
 _FIRST_STEPS = (
-    select(_chunks_of_runs.run_id, _chunks_of_runs.epoch, func.min(_chunks_of_runs.first_step))
-    .where(_chunks_of_runs.run_id.in_(_OF_RUNS), _chunks_of_runs.kind.in_(bindparam("kinds", expanding=True)))
-    .group_by(_chunks_of_runs.run_id, _chunks_of_runs.epoch)
+    select(_chunk.run_id, _chunk.epoch, func.min(_chunk.first_step))
+    .where(_OF_RUNS, _chunk.kind.in_(bindparam("kinds", expanding=True)))
+    .group_by(_chunk.run_id, _chunk.epoch)
+    .order_by(_chunk.epoch.desc())
 )
 
 
@@ -606,16 +582,20 @@ def read_each(session: Session, run_ids: Sequence[str], kind: str, names: Sequen
         some = stored_as[start : start + _RUNS_AT_ONCE]
         parts = _parts(session, some, kind, names, limits)
         for run_id in some:
-            yield _joined(parts.get(run_id, []), names)
+            yield joined(parts.get(run_id, []), names)
 
 
-def superseded_in_each(session: Session, run_ids: Sequence[str], kind: str) -> dict[str, dict[int, float]]:
-    """`store.superseded_from` of each run with recorded steps; the ids are those under which the curves are stored."""
+def superseded_in_each(session: Session, run_ids: Sequence[str], kind: str, newest_epoch: float = math.inf) -> dict[str, dict[int, float]]:
+    """`superseded_from` of each run with recorded steps; the ids are those under which the curves are stored."""
     chosen = {"runs": list({*run_ids}), "kinds": list({kind, "train"})}
-    firsts: dict[str, dict[int, int]] = {}
+    limits: dict[str, dict[int, float]] = {}
+    replaced_from: dict[str, float] = {}  # by the attempts that were looked at, the newest first
     for run_id, epoch, first in session.connection().execute(_FIRST_STEPS, chosen):
-        firsts.setdefault(run_id, {})[epoch] = first
-    return {run_id: limits_of(own) for run_id, own in firsts.items()}
+        if epoch <= newest_epoch:
+            limit = replaced_from.get(run_id, math.inf)
+            limits.setdefault(run_id, {})[epoch] = limit
+            replaced_from[run_id] = min(limit, first)
+    return limits
 
 
 def _parts(
@@ -625,16 +605,7 @@ def _parts(
     rows = session.connection().execute(_CHUNKS, {"runs": list({*run_ids}), "kind": kind, "names": ["step", *names]}).all()
     parts: dict[str, list[Columns]] = {}
     for (run_id, epoch, first), columns in groupby(rows, key=lambda row: (row.run_id, row.epoch, row.first_step)):
-        limit = limits[run_id].get(epoch, -math.inf) if run_id in limits else -math.inf  # of an attempt that began since: nothing
+        limit = limits.get(run_id, {}).get(epoch, -math.inf)  # of an attempt that began since: nothing
         if first < limit:
-            part = table(columns, names, stored)
-            if part["step"][-1] >= limit:
-                inside = part["step"] < limit
-                part = {name: values[inside] for name, values in part.items()}
-            parts.setdefault(run_id, []).append(part)
+            parts.setdefault(run_id, []).append(_between(table(columns, names, stored), first, limit))
     return parts
-
-
-def _joined(parts: Sequence[Columns], names: Sequence[str]) -> Recorded:
-    whole = join(parts, names)
-    return whole.pop("step").astype(np.int64), whole

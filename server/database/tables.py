@@ -31,7 +31,11 @@ _KINDS = (Role, RunKind, Rounding, BaselineRole, BaselineEventKind, WebhookEvent
 
 Key = Annotated[str, mapped_column(primary_key=True)]
 NumberedKey = Annotated[int, mapped_column(primary_key=True)]
+KindKey = Annotated[str, mapped_column(String(32), primary_key=True)]
+OfRun = Annotated[str, mapped_column(ForeignKey("runs.id"), primary_key=True)]
+OfJob = Annotated[str, mapped_column(ForeignKey("jobs.id"), primary_key=True)]
 JobKey = Annotated[str, mapped_column(ForeignKey("jobs.id"), index=True)]
+FromZero = Annotated[int, mapped_column(default=0)]
 LongText = Annotated[str, mapped_column(Text)]
 Sha256 = Annotated[str, mapped_column(String(64))]
 
@@ -122,7 +126,7 @@ class Job(Base):
     # The groups of its own reruns (CSV), from which later jobs borrow, and the family of all of them; set when it is judged.
     reruns: Mapped[LongText | None]
     reruns_family: Mapped[str | None]
-    event_sequence: Mapped[int] = mapped_column(default=0)
+    event_sequence: Mapped[FromZero]
     # Who asked for it in a gate, and which groups, such as pull requests, wait for it (`server.jobs.lifecycle`).
     gate_groups: Mapped[list[str] | None]
     # The process that judges the job, until when (unix seconds); nobody else judges it meanwhile.
@@ -176,20 +180,20 @@ class Arm(Base):
     @property
     def overrides(self) -> list[Override]:
         """The arm's rules for single blocks, projections and GEMMs."""
-        return [from_document(each) for each in self._requested.get("overrides", ())]
+        return [from_document(each) for each in self.requested.get("overrides", ())]
 
     @property
     def stated_recipe(self) -> str:
         """The recipe with its switches and overrides."""
-        return arm_label(self.recipe, Switches(**self._requested.get("switches", {})), self.overrides)
+        return arm_label(self.recipe, Switches(**self.requested.get("switches", {})), self.overrides)
 
     @property
     def last_change(self) -> int:
         """The 0-based step from which the arm's arithmetic stays as it is; 0 if it never changes."""
-        return max((self._requested.get("bf16_from_step") or 0, *(override.from_step or 0 for override in self.overrides)))
+        return max((self.requested.get("bf16_from_step") or 0, *(override.from_step or 0 for override in self.overrides)))
 
     @property
-    def _requested(self) -> dict[str, Any]:
+    def requested(self) -> dict[str, Any]:
         """The arm in the job's specification."""
         requested: dict[str, Any] = [self.job.spec["baseline"], *self.job.spec["candidates"]][self.position]
         return requested
@@ -214,12 +218,12 @@ class Run(Base):
     replicate: Mapped[int]
     kind: Mapped[RunKind] = mapped_column(default="full", server_default="full")
     capability: Mapped[str]
-    priority: Mapped[int] = mapped_column(default=0)
+    priority: Mapped[FromZero]
     state: Mapped[RunState]
     code: Mapped[str | None]
     message: Mapped[LongText | None]
-    epoch: Mapped[int] = mapped_column(default=0)
-    crashes: Mapped[int] = mapped_column(default=0)
+    epoch: Mapped[FromZero]
+    crashes: Mapped[FromZero]
     worker_id: Mapped[str | None]
     lease_expires_at: Mapped[float | None]
     fingerprint: Mapped[str | None] = mapped_column(index=True)
@@ -232,7 +236,7 @@ class Run(Base):
     # The numbers of steps after which a checkpoint of the run is kept.
     kept_checkpoints: Mapped[list[int] | None] = mapped_column(JSON)
     planned_steps: Mapped[int]
-    steps_done: Mapped[int] = mapped_column(default=0)
+    steps_done: Mapped[FromZero]
     last_loss: Mapped[str | None] = mapped_column(String(32))
     steps_per_second: Mapped[float | None]
     # When the newest training steps were recorded; open pages follow it.
@@ -251,7 +255,7 @@ class Attempt(Base):
 
     __tablename__ = "attempts"
 
-    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    run_id: Mapped[OfRun]
     epoch: Mapped[NumberedKey]
     state: Mapped[AttemptState]
     code: Mapped[str | None]
@@ -276,8 +280,8 @@ class Chunk(Base):
 
     __tablename__ = "chunks"
 
-    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
-    kind: Mapped[str] = mapped_column(String(32), primary_key=True)
+    run_id: Mapped[OfRun]
+    kind: Mapped[KindKey]
     epoch: Mapped[NumberedKey]
     first_step: Mapped[NumberedKey]
     last_step: Mapped[int]
@@ -299,7 +303,7 @@ class ChunkColumn(Base):
     )
 
     run_id: Mapped[Key]
-    kind: Mapped[str] = mapped_column(String(32), primary_key=True)
+    kind: Mapped[KindKey]
     epoch: Mapped[NumberedKey]
     first_step: Mapped[NumberedKey]
     name: Mapped[Key]
@@ -338,7 +342,7 @@ class JobTag(Base):
     __tablename__ = "job_tags"
     __table_args__ = (Index("job_tags_by_tag", "tag", "job_id"),)
 
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    job_id: Mapped[OfJob]
     tag: Mapped[str] = mapped_column(String(64), primary_key=True)
 
 
@@ -491,7 +495,7 @@ class Event(Base):
 
     __tablename__ = "events"
 
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    job_id: Mapped[OfJob]
     sequence: Mapped[NumberedKey]
     kind: Mapped[str] = mapped_column(String(32))
     payload: Mapped[dict[str, Any]]
@@ -564,7 +568,7 @@ class WebhookDelivery(Base):
     kind: Mapped[WebhookEvent]
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     state: Mapped[DeliveryState] = mapped_column(default="pending")
-    attempts: Mapped[int] = mapped_column(default=0)
+    attempts: Mapped[FromZero]
     # The HTTP status of the newest answer, and why the newest attempt failed.
     status: Mapped[int | None]
     message: Mapped[LongText | None]

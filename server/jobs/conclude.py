@@ -8,7 +8,7 @@ import queue
 import secrets
 import socket
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
@@ -51,9 +51,13 @@ class VerdictSummary:
 
 def verdict_documents(job: Job) -> list[VerdictDocument]:
     """The verdicts of a job as the judge wrote them, in the order of the arms."""
+    return [json.loads(row.document) for row in verdict_rows(job)]
+
+
+def verdict_rows(job: Job) -> list[Verdict]:
+    """The verdicts of a job in the order of the arms."""
     position = {arm.name: arm.position for arm in job.arms}
-    rows = sorted(job.verdicts, key=lambda row: position[row.candidate])
-    return [json.loads(row.document) for row in rows]
+    return sorted(job.verdicts, key=lambda row: position[row.candidate])
 
 
 def verdict_summary(row: Verdict | Row[*tuple[Any, ...]]) -> VerdictSummary:
@@ -87,6 +91,19 @@ def conclude(database: Database, job_id: str) -> bool:
         if is_ours:
             _judge(database, job_id)
         return is_ours
+
+
+def conclude_each(database: Database, job_ids: Iterable[str]) -> set[str]:
+    """Conclude these jobs; returns those that could not be, or that another judge has, to be looked at again."""
+    again = set()
+    for job_id in job_ids:
+        try:
+            if not conclude(database, job_id):
+                again.add(job_id)
+        except Exception:  # noqa: BLE001 (neither a job that cannot be concluded nor an unreachable database may end the caller's thread)
+            _log.exception("job %s could not be concluded and will be tried again", job_id)
+            again.add(job_id)
+    return again
 
 
 def claim(session: Session, job_id: str, judge: str) -> bool:
@@ -165,12 +182,13 @@ def decide(session: Session, job_id: str) -> Outcome:
     floors = _floors_of(session, job)
     documents = case_of(session, job, floors=floors).documents()
     stopped = next((run for run in job.runs if run.code == EARLY_STOP), None)
-    outcome = Outcome(
+    return Outcome(
         verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents],
         floors=floors,
         reruns=reruns_of(session, job),
+        code=stopped.code if stopped else None,
+        message=stopped.message if stopped else None,
     )
-    return replace(outcome, code=stopped.code, message=stopped.message) if stopped else outcome
 
 
 def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[VerdictDocument]:
@@ -304,9 +322,8 @@ class Judge:
         self._thread.join(_CLOSE_SECONDS)
 
     def _keep_judging(self) -> None:
-        again: set[str] = set()
+        due: set[str] = set()
         while True:
-            due, again = again, set()
             try:
                 woken = self._woken.get(timeout=_AGAIN_SECONDS if due else None)
             except queue.Empty:
@@ -315,10 +332,4 @@ class Judge:
                 if woken is None:
                     return
                 due.add(woken)
-            for job_id in due:
-                try:
-                    if not conclude(self._database, job_id):
-                        again.add(job_id)
-                except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
-                    _log.exception("job %s could not be concluded and will be tried again", job_id)
-                    again.add(job_id)
+            due = conclude_each(self._database, due)

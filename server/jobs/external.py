@@ -2,13 +2,13 @@
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from sqlalchemy import Select, bindparam, func, select, update
+from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
 
 from parity.judging.curve import Rounding
@@ -19,7 +19,7 @@ from server.database import sessions, store
 from server.database.sessions import Database, find_run
 from server.database.states import JOB_ENDED, RUN_ENDED, SILENT
 from server.database.store import Coverage, Range, coverage, stride_of
-from server.database.tables import LISTENING, Attempt, Chunk, Duty, Run, RunState, table_of
+from server.database.tables import LISTENING, Attempt, Chunk, Duty, Run, RunState
 from server.errors import ConflictError, InvalidError, StaleAttemptError
 from server.jobs import lifecycle
 from server.jobs.fingerprint import external_fingerprint, named_baseline_mismatch
@@ -30,13 +30,6 @@ from server.settings import Settings
 #
 # The chunks of one attempt never overlap: a batch among recorded steps is merged into the chunks that it touches. Recorded values never
 # change: the same step with the same numbers is ignored, with other numbers it is an error. A column that a batch lacks is NaN there.
-
-_chunks = table_of(Chunk).c
-_RANGES = (
-    select(_chunks.epoch, _chunks.first_step, _chunks.last_step, _chunks.count.label("steps"))
-    .where(_chunks.run_id == bindparam("curve"), _chunks.kind == bindparam("kind"))
-    .order_by(_chunks.epoch, _chunks.first_step)
-)
 
 
 class DifferentError(Exception):
@@ -62,11 +55,9 @@ def merge(
     """
     batch = _distinct({"step": steps.astype(np.float64), **columns})
     first, last = int(batch["step"][0]), int(batch["step"][-1])
-    touched = store.pieces(session, run_id, kind, first, last, epoch)
+    touched = [piece for piece in store.pieces(session, run_id, kind, first, last) if piece.epoch == epoch]
     if not touched:
-        for start in range(0, len(batch["step"]), store.SEALED_STEPS):
-            piece = {name: values[start : start + store.SEALED_STEPS] for name, values in batch.items()}
-            store.append(session, run_id, kind, epoch, piece.pop("step").astype(np.int64), piece)
+        store.append_all(session, store.cut(run_id, kind, epoch, batch))
         return len(batch["step"])
     recorded = store.join(store.load(session, run_id, kind, touched))
     merged = _distinct(store.join([recorded, batch]))
@@ -76,14 +67,13 @@ def merge(
     return new
 
 
-def ranges(session: Session, curve_id: str, kind: str) -> list[Range]:
+def ranges(session: Session, curve_id: str, kind: str) -> Sequence[Range]:
     """The ranges of steps that the chunks of a curve (`store.curve_of`) cover, ascending; the newest attempt wins."""
-    rows = session.connection().execute(_RANGES, {"curve": curve_id, "kind": kind}).all()
-    whole = [Range(first_step=row.first_step, last_step=row.last_step, count=row.steps) for row in rows]
-    if len({row.epoch for row in rows}) < 2:
+    whole = store.pieces(session, curve_id, kind)
+    if len({piece.epoch for piece in whole}) < 2:
         return whole
     limits, stride = store.superseded_from(session, curve_id, kind), stride_of(whole) or 1
-    parts = (one.up_to(limits[row.epoch], max(1, stride)) for row, one in zip(rows, whole, strict=True))
+    parts = (piece.up_to(limits[piece.epoch], max(1, stride)) for piece in whole)
     return [part for part in parts if part is not None]
 
 
@@ -375,6 +365,7 @@ PERIOD_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 3 * PERIOD_SECONDS  # between two renewals, if somebody listened in between
 # A trainer that found nobody tries again after at most 60 s, give or take a half (`parity.client.run`).
 _NEXT_TRY_SECONDS = 90.0
+_UNENDED = (Run.capability == "external", Run.state.in_(("running", "awaiting_data")))
 
 
 def listens(session: Session) -> bool:
@@ -391,8 +382,7 @@ def renew(session: Session, stale_seconds: float) -> float:
     if gap:
         # Whose data came after the gap has a lease from then, and needs no other one.
         came_before = Run.lease_expires_at <= until + _LONGEST_PAUSE_SECONDS + stale_seconds
-        waiting = (Run.capability == "external", Run.state.in_(("running", "awaiting_data")), came_before)
-        moved = update(Run).where(*waiting).values(lease_expires_at=Run.lease_expires_at + gap + _NEXT_TRY_SECONDS)
+        moved = update(Run).where(*_UNENDED, came_before).values(lease_expires_at=Run.lease_expires_at + gap + _NEXT_TRY_SECONDS)
         session.execute(moved.execution_options(synchronize_session=False))
     row.expires_at = now
     return gap
@@ -443,8 +433,7 @@ def mark_or_fail_stale(settings: Settings, database: Database) -> list[str]:
 
 
 def _stale_runs(session: Session) -> Select[Run]:
-    states = ("running", "awaiting_data")
-    return select(Run).where(Run.capability == "external", Run.state.in_(states), Run.lease_expires_at < sessions.now(session))
+    return select(Run).where(*_UNENDED, Run.lease_expires_at < sessions.now(session))
 
 
 def _mark_or_fail(session: Session, settings: Settings, run: Run) -> bool:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from parity.extensions import lab
 from parity.judging.agreement import confounding_keys
-from parity.structure import frozen
+from parity.structure import frozen, picked
 from server.curves import loading
 from server.database.sessions import hold_lock
 from server.database.tables import Arm, DataRead, Job, Run
@@ -33,7 +33,6 @@ from training.switches import phrase
 
 _JOB_SPEC = TypeAdapter(JobSpec)
 _LOOKED_AT = 20
-_NOT_FULL = {"noise": "was stopped early to measure run noise", "why": "measured the parts of a gap", "pilot": "is a pilot of a search"}
 _OF_THE_RUN = ("seed", "replicate")
 
 
@@ -125,13 +124,8 @@ def unsound(session: Session, run: Run) -> str | None:
 def columns_of_reused(source: Run) -> dict[str, Any]:
     """The columns of a run that reuses the curve of `source`; the rounding only if `source` has it."""
     rounding = {"rounding": source.rounding} if source.rounding else {}
-    return rounding | {
-        "reused_from": source.reused_from or source.id,
-        "fingerprint": source.fingerprint,
-        "manifest": source.manifest,
-        "steps_done": source.steps_done,
-        "last_loss": source.last_loss,
-    }
+    same = picked(source, "fingerprint", "manifest", "steps_done", "last_loss")
+    return rounding | same | {"reused_from": source.reused_from or source.id}
 
 
 def spec_differences(baseline: RunSpec, other: RunSpec, *, but: Collection[str] = ()) -> list[Difference]:
@@ -192,7 +186,7 @@ def place_of(spec: JobSpec | RunSpec) -> str | None:
         return None
     where: dict[str, Any] = {"source": spec.data.source, "path": posixpath.normpath(spec.data.path)}
     if spec.engine == "maxtext":  # what its digest covers (`training.engines.maxtext.data_digest`)
-        options = {name: getattr(spec.maxtext, name) for name in ("tokenizer_path", "eval_path", "hf_train_files")}
+        options = picked(spec.maxtext, "tokenizer_path", "eval_path", "hf_train_files")
         where |= {"data": dataclasses.asdict(spec.data), "maxtext": options}
     return digest(where)
 

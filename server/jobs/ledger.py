@@ -57,7 +57,7 @@ def register(session: Session, job: Job, outdated: Callable[[Job], bool] = lambd
     if job.engine == "external" and not _as_read(job.criteria.get("question")):
         return
     candidates = job.arms[1:]
-    digests = {arm.id: _digest(job, arm) for arm in candidates}
+    digests = {arm.id: digest(_question(job, arm)) for arm in candidates}
     for question in sorted(set(digests.values())):
         hold_lock(session, f"question {question}")
     newest = _newest(session, job, digests.values())
@@ -89,8 +89,12 @@ def _may_be_other_code(newest: Job, job: Job) -> bool:
 
     A commit that changes neither trainer nor data, which `outdated` knows, would be another chance for a candidate that did not pass.
     """
-    has_passed = newest.status == "concluded" and all(verdict.outcome == "pass" for verdict in newest.verdicts)
-    return newest.revision != job.revision and (newest.status != "concluded" or has_passed)
+    return newest.revision != job.revision and (newest.status != "concluded" or has_passed(newest))
+
+
+def has_passed(job: Job) -> bool:
+    """Whether a job has a verdict, and each is a pass."""
+    return job.status == "concluded" and all(verdict.outcome == "pass" for verdict in job.verdicts)
 
 
 def multiplicity_of(job: Job) -> Multiplicity | None:
@@ -121,20 +125,15 @@ def _in_ledger(question: str, newest: Job | None, *, renewed: bool) -> str:
 
 def question_of(job: Job, arm: Arm) -> str:
     """What all jobs on a candidate's question have in common, whatever margin they are judged by: 32 hexadecimal digits."""
-    return _digest(job, arm)[:_HALF]
-
-
-def _digest(job: Job, arm: Arm) -> str:
-    """SHA-256 of the question of one candidate."""
-    return digest(_question(job, arm))
+    return digest(_question(job, arm))[:_HALF]
 
 
 def _question(job: Job, arm: Arm) -> dict[str, Any]:
     """What the verdict on one candidate answers."""
     spec: dict[str, Any] = job.spec
     data, path = spec["data"], spec["data"]["path"]
-    arms = (spec["baseline"], spec["candidates"][arm.position - 1])
-    baseline, candidate = ({key: value for key, value in each.items() if key not in _NOT_OF_AN_ARM} for each in arms)
+    asked = (job.arms[0].requested, arm.requested)
+    baseline, candidate = ({key: value for key, value in each.items() if key not in _NOT_OF_AN_ARM} for each in asked)
     return {
         **{key: spec.get(key) for key in _OF_THE_QUESTION},
         "data": data | {"path": posixpath.normpath(path)} if path else data,  # one spelling of its path

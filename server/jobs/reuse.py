@@ -23,6 +23,7 @@ from server.jobs import fingerprint, lifecycle
 from server.jobs.baselines import NamedBaseline, controls_now, resolve
 from server.jobs.fingerprint import knows_data_by_name
 from server.jobs.floors import family_of, lent_floors, named_floors
+from server.jobs.ledger import has_passed
 from server.jobs.submit import Submission, config_hash, family_floors, submit_job_once, submit_registered
 from server.jobs.workers import changed, other_machine, would_train
 
@@ -103,7 +104,7 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
         why = trained_otherwise or judged_otherwise
         if why is None:
             return Answer(job=job, found=_progress(job), reason=_unchanged(job))
-        if why == judged_otherwise and not _passed(job) and (job.look or 0) >= question.criteria.looks:
+        if why == judged_otherwise and not has_passed(job) and (job.look or 0) >= question.criteria.looks:
             return Answer(job=job, found=_progress(job), reason=f"{why}; it did not pass, and judging it again is no registered look")
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {why}"
     if newest_outdated is None and (earlier := _at_another_revision(session, question, named, lease_seconds)) is not None:
@@ -126,7 +127,7 @@ def _at_another_revision(session: Session, question: Question, named: NamedBasel
     for job in session.scalars(recent.limit(_JOBS_LOOKED_AT)):
         if job.revision == question.revision or job.config_hash != config_hash(spec, criteria, job.revision or "", named, floors):
             continue
-        if not _passed(job) and (job.look or 0) >= criteria.looks and not _is_new_question(session, job, lease_seconds):
+        if not has_passed(job) and (job.look or 0) >= criteria.looks and not _is_new_question(session, job, lease_seconds):
             return job
     return None
 
@@ -184,7 +185,7 @@ def _is_new_question(session: Session, job: Job, lease_seconds: float) -> bool:
     """
     workers = would_train(session, job, lease_seconds)
     outdated = _outdated(session, job, RENEWED_AFTER_DAYS, workers)
-    if _passed(job) and (outdated or _judged_with_other_reruns(session, job)):
+    if has_passed(job) and (outdated or _judged_with_other_reruns(session, job)):
         return True
     if outdated is None:
         return False
@@ -192,10 +193,6 @@ def _is_new_question(session: Session, job: Job, lease_seconds: float) -> bool:
         return True
     manifests = _manifests(job)
     return _has_another_trainer(job, manifests, workers) or _data_changed(session, job, manifests) is not None
-
-
-def _passed(job: Job) -> bool:
-    return job.status == "concluded" and all(verdict.outcome == "pass" for verdict in job.verdicts)
 
 
 def _has_another_trainer(job: Job, manifests: Sequence[Mapping[str, str]], workers: Sequence[Worker]) -> bool:

@@ -64,10 +64,10 @@ def _at_its_limit(job: Job) -> str | None:
 
 def can_take(worker: Worker, job: Job) -> bool:
     """Whether a worker has the capability, the device and the libraries that a job needs."""
-    return worker.capability == job.capability and _is_bound_to(worker, job) and devices_fit(worker, job) and _unable(worker, job) is None
+    return worker.capability == job.capability and is_bound_to(worker, job) and devices_fit(worker, job) and _unable(worker, job) is None
 
 
-def _is_bound_to(worker: Worker, job: Job) -> bool:
+def is_bound_to(worker: Worker, job: Job) -> bool:
     """Whether a worker has the device class and the thread count that a job is bound to, if it is bound."""
     device = worker.device
     return job.device_class in (None, device.get("device_class")) and job.threads in (None, device.get("threads_per_run"))
@@ -116,7 +116,7 @@ def would_train(session: Session, job: Job, lease_seconds: float) -> list[Worker
     able = [
         worker
         for worker in session.scalars(newest_first)
-        if devices_fit(worker, job) and _unable(worker, job) is None and (job.baseline_id is None or _is_bound_to(worker, job))
+        if devices_fit(worker, job) and _unable(worker, job) is None and (job.baseline_id is None or is_bound_to(worker, job))
     ]
     alive_since = sessions.now(session) - lease_seconds
     return [worker for worker in able if worker.heartbeat_at > alive_since] or able[:1]
@@ -124,7 +124,7 @@ def would_train(session: Session, job: Job, lease_seconds: float) -> list[Worker
 
 def other_machine(workers: Sequence[Worker], job: Job) -> str | None:
     """Why none of these workers computes the bits of a job's runs, by the machine that they trained on; None if one does."""
-    if not workers or any(_is_bound_to(worker, job) for worker in workers):
+    if not workers or any(is_bound_to(worker, job) for worker in workers):
         return None
     there = dict.fromkeys(f"{worker.device.get('device_class')} with {worker.device.get('threads_per_run')}" for worker in workers)
     return f"the machine changed: it would be trained on {' or '.join(there)} threads, was trained on {job.device_class} with {job.threads}"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Query, Request, Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -21,12 +21,12 @@ from server.errors import InvalidError, NotFoundError
 from server.jobs import baselines
 from server.jobs.conclude import verdict_documents
 from server.jobs.floors import floors_on_record, imported_floors, imported_groups
-from server.pages.rendering import templates, visitor
+from server.pages.rendering import pages_router, templates
 from server.web.auth import InContext
 
 # The pages of named baselines: the list of versions, and one version with its runs, noise, history and differences from another.
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
+router = pages_router()
 VERSIONS_SHOWN = 200
 JOBS_JUDGED = 50
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal, cast
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Depends, FastAPI, Form, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from markupsafe import Markup
@@ -28,7 +28,7 @@ from server.database.tables import Job, Run
 from server.jobs.kinds import kind_of
 from server.jobs.workers import can_take, live_workers, why_waiting
 from server.pages import baselines, forms, job_lists, rendering
-from server.pages.rendering import HERE, LoginNeededError, templates, visitor
+from server.pages.rendering import HERE, LoginNeededError, pages_router, templates
 from server.settings import Settings
 from server.web import auth
 from server.web.auth import InContext, additions
@@ -138,11 +138,11 @@ def candidate_table(job: JobDocument, candidate: str = "", order: Order = "") ->
 
 def _lit(ranked: Sequence[Row], chosen: str) -> list[str]:
     """What the charts highlight at first: every candidate, or of many the selected one and those that end worst."""
+    names = [row.arm.name for row in ranked]
     if len(ranked) <= STYLED:
-        return [row.arm.name for row in ranked]
-    worst = [row.arm.name for row in ranked if row.estimate] or [row.arm.name for row in ranked]
-    first = [row.arm.name for row in ranked if row.arm.name == chosen]
-    return list(dict.fromkeys([*first, *worst[:_LIT]]))
+        return names
+    worst = [row.arm.name for row in ranked if row.estimate] or names
+    return list(dict.fromkeys([*({chosen} & {*names}), *worst[:_LIT]]))
 
 
 def _badness(row: Row) -> tuple[bool, float]:
@@ -270,7 +270,7 @@ def training(session: Session) -> Mapping[str, Sequence[Run]]:
 
 # The dashboard: pages rendered on the server and updated live by small ES modules; nothing is loaded from another host.
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
+router = pages_router()
 doors = APIRouter(include_in_schema=False)
 WORKERS_SHOWN = 100
 CHARTS = ("parity.report", "static")  # charts and style, which `parity compare --open` writes into a page of its own

@@ -13,14 +13,14 @@ from server.database.sessions import time_text
 from server.database.tables import Token
 from server.errors import ForbiddenError, InvalidError, NotFoundError
 from server.jobs import remarks
-from server.pages.rendering import admin, templates, visitor
+from server.pages.rendering import admin, pages_router, templates, visitor
 from server.web import auth
 from server.web.auth import RULES, SCOPES, Context, InContext, Principal, check_rule
 from server.web.requests import FormText
 
 # What people add to a job, on its page: forms for tags, notes and sign-offs. Who may use one is the rule of the API's own operation.
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
+router = pages_router()
 _JOB = "/api/v1/jobs/{job_id}"
 _TAG, _NOTE, _SIGN_OFF = f"PUT {_JOB}/tags", f"POST {_JOB}/notes", f"POST {_JOB}/sign-offs"
 _REVOKE = f"POST {_JOB}/sign-offs/{{sign_off_id}}:revoke"
@@ -28,17 +28,16 @@ _REVOKE = f"POST {_JOB}/sign-offs/{{sign_off_id}}:revoke"
 
 def values(request: Request, context: Context, job: JobDocument) -> Mapping[str, Any]:
     """What the part of the job page about remarks needs: what the visitor may do, and which verdicts can be signed off."""
-    may = {name: _may(request, context, operation, job.id) for name, operation in (("tag", _TAG), ("note", _NOTE), ("sign_off", _SIGN_OFF))}
-    may["revoke"] = _may(request, context, _REVOKE, job.id)
-    signed = {each.candidate for each in job.sign_offs if each.state == "valid"}
+    operations = {"tag": _TAG, "note": _NOTE, "sign_off": _SIGN_OFF, "revoke": _REVOKE}
+    signed = {each.candidate: each for each in job.sign_offs if each.state == "valid"}
     undecided = [verdict for verdict in job.verdicts if verdict["verdict"] == "inconclusive" and verdict["candidate"]["name"] not in signed]
     reasons = {verdict["candidate"]["name"]: why_not_acceptable(verdict) for verdict in undecided}  # type: ignore[arg-type]
     return {
-        "may": may,
+        "may": {name: _may(request, context, operation, job.id) for name, operation in operations.items()},
         "acceptable": [name for name, why in reasons.items() if why is None],
         "not_acceptable": {name: why for name, why in reasons.items() if why is not None},
         "most_days": remarks.MOST_DAYS,
-        "accepted": {each.candidate: each for each in job.sign_offs if each.state == "valid"},
+        "accepted": signed,
     }
 
 

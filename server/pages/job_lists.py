@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from markupsafe import Markup
 
 from parity.judging.decision import WORST_FIRST
@@ -19,7 +19,7 @@ from server.api.lists import OUTCOMES, SORTS, STATUSES, JobSummary, Sort, Wanted
 from server.api.overviews import MOST_JOBS, MOST_POINTS, By, Columns, Trend, TrendPoint, matrix, short, trend
 from server.errors import NotFoundError
 from server.jobs.conclude import VerdictSummary
-from server.pages.rendering import templates, visitor
+from server.pages.rendering import pages_router, templates
 from server.web.auth import InContext
 
 # Axes of figures: round values along one, and where a value lies on it.
@@ -132,7 +132,7 @@ def _reach(points: Sequence[TrendPoint]) -> tuple[float, float]:
 
 # Pages of several jobs: the list with its filters, jobs side by side, and the trend of a gate or a baseline.
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
+router = pages_router()
 JOBS_A_PAGE = 50
 TREND_POINTS = 50
 STATES = (*OUTCOMES, *STATUSES)
@@ -249,13 +249,15 @@ def trend_page(
 
     `/trend.svg` is the chart alone, as a file.
     """
-    if not gate.strip() and not filters.baseline:
-        return templates.TemplateResponse(request, "trend.html", {"trend": None, "why": None, "gate": "", "baseline": ""})
-    try:
-        with context.database.read() as session:
-            history = trend(session, filters, gate.strip(), candidate.strip() or None, by, limit)
-    except NotFoundError as error:
-        empty = {"trend": None, "why": error.detail, "gate": gate.strip(), "baseline": filters.baseline}
+    name, history, why = gate.strip(), None, None
+    if name or filters.baseline:
+        try:
+            with context.database.read() as session:
+                history = trend(session, filters, name, candidate.strip() or None, by, limit)
+        except NotFoundError as error:
+            why = error.detail
+    if history is None:
+        empty = {"trend": None, "why": why, "gate": name, "baseline": filters.baseline}
         return templates.TemplateResponse(request, "trend.html", empty)
     query = [*filters.query(), *([("gate", history.gate)] if history.gate else [])]
     values = {

@@ -9,7 +9,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, cast
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
 from fastapi.templating import Jinja2Templates
 from markupsafe import Markup
@@ -191,6 +191,11 @@ def visitor(request: Request, context: InContext) -> None:
         raise LoginNeededError
     request.state.visitor = asking
     request.state.can_log_out = auth.tokens_required(context.settings)
+
+
+def pages_router() -> APIRouter:
+    """A router of pages for everyone who may view them."""
+    return APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 
 
 def admin(request: Request) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from parity.structure import frozen
+from parity.structure import fields_of, frozen
 from server.errors import (
     ConflictError,
     DatabaseAwayError,
@@ -128,7 +128,7 @@ def respond(request: Request, error: ServiceError, headers: Mapping[str, str] | 
     }
     shown = error.errors[:MOST_FINDINGS]
     if shown:
-        body["errors"] = [{"pointer": each.pointer, "detail": each.detail} for each in shown]
+        body["errors"] = [fields_of(each) for each in shown]
     if more := error.more_errors + len(error.errors) - len(shown):
         body["more_errors"] = more
     allowance = getattr(request.state, "allowance", None)
