@@ -13,20 +13,22 @@ import json
 import logging
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import httpx2
+from sqlalchemy import Select, delete, func, select
+from sqlalchemy.orm import Session
 
 from parity.version import VERSION
 from server.api.jobs import live_state
 from server.concurrency import Repeating
-from server.database.sessions import Database, time_text
+from server.database import sessions, tables
+from server.database.sessions import Database, hold_lock, time_text
 from server.database.tables import WebhookDelivery
-from server.jobs import webhooks
 from server.jobs.conclude import verdict_rows, verdict_summary
-from server.settings import SECRET_PREFIX, Settings, Webhook
+from server.settings import SECRET_PREFIX, Settings, Webhook, WebhookEvent
 
 _log = logging.getLogger(__name__)
 _TIMEOUT_SECONDS = 10.0
@@ -47,7 +49,7 @@ class Deliverer(Repeating):
     def _deliver(self) -> None:
         if not self._is_registered:
             with self._database.write() as session:
-                webhooks.register(session, {hook.id: hook.events for hook in self._settings.webhooks})
+                register(session, {hook.id: hook.events for hook in self._settings.webhooks})
             self._is_registered = True
         deliver_due(self._settings, self._database, lambda: self.is_stopping)
 
@@ -56,7 +58,7 @@ def deliver_due(settings: Settings, database: Database, stopping: Callable[[], b
     """Try every due delivery; returns the ids of those tried. After a failure, the webhook's other deliveries wait for the next call."""
     hooks = {hook.id: hook for hook in settings.webhooks}
     with database.read() as session:
-        waiting = webhooks.due(session)
+        waiting = due(session)
     tried: list[str] = []
     failing: set[str] = set()
     for delivery_id, webhook_id in waiting:
@@ -65,12 +67,12 @@ def deliver_due(settings: Settings, database: Database, stopping: Callable[[], b
         if webhook_id in failing:
             continue
         with database.write() as session:
-            attempt = webhooks.begin_attempt(session, delivery_id)
+            attempt = begin_attempt(session, delivery_id)
         if attempt is None:
             continue
         status, failure = _try(settings, database, delivery_id, hooks.get(webhook_id))
         with database.write() as session:
-            webhooks.end_attempt(session, delivery_id, attempt, status, failure)
+            end_attempt(session, delivery_id, attempt, status, failure)
         tried.append(delivery_id)
         if failure:
             failing.add(webhook_id)
@@ -142,3 +144,66 @@ async def _post(hook: Webhook, delivery_id: str, body: bytes) -> int:
 def _certificates() -> ssl.SSLContext:
     """The machine's certificate authorities, which include a company's own; SSL_CERT_FILE names others."""
     return ssl.create_default_context()
+
+
+# The deliveries in the database: which events each webhook receives, and the state of each delivery.
+#
+# URLs and secrets are only in the setting PARITY_WEBHOOKS of the API; workers, which write most events, read here whom an event concerns
+# (`server.database.states.announce`). A delivery is sent at least once, with growing pauses, until the response is 2xx or
+# `GIVE_UP_SECONDS` have passed.
+
+GIVE_UP_SECONDS = 86_400.0
+_DUE_EACH = 100
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 3600.0
+
+
+def register(session: Session, events: Mapping[str, Sequence[WebhookEvent]]) -> None:
+    """Make these the webhooks that events concern from now on: the events of each, by its id."""
+    hold_lock(session, "webhooks")  # several API processes start at once
+    session.execute(delete(tables.Webhook))
+    session.add_all(tables.Webhook(id=hook_id, events=list(kinds)) for hook_id, kinds in events.items())
+
+
+def due(session: Session) -> Sequence[tuple[str, str]]:
+    """Ids of the deliveries to try now and of their webhooks; those that have waited longest come first.
+
+    At most `_DUE_EACH` per webhook, so that one with an unreachable receiver does not fill the list.
+    """
+    place = func.row_number().over(partition_by=WebhookDelivery.webhook_id, order_by=WebhookDelivery.next_attempt_at)
+    waiting = (
+        select(WebhookDelivery.id, WebhookDelivery.webhook_id, WebhookDelivery.next_attempt_at, place.label("place"))
+        .where(WebhookDelivery.state == "pending", WebhookDelivery.next_attempt_at <= sessions.now(session))
+        .subquery()
+    )
+    chosen = select(waiting.c.id, waiting.c.webhook_id).where(waiting.c.place <= _DUE_EACH).order_by(waiting.c.next_attempt_at)
+    return [(row[0], row[1]) for row in session.execute(chosen)]
+
+
+def begin_attempt(session: Session, delivery_id: str) -> int | None:
+    """Take a due delivery for one attempt and return the attempt's number; None if another process has taken it.
+
+    The time of the next attempt is set at once, so that a sender that dies is retried like one that fails.
+    """
+    now = sessions.now(session)
+    row = session.scalars(_pending(delivery_id).where(WebhookDelivery.next_attempt_at <= now).with_for_update(skip_locked=True)).first()
+    if row is None:
+        return None
+    row.attempts, row.attempted_at = row.attempts + 1, now
+    row.next_attempt_at = now + min(_FIRST_PAUSE_SECONDS * 2.0 ** min(row.attempts - 1, 30), _LONGEST_PAUSE_SECONDS)
+    return row.attempts
+
+
+def end_attempt(session: Session, delivery_id: str, attempt: int, status: int | None, failure: str | None) -> None:
+    """Record how an attempt ended: `failure` is None or the reason; a failed delivery is retried until `GIVE_UP_SECONDS` have passed."""
+    row = session.scalars(_pending(delivery_id).where(WebhookDelivery.attempts == attempt).with_for_update()).first()
+    if row is None:  # a later attempt has finished
+        return
+    row.status, row.message = status, failure
+    if failure is None:
+        row.state = "delivered"
+    elif row.next_attempt_at > row.created_at + GIVE_UP_SECONDS:
+        row.state = "failed"
+
+
+def _pending(delivery_id: str) -> Select[WebhookDelivery]:
+    return select(WebhookDelivery).where(WebhookDelivery.id == delivery_id, WebhookDelivery.state == "pending")

@@ -20,13 +20,12 @@ from parity.report.figures import interval_level, on_edges, verdict_priors
 from parity.structure import frozen
 from server.concurrency import Cache
 from server.curves import loading
-from server.curves.buckets import rounded
-from server.curves.loading import begun_runs
+from server.curves.loading import begun_runs, multiplicity_of
 from server.database import store
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Chunk, Job, Run
 from server.jobs.conclude import verdict_documents
-from server.jobs.ledger import multiplicity_of
+from server.records import rounded
 
 # What a job's gaps are computed from, so that a gap that was computed before is used only while none of it has changed.
 

@@ -1,8 +1,11 @@
-"""Dataclasses of requests and documents: a base for what a caller sends, and a document from a row."""
+"""Dataclasses of requests and documents: a base for what a caller sends, a document from a row, and numbers for JSON."""
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from server.database.sessions import time_text
 
@@ -10,6 +13,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
+Number = float | Literal["nan", "inf", "-inf"]
 
 
 class Body:
@@ -27,3 +31,30 @@ def of(kind: type[T], source: object, /, **more: object) -> T:
     make: Callable[..., T] = kind
     values = {field.name: getattr(source, field.name) for field in fields(kind) if field.name not in more}
     return make(**{name: time_text(value) if name.endswith("_at") else value for name, value in values.items()}, **more)
+
+
+def number(value: float) -> Number:
+    """A float for JSON; non-finite values become the strings nan, inf and -inf."""
+    return float(value) if np.isfinite(value) else kind_of(value)
+
+
+def kind_of(value: float) -> Literal["nan", "inf", "-inf"]:
+    """The word for a value that is not finite."""
+    if np.isnan(value):
+        return "nan"
+    return "inf" if value > 0 else "-inf"
+
+
+def rounded(values: NDArray[np.float64], known: NDArray[np.bool_] | None = None, *, digits: int = 7) -> list[float | None]:
+    """Values (n,) for JSON to some significant digits, null where not `known` or not finite (the mean of huge values).
+
+    A chart cannot show more digits, and the response is half as long.
+    """
+    finite = np.isfinite(values)
+    known = finite if known is None else known & finite
+    kept = np.where(known, values, 0.0)
+    decade = np.floor(np.log10(np.maximum(np.abs(kept), 1e-290)))
+    scale = 10.0 ** np.clip(digits - 1 - decade, -300, 300)
+    scaled = kept * scale
+    kept = np.where(np.isfinite(scaled), np.round(scaled) / scale, kept)
+    return [value if is_known else None for value, is_known in zip(kept.tolist(), known.tolist(), strict=True)]

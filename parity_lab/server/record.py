@@ -27,8 +27,8 @@ from server.database.sessions import Database, hold_lock
 from server.database.states import JOB_ENDED
 from server.database.tables import Job, JobStatus, Run
 from server.errors import ConflictError, LookError, NotFoundError, TooManyError
+from server.jobs.conclude import Kind, Outcome
 from server.jobs.fingerprint import job_spec, run_spec
-from server.jobs.kinds import Kind, Outcome
 from server.jobs.ledger import question_of
 from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import Order, check_queue
@@ -486,7 +486,7 @@ def _policy(setup: SearchSetup, rating: Rating, at: int, state: PolicyState) -> 
     )
 
 
-# The kinds of jobs of analyses and searches (`server.jobs.kinds`), and what the key `search` of a job file holds.
+# The kinds of jobs of analyses and searches (`server.jobs.conclude`), and what the key `search` of a job file holds.
 
 
 def _request(session: Session, run: Run) -> MeasureRequest:

@@ -20,12 +20,9 @@ from server.curves.buckets import (
     Columns,
     LayerTable,
     Line,
-    Number,
     Recorded,
     Series,
-    kind_of,
     layer_table,
-    number,
     overlay,
     recorded,
     series,
@@ -37,9 +34,10 @@ from server.database.store import Columns as Table
 from server.database.tables import Arm, Job, Run
 from server.errors import InvalidError, NotFoundError
 from server.gaps import Extents, GapsDocument, PairDocument, candidate_gaps, extents, gaps_of, identity, is_current, pair_fields
-from server.records import of
+from server.logs import cut
+from server.records import Number, kind_of, number, of
 from server.web.auth import Context, InContext
-from server.web.limits import LARGEST, MOST_VALUES, check_values, cut
+from server.web.limits import LARGEST, MOST_VALUES, check_values
 from server.web.live import Stream
 from server.web.requests import UNCHANGED, FirstStep, LastStep, Spacing, Tags
 

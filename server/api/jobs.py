@@ -18,22 +18,20 @@ from server.api.remarks import NoteDocument, SignOffEntry, remarks_of
 from server.api.runs import AttemptDocument, RunDocument, attempt_documents, run_document, seconds_since
 from server.api.verdicts import criteria_of
 from server.concurrency import Turns
-from server.curves.buckets import Number
+from server.curves.loading import multiplicity_of
 from server.database.sessions import find_job, time_text
 from server.database.states import RUN_ENDED
 from server.database.tables import Arm, Job, JobStatus, Role, Run
 from server.errors import ForbiddenError, InvalidError, NotFoundError
 from server.jobs.baselines import BaselineChoice, resolve
-from server.jobs.conclude import case_of, verdict_documents
+from server.jobs.conclude import case_of, kind_of, verdict_documents
 from server.jobs.forecasts import Known, known_before, latest, lenders_for, planned
-from server.jobs.kinds import kind_of
-from server.jobs.ledger import multiplicity_of
 from server.jobs.lifecycle import cancel_job, requesters_of
 from server.jobs.remarks import MOST_TAGS
 from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
 from server.jobs.submit import Labels, Order, Submission, check_queue, check_size, submit_job_once
 from server.jobs.workers import can_take, live_workers, why_waiting
-from server.records import Body, of
+from server.records import Body, Number, of
 from server.web.auth import Context, InContext, Principal, Sender
 from server.web.requests import BodyRoute, StrictBody
 from training.spec import JobSpec, Model

@@ -16,7 +16,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.structure import frozen
-from server.curves.buckets import Number, number
 from server.database import tokens
 from server.database.sessions import find_run, time_text
 from server.database.states import RUN_ENDED
@@ -26,7 +25,7 @@ from server.errors import InvalidError, NotFoundError
 from server.jobs import external
 from server.jobs.external import NAME, AttachRequest, Batch, Kind, Name, Outcome
 from server.logs import without_secrets
-from server.records import Body, of
+from server.records import Body, Number, number, of
 from server.web.auth import InContext, Sender, check_attempt
 from server.web.limits import LARGEST
 from server.web.requests import BodyRoute, StrictBody, refused

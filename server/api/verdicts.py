@@ -27,12 +27,11 @@ from parity.structure import frozen
 from parity.version import VERSION
 from parity.wording import signed
 from server.concurrency import Turns
-from server.curves.buckets import Number
 from server.database.sessions import Database, find_job
 from server.database.tables import Job, is_id
 from server.errors import InvalidError, NotFoundError
 from server.jobs.conclude import case_of, verdict_documents
-from server.records import Body
+from server.records import Body, Number
 from server.settings import Settings
 from server.web.auth import InContext
 from server.web.limits import LARGEST, MOST_ITEMS, MOST_KEYS, MOST_NUMBERS

@@ -16,6 +16,7 @@ from parity.judging.live.gap_chart import step_edges
 from parity.structure import frozen
 from server.database import store
 from server.database.store import Columns as StoredColumns
+from server.records import Number, kind_of, number, rounded
 from training.rules import PROJECTIONS
 
 # Long series reduced for a screen: min, mean and max of equal ranges of steps, and the steps with non-finite values.
@@ -23,7 +24,6 @@ from training.rules import PROJECTIONS
 # Edges depend only on the first step, the last step and the number of buckets, so finished runs of one plan get the same edges. Buckets
 # are for drawing only; the judge reads every step.
 
-Number = float | Literal["nan", "inf", "-inf"]
 N = TypeVar("N", np.int64, np.float64)
 
 NONFINITE_LISTED = 1000
@@ -54,11 +54,6 @@ class Series:
     maximum: list[float | None]
     nonfinite: list[NonFinite]
     nonfinite_count: int
-
-
-def number(value: float) -> Number:
-    """A float for JSON; non-finite values become the strings nan, inf and -inf."""
-    return float(value) if np.isfinite(value) else kind_of(value)
 
 
 @frozen(eq=False)
@@ -142,21 +137,6 @@ def series(name: str, steps: NDArray[np.int64], values: NDArray[np.float64], poi
     )
 
 
-def rounded(values: NDArray[np.float64], known: NDArray[np.bool_] | None = None, *, digits: int = 7) -> list[float | None]:
-    """Values (n,) for JSON to some significant digits, null where not `known` or not finite (the mean of huge values).
-
-    A chart cannot show more digits, and the response is half as long.
-    """
-    finite = np.isfinite(values)
-    known = finite if known is None else known & finite
-    kept = np.where(known, values, 0.0)
-    decade = np.floor(np.log10(np.maximum(np.abs(kept), 1e-290)))
-    scale = 10.0 ** np.clip(digits - 1 - decade, -300, 300)
-    scaled = kept * scale
-    kept = np.where(np.isfinite(scaled), np.round(scaled) / scale, kept)
-    return [value if is_known else None for value, is_known in zip(kept.tolist(), known.tolist(), strict=True)]
-
-
 def _or_null(numbers: NDArray[np.float64], counts: NDArray[np.int64]) -> list[float | None]:
     return [value if count else None for value, count in zip(numbers.tolist(), counts.tolist(), strict=True)]
 
@@ -169,13 +149,6 @@ def _starts(steps: NDArray[np.int64], points: int) -> NDArray[np.int64]:
     first_of_each: NDArray[np.int64] = np.searchsorted(steps, steps[0] + width * np.arange(points))
     # Ascending, so that the last of equal ones is found without sorting; len(steps) begins a bucket after the last step.
     return first_of_each[np.diff(first_of_each, append=len(steps)) > 0]
-
-
-def kind_of(value: float) -> Literal["nan", "inf", "-inf"]:
-    """The word for a value that is not finite."""
-    if np.isnan(value):
-        return "nan"
-    return "inf" if value > 0 else "-inf"
 
 
 # Several runs in one chart, with the same bucket edges, so that lines differ only where the runs do.

@@ -12,6 +12,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from parity.judging.agreement import HOST
+from parity.judging.criteria import Multiplicity, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.document_types import REUSED, STOPPED
 from parity.judging.speed import UNIX_SECONDS
@@ -19,7 +20,7 @@ from parity.structure import frozen
 from server.database import store
 from server.database.states import EARLY_STOP
 from server.database.store import Recorded, read_each, superseded_in_each
-from server.database.tables import Arm, Attempt, Run, Worker, table_of
+from server.database.tables import Arm, Attempt, Job, Run, Worker, table_of
 
 # Seconds of training up to each logged step of a run, for charts against time.
 
@@ -232,3 +233,11 @@ def snr_db(session: Session, arm: Arm) -> Mapping[tuple[str, str], float]:
             layer, operand = name.removesuffix(_SNR).rsplit("/", 1)
             snr[layer, operand] = float(np.median(finite))
     return snr
+
+
+def multiplicity_of(job: Job) -> Multiplicity | None:
+    """Which look of how many a job is, and how many candidates share the error; None if its looks are not counted."""
+    if job.look is None or job.look_candidates is None:
+        return None
+    looks = criteria_from_mapping(job.criteria).looks
+    return Multiplicity(look=job.look, looks=looks, candidates=job.look_candidates, registered=True)

@@ -8,7 +8,22 @@ from typing import Any, TypeVar
 from sqlalchemy import Update, bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from server.database.tables import Arm, Attempt, AttemptState, Event, Job, JobStatus, Run, RunState, table_of
+from server.database import sessions
+from server.database.tables import (
+    Arm,
+    Attempt,
+    AttemptState,
+    Event,
+    Job,
+    JobStatus,
+    Run,
+    RunState,
+    Webhook,
+    WebhookDelivery,
+    new_id,
+    table_of,
+)
+from server.settings import WebhookEvent
 
 # The states of jobs, runs and attempts, the legal moves between them, and the compare-and-set that makes one.
 #
@@ -144,6 +159,16 @@ def emit_all(session: Session, job_id: str, some: Sequence[tuple[str, dict[str, 
     ]
     connection.execute(_INSERT, rows)
     return last
+
+
+def announce(session: Session, job_id: str, *kinds: WebhookEvent) -> None:
+    """Write a delivery for each webhook that receives one of these events. Call it in the transaction of the event."""
+    for hook in session.scalars(select(Webhook).order_by(Webhook.id)):
+        for kind in kinds:
+            if kind in hook.events:
+                now = sessions.now(session)
+                about = {"webhook_id": hook.id, "kind": kind, "job_id": job_id}
+                session.add(WebhookDelivery(id=new_id("d"), created_at=now, next_attempt_at=now, **about))
 
 
 def first_kept(session: Session, job_id: str) -> int:

@@ -150,7 +150,7 @@ class Job(Base):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the judge compares its runs; a job of the lab (`server.jobs.kinds`) has none for it."""
+        """Whether the judge compares its runs; a job of the lab (`server.jobs.conclude`) has none for it."""
         return any(arm.runs for arm in self.arms)
 
 
@@ -204,7 +204,7 @@ class Run(Base):
 
     A run of `kind` noise stops after `planned_steps`, before the end of its schedule: it measures run noise and is never judged.
     A run of `kind` why, which has no curve, measures what starts from the run `forked_from`; its steps are the cost of its measurements.
-    A run of `kind` pilot is a full run that is never judged (`server.jobs.kinds`).
+    A run of `kind` pilot is a full run that is never judged (`server.jobs.conclude`).
     """
 
     __tablename__ = "runs"

@@ -8,7 +8,7 @@ import queue
 import secrets
 import socket
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from typing import Any, Literal
 from sqlalchemy import Row, or_, select, update
 from sqlalchemy.orm import Session
 
+from parity.extensions import lab
 from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
@@ -27,9 +28,8 @@ from server.database import sessions
 from server.database.sessions import Database
 from server.database.states import EARLY_STOP, JOB_ENDED, JOB_OPEN, RUN_ENDED
 from server.database.tables import Arm, Job, Run, Verdict, new_id
-from server.jobs import forecasts, ledger, lifecycle
+from server.jobs import forecasts, lifecycle
 from server.jobs.floors import family_of, family_that_lends, keep_reruns, lent_floors, reruns_of
-from server.jobs.kinds import Outcome, needed_kind
 from server.records import of
 
 # The verdicts of a job: the judge's documents, and a summary of each for a list.
@@ -63,6 +63,60 @@ def verdict_rows(job: Job) -> list[Verdict]:
 def verdict_summary(row: Verdict | Row[*tuple[Any, ...]]) -> VerdictSummary:
     """The summary of a verdict, from its row or columns of it; numbers that were not measured, or are not finite, are None."""
     return of(VerdictSummary, row, verdict=row.outcome, gap_nats=row.gap, margin_nats=row.margin)
+
+
+# Kinds of jobs that the judge does not compare: what a worker measures for one, how it ends, and where its page is. The lab has them all.
+#
+# A job has such a kind if its run has: `Run.kind`. Nothing here imports the lab before a job of one is met.
+
+
+@frozen
+class Outcome:
+    """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none.
+
+    `floors` are the groups of reruns from which the verdicts borrow, `reruns` those of the job itself. A job that is not judged may be
+    `complete` without a verdict; `write` writes what it has instead.
+    """
+
+    verdicts: Sequence[tuple[Mapping[str, Any], str]] = ()
+    floors: Floors | None = None
+    reruns: Floors | None = None
+    code: str | None = None
+    message: str | None = None
+    complete: bool = False
+    write: Callable[[Session], None] | None = None
+
+
+@frozen
+class Kind:
+    """A kind of job without a verdict.
+
+    `request`: what the training process of its run measures, as a document; None: the run trains like any other. `conclude`: how the job
+    ends once its run has ended. `page`: the path of its page. `links`: what its document links to, beside what every job does.
+    """
+
+    request: Callable[[Session, Run], Mapping[str, object] | None]
+    conclude: Callable[[Session, Job], Outcome]
+    page: Callable[[Session, Job], str]
+    links: Callable[[Session, Job], Mapping[str, str]]
+
+
+def kind_of(job: Job) -> Kind | None:
+    """The kind of a job; None for one that is judged, and where the lab is taken away."""
+    name = job.runs[0].kind if job.runs else "full"
+    module = lab().part("kinds") if name in lab().kinds else None
+    if module is None:
+        return None
+    kind: Kind = module.KINDS[name]
+    return kind
+
+
+def needed_kind(job: Job) -> Kind:
+    """The kind of a job that is not judged. Raises LookupError where the lab is taken away."""
+    kind = kind_of(job)
+    if kind is None:
+        raise LookupError(f"job {job.id} has a run of kind {job.runs[0].kind}, which needs the lab; this installation has none")
+    return kind
 
 
 # Concludes a job: judges its curves outside any write transaction, then writes its verdicts and its end in one.
@@ -245,7 +299,7 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
         noise_runs={arm.name: reruns for arm in job.arms if (reruns := loading.finished(session, arm.noise_runs))},
         floors=floors,
         families={arm.name: family for arm in job.arms} if family else {},
-        multiplicity=ledger.multiplicity_of(job) if criteria is None else None,
+        multiplicity=loading.multiplicity_of(job) if criteria is None else None,
     )
 
 

@@ -20,16 +20,16 @@ from parity.judging.live.rules import ENDED_BY, Forecast, State, due_forecasts, 
 from parity.judging.run_floor import NO_LENDERS, Lending
 from parity.judging.window import COMPLETE_SHARE
 from parity.structure import frozen
+from server.curves.loading import multiplicity_of
 from server.database import states as events
 from server.database import store
 from server.database.sessions import Database
-from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
+from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED, announce
 from server.database.tables import Arm, Job, JobStatus, Run
-from server.jobs import lifecycle, webhooks
+from server.jobs import lifecycle
 from server.jobs.baselines import NamedBaseline
 from server.jobs.fingerprint import run_spec, spec_differences, trained_runs, unsound
 from server.jobs.floors import family_in, family_that_lends, lent_floors, named_floors, newest_family
-from server.jobs.ledger import multiplicity_of
 from server.settings import WebhookEvent
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec
@@ -250,7 +250,7 @@ def _tell(session: Session, job: Job, look: _Look) -> list[str]:
         kind, webhook = _KINDS.get(forecast.state, ("forecast", None))
         events.emit(session, job.id, kind, {"arm": name, "state": forecast.state, "message": message})
         if webhook and forecast.state not in before:
-            webhooks.announce(session, job.id, webhook)
+            announce(session, job.id, webhook)
         if forecast.state in ENDED_BY and not set(before) & set(ENDED_BY):
             ended.append(name)
             if _may_stop(arms[name], forecast, criteria):

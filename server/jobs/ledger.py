@@ -22,7 +22,7 @@ from typing import Any
 from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
-from parity.judging.criteria import FAIL_BY_GAP, Multiplicity, criteria_from_mapping
+from parity.judging.criteria import FAIL_BY_GAP, criteria_from_mapping
 from server.database.sessions import hold_lock
 from server.database.tables import Arm, Job, Verdict
 from server.errors import LookError
@@ -95,14 +95,6 @@ def _may_be_other_code(newest: Job, job: Job) -> bool:
 def has_passed(job: Job) -> bool:
     """Whether a job has a verdict, and each is a pass."""
     return job.status == "concluded" and all(verdict.outcome == "pass" for verdict in job.verdicts)
-
-
-def multiplicity_of(job: Job) -> Multiplicity | None:
-    """Which look of how many a job is, and how many candidates share the error; None if its looks are not counted."""
-    if job.look is None or job.look_candidates is None:
-        return None
-    looks = criteria_from_mapping(job.criteria).looks
-    return Multiplicity(look=job.look, looks=looks, candidates=job.look_candidates, registered=True)
 
 
 def _newest(session: Session, job: Job, digests: Collection[str]) -> Job | None:

@@ -14,6 +14,7 @@ from server.database.states import (
     RUN_ENDED,
     RUN_MOVES,
     SILENT,
+    announce,
     begin_attempt,
     end_attempt,
     move_job,
@@ -21,7 +22,6 @@ from server.database.states import (
     resume_attempt,
 )
 from server.database.tables import LOCAL_ID, Attempt, AttemptState, Job, Run, RunState, Worker
-from server.jobs.webhooks import announce
 from server.logs import without_secrets
 
 # The only place that moves a run or a job from one state to another.

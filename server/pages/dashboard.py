@@ -25,7 +25,7 @@ from server.database import store
 from server.database.sessions import find_job, time_text
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run
-from server.jobs.kinds import kind_of
+from server.jobs.conclude import kind_of
 from server.jobs.workers import can_take, live_workers, why_waiting
 from server.pages import baselines, forms, job_lists, rendering
 from server.pages.rendering import HERE, LoginNeededError, pages_router, templates

@@ -11,6 +11,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from parity.structure import frozen
 from server.errors import InvalidError
+from server.logs import cut
 from server.queue import redis_client
 
 # What one request may cost: the sizes of bodies, lists, numbers, answers and log lines; and requests per minute for each token.
@@ -27,7 +28,6 @@ MOST_VALUES = 2_000_000
 """The most values of columns in one answer; a file (CSV, Arrow) is sent in parts and has no limit."""
 MOST_FINDINGS, MOST_COUNTED = 100, 10_000
 """The most errors that a problem document lists, and the most of which it can list some: making more of them takes seconds."""
-_SHOWN = 300  # characters of a path in a log line or an error
 
 _log = logging.getLogger(__name__)
 _MINUTE = 60
@@ -74,12 +74,6 @@ class Limiter:
             self._away_until = time.monotonic() + _AWAY_SECONDS
             return None
         return Allowance(limit=self._per_minute, left=self._per_minute - made, seconds=_MINUTE - second)
-
-
-def cut(text: object) -> str:
-    """A path, or a part of one, for a log line or an error: what is longer than 300 characters ends in an ellipsis."""
-    whole = str(text)
-    return whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]}…"
 
 
 def check_values(columns: int, values: int) -> None:

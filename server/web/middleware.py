@@ -15,10 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server import logs
 from server.errors import BadRequestError, ForbiddenError, InvalidError, ServiceError, TooLargeError
+from server.logs import cut
 from server.settings import Settings
 from server.web import problems
 from server.web.auth import is_loopback, tokens_required
-from server.web.limits import cut
 from server.web.requests import clean_address
 
 BODY_SECONDS = 30.0

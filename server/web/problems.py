@@ -25,7 +25,8 @@ from server.errors import (
     ServiceError,
     UnavailableError,
 )
-from server.web.limits import MOST_FINDINGS, cut, describe_limits
+from server.logs import cut
+from server.web.limits import MOST_FINDINGS, describe_limits
 from server.web.requests import NotModifiedError, escaped
 from training.rules import SpecError
 

@@ -11,6 +11,7 @@ from alembic.util import CommandError
 from sqlalchemy import inspect, text
 
 from parity_lab.server.tables import Analysis, AnalysisResult, Search, SearchStep
+from server import deliveries
 from server.database import store
 from server.database.tables import (
     Attempt,
@@ -25,7 +26,7 @@ from server.database.tables import (
     SignOff,
     Worker,
 )
-from server.jobs import baselines, webhooks
+from server.jobs import baselines
 from server.jobs.conclude import conclude
 from server.queue import alembic_config
 from server.web import auth
@@ -43,7 +44,7 @@ def record(database, recorded):
     """A record with a row in every table at the least; the ids of two runs: one with a curve of its own, one that has the other's."""
     old, new = recorded({"nvfp4": 0.01}, steps=300), recorded({"nvfp4": 0.01}, steps=300, done=0)
     with database.write() as session:
-        webhooks.register(session, {"h1": ["job.ended"]})
+        deliveries.register(session, {"h1": ["job.ended"]})
     conclude(database, old)
     now = time.time()
     with database.write() as session:

@@ -14,11 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from server import deliveries as sender
+from server import deliveries
 from server.database import tables
 from server.database.tables import WebhookDelivery, new_id
 from server.deliveries import Deliverer
-from server.jobs import webhooks
 from server.jobs.conclude import conclude
 from server.settings import CHECKOUT, SECRET_PREFIX, Webhook
 
@@ -98,7 +97,7 @@ def hooks(database):
     def add(url, *events) -> str:
         known.append(Webhook(url=url, secret=SECRET, events=events or ("job.ended", "verdict.given")))
         with database.write() as session:
-            webhooks.register(session, {hook.id: hook.events for hook in known})
+            deliveries.register(session, {hook.id: hook.events for hook in known})
         return known[-1].id
 
     return known, add
@@ -120,7 +119,7 @@ def deliver_due(database, own_settings):
     def deliver() -> list[str]:
         """In a thread of its own, as a server does; a test before may have left an event loop in this one (a browser's)."""
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(sender.deliver_due, own_settings(), database).result()
+            return thread.submit(deliveries.deliver_due, own_settings(), database).result()
 
     return deliver
 
@@ -224,7 +223,7 @@ def test_what_fails_is_sent_again_as_it_was(database, receiver, sent, deliver_du
 
 @pytest.mark.parametrize("way", ["hang", "drip"])
 def test_who_does_not_answer_in_time_holds_up_nobody(database, make_receiver, register, waiting, sent, deliver_due, monkeypatch, way):
-    monkeypatch.setattr(sender, "_TIMEOUT_SECONDS", 0.4)
+    monkeypatch.setattr(deliveries, "_TIMEOUT_SECONDS", 0.4)
     slow, quick = make_receiver(), make_receiver()
     slow.answers = [way, way]
     hanging = register(_url(slow))
@@ -254,7 +253,7 @@ def test_a_sender_of_ours_that_breaks_holds_up_nobody(database, receiver, sent, 
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(sender, "_post", broken)
+    monkeypatch.setattr(deliveries, "_post", broken)
     deliver_due()
     assert _row(database, delivery)[:3] == ("pending", 1, None)
     assert "ZeroDivisionError" in _row(database, delivery)[3]
@@ -308,7 +307,7 @@ def test_the_certificate_is_the_names_and_the_name_is_looked_up_once(
     tls.sni_callback = lambda _socket, name, _context: names.append(name)
     receiver = make_receiver(tls)
     hosts = _resolve_here(monkeypatch)
-    monkeypatch.setattr(sender, "_certificates", lambda: ssl.create_default_context(cafile=str(certificate)))
+    monkeypatch.setattr(deliveries, "_certificates", lambda: ssl.create_default_context(cafile=str(certificate)))
     delivery = sent(f"https://hooks.example:{receiver.port}/in")
     deliver_due()
     assert names == ["hooks.example"]
@@ -324,7 +323,7 @@ def test_the_certificate_is_the_names_and_the_name_is_looked_up_once(
 def test_an_api_process_registers_its_webhooks_and_sends_by_itself(database, receiver, sent, own_settings):
     delivery = sent(_url(receiver))
     with database.write() as session:
-        webhooks.register(session, {})
+        deliveries.register(session, {})
     sending = Deliverer(own_settings().model_copy(update={"reconcile_seconds": 0.05}), database)
     sending.start()
     try:
@@ -348,6 +347,6 @@ def test_the_documented_way_to_verify(receiver, sent, deliver_due):
     assert defined["verified"](SECRET, headers, body)
     other = SECRET_PREFIX + base64.b64encode(bytes(32)).decode()
     old = str(int(headers["webhook-timestamp"]) - 400)
-    resigned = {"webhook-timestamp": old, "webhook-signature": sender.signature(SECRET, headers["webhook-id"], int(old), body)}
+    resigned = {"webhook-timestamp": old, "webhook-signature": deliveries.signature(SECRET, headers["webhook-id"], int(old), body)}
     for forged in ((other, headers, body), (SECRET, headers, body + b" "), (SECRET, headers | resigned, body)):
         assert not defined["verified"](*forged)

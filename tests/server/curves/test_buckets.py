@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.curves.buckets import cut, number, reduce_ranges, series
+from server.curves.buckets import cut, reduce_ranges, series
+from server.records import number
 
 
 def slow(steps, values, points):

@@ -8,10 +8,9 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import ProgrammingError
 
 from parity.extensions import lab
-from server import roles
+from server import deliveries, roles
 from server.database.sessions import Database
 from server.database.tables import Base, Token
-from server.jobs import webhooks
 from server.web import auth
 
 on_postgresql = pytest.mark.postgresql
@@ -76,7 +75,7 @@ def test_neither_role_changes_the_schema_or_what_is_fixed(database, api_settings
 @on_postgresql
 def test_a_worker_reads_no_secret_and_gives_itself_no_right(database, worker_settings):
     with database.write() as session:
-        webhooks.register(session, {"h1": ["job.ended"]})
+        deliveries.register(session, {"h1": ["job.ended"]})
         auth.create_token(session, "me", ["admin"], None)
     assert [each for each in FORBIDDEN_TO_WORKERS if not _refused(worker_settings.database, each)] == []
     worker = Database(worker_settings.database)

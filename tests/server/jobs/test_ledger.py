@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import select
 
 from parity.judging.criteria import Multiplicity, criteria_from_mapping
+from server.curves.loading import multiplicity_of
 from server.database.tables import Job, Verdict, new_id
 from server.errors import LookError
-from server.jobs import ledger
 from server.jobs.conclude import case_of
 from server.jobs.submit import Submission, submit_registered
 from tests.conftest import small_job
@@ -239,4 +239,4 @@ def test_the_judge_is_told_of_the_look(recorded, database):
 
 def test_a_job_that_was_not_counted_has_no_look(database):
     job = Job(look=None, criteria=copy.deepcopy({"margin": "1%"}))
-    assert ledger.multiplicity_of(job) is None
+    assert multiplicity_of(job) is None

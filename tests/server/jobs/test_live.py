@@ -13,12 +13,12 @@ import pytest
 from sqlalchemy import select
 
 from parity.judging.criteria import criteria_from_mapping
+from server import deliveries
 from server.database import states as events
 from server.database import store
 from server.database.states import begin_attempt
 from server.database.tables import Attempt, Job, Run, WebhookDelivery
 from server.jobs import forecasts as forecast
-from server.jobs import webhooks
 from server.jobs.conclude import conclude, decide, ready_to_conclude
 from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import submit_job
@@ -208,7 +208,7 @@ def test_the_last_steps_are_looked_at_when_the_job_is_judged(database, live):
 def test_a_change_of_state_is_one_event_and_the_first_alarm_a_delivery(database, live):
     job_id = live()
     with database.write() as session:
-        webhooks.register(session, {"h1": ["job.hopeless", "job.futile"]})
+        deliveries.register(session, {"h1": ["job.hopeless", "job.futile"]})
     for first in range(0, 800, 50):
         _record(database, job_id, first, first + 50, {"nvfp4": 0.3})
         _watch(database, job_id)

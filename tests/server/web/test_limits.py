@@ -9,9 +9,10 @@ import pytest
 from fastapi.routing import APIRoute
 
 from server.errors import InvalidError
+from server.logs import cut
 from server.web import limits, problems
 from server.web.auth import operations
-from server.web.limits import LARGEST, MOST_FINDINGS, MOST_ITEMS, MOST_KEYS, check_body, cut
+from server.web.limits import LARGEST, MOST_FINDINGS, MOST_ITEMS, MOST_KEYS, check_body
 from server.web.requests import BodyRoute
 
 

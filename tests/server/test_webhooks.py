@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from server import deliveries
 from server.database.tables import WebhookDelivery, new_id
-from server.jobs import webhooks
 from server.jobs.conclude import conclude
 from server.jobs.lifecycle import cancel_job
 
@@ -20,7 +20,7 @@ def register(database):
     def add(*events):
         known[f"h{len(known)}"] = events
         with database.write() as session:
-            webhooks.register(session, known)
+            deliveries.register(session, known)
         return [*known][-1]
 
     return add
@@ -88,11 +88,11 @@ def test_one_sender_at_a_time_and_growing_pauses_when_it_dies(database, delivery
     pauses = []
     for attempt in range(1, 11):
         with database.write() as session:
-            assert webhooks.due(session) == [(delivery, "h0")]
-            assert webhooks.begin_attempt(session, delivery) == attempt
+            assert deliveries.due(session) == [(delivery, "h0")]
+            assert deliveries.begin_attempt(session, delivery) == attempt
         with database.write() as session:
-            assert webhooks.due(session) == []
-            assert webhooks.begin_attempt(session, delivery) is None
+            assert deliveries.due(session) == []
+            assert deliveries.begin_attempt(session, delivery) is None
             row = session.get_one(WebhookDelivery, delivery)
             pauses.append(round(row.next_attempt_at - row.attempted_at))
         _make_due(database)
@@ -104,9 +104,9 @@ def test_one_sender_at_a_time_and_growing_pauses_when_it_dies(database, delivery
 def test_after_a_day_a_delivery_has_failed(database, delivery, age, state):
     _make_due(database, age)
     with database.write() as session:
-        webhooks.begin_attempt(session, delivery)
+        deliveries.begin_attempt(session, delivery)
     with database.write() as session:
-        webhooks.end_attempt(session, delivery, 1, 500, "answered 500")
+        deliveries.end_attempt(session, delivery, 1, 500, "answered 500")
     with database.read() as session:
         row = session.get_one(WebhookDelivery, delivery)
         assert (row.state, row.status, row.message) == (state, 500, "answered 500")
@@ -117,10 +117,10 @@ def test_a_sender_that_was_overtaken_says_nothing(database, delivery):
     for _ in range(2):
         _make_due(database)
         with database.write() as session:
-            webhooks.begin_attempt(session, delivery)
+            deliveries.begin_attempt(session, delivery)
     for attempt, status, then in ((1, 500, ("pending", None)), (2, 200, ("delivered", 200)), (1, 500, ("delivered", 200))):
         with database.write() as session:
-            webhooks.end_attempt(session, delivery, attempt, status, None if status == 200 else "no")
+            deliveries.end_attempt(session, delivery, attempt, status, None if status == 200 else "no")
         with database.read() as session:
             row = session.get_one(WebhookDelivery, delivery)
             assert ((row.state, row.status), row.message) == (then, None)
