@@ -204,13 +204,13 @@ def check_ended(job: Job) -> None:
         raise ConflictError(f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict")
 
 
-def judged_candidate(job: Job, name: str | None, without: str) -> tuple[Arm, Verdict]:
-    """A candidate as by `candidate_of`, and its verdict. ConflictError for an open job, and without a verdict: `without` says why."""
+def judged_candidate(job: Job, name: str | None, missing: str) -> tuple[Arm, Verdict]:
+    """A candidate as by `candidate_of`, and its verdict. ConflictError for an open job, and without a verdict, with what is `missing`."""
     check_ended(job)
     arm = candidate_of(job, name)
     verdict = next((each for each in job.verdicts if each.candidate == arm.name), None)
     if verdict is None:
-        raise ConflictError(f"candidate {arm.name} of job {job.id} has no verdict, {without}; train the job again")
+        raise ConflictError(f"candidate {arm.name} of job {job.id} has no verdict, {missing}; train the job again")
     return arm, verdict
 
 

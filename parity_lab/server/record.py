@@ -91,7 +91,7 @@ def advance(database: Database, search_id: str, may_queue: Callable[[Session, st
         if search.state != "running" or not search.steps or search.steps[-1].job.status not in JOB_ENDED:
             return None
         setup, newest = setup_from(search.setup), search.steps[-1]
-        _keep_results(session, newest)  # here, for what comes next, and below on the record
+        _keep_results(session, newest)  # to know what comes next; the transaction below keeps them
         given_up = _why_given_up(newest) if newest.results is None else ""
         number, results = newest.number, _results(search)
     barred, refusal = [setup.space.candidate], ""

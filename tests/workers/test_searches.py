@@ -41,7 +41,7 @@ def test_the_forks_of_a_search_are_trained_from_the_baselines_checkpoints(settin
         train()
     conclude(database, base)
     # So few steps have no gap to rely on, without which there is no search.
-    monkeypatch.setattr(searches, "late_loss", lambda _session, run, _job: 3.0 + run.arm.position)
+    monkeypatch.setattr(searches, "late_loss", lambda _session, run: 3.0 + run.arm.position)
     with database.write() as session:
         search = submit_search(session, base, Wish(fork_steps=4, pairs=4))
         own = search.id
