@@ -1,5 +1,7 @@
 """Dataclasses of requests and documents: a base for what a caller sends, a document from a row, and numbers for JSON."""
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -58,3 +60,8 @@ def rounded(values: NDArray[np.float64], known: NDArray[np.bool_] | None = None,
     scaled = kept * scale
     kept = np.where(np.isfinite(scaled), np.round(scaled) / scale, kept)
     return [value if is_known else None for value, is_known in zip(kept.tolist(), known.tolist(), strict=True)]
+
+
+def digest(content: object) -> str:
+    """SHA-256 of JSON, as it is stored with jobs and runs."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

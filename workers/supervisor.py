@@ -18,9 +18,9 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
 from server.database.tables import Job, Run
-from server.jobs import fingerprint as data_reads
 from server.jobs.fingerprint import fingerprint_of, named_baseline_mismatch
 from server.jobs.lifecycle import BrokenAttempt
+from server.jobs.workers import record_data
 from server.settings import CHECKOUT, Settings
 from training.rules import StepStats
 from training.spec import RunSpec
@@ -297,7 +297,7 @@ class Supervisor:
         held, fingerprint = self._held, fingerprint_of(self._held.spec, manifest)
         lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint, rounding=rounding)
         lease.note(session, held, fingerprint=fingerprint)
-        data_reads.record(session, held.spec, held.run_id, manifest)
+        record_data(session, held.spec, held.run_id, manifest)
         return lease.finish_with_equal_run(session, held, fingerprint)
 
     def _write_note(self, text: str, session: Session) -> None:

@@ -102,7 +102,7 @@ class Job(Base):
     # Of all that decides its verdict and is known before training (`server.jobs.submit.config_hash`): equal hashes, the same comparison.
     config_hash: Mapped[Sha256 | None] = mapped_column(index=True)
     revision: Mapped[str | None]
-    # Where its data lie (`server.jobs.fingerprint.place_of`); None if they belong to the trainer.
+    # Where its data lie (`server.jobs.workers.place_of`); None if they belong to the trainer.
     data_place: Mapped[Sha256 | None]
     # The branch of the code, as the sender states it; and a short name of the model, to find the job by.
     branch: Mapped[str | None]

@@ -36,7 +36,7 @@ from server.database import sessions, store
 from server.database.sessions import hold_lock
 from server.database.tables import ImportedGroup, Job, Run
 from server.errors import ConflictError, InvalidError
-from server.jobs.fingerprint import digest
+from server.records import digest
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 
 # Run floors on record: the reruns of earlier jobs as a table of groups, from which a job of the same family borrows.

@@ -26,7 +26,7 @@ from parity.judging.criteria import FAIL_BY_GAP, criteria_from_mapping
 from server.database.sessions import hold_lock
 from server.database.tables import Arm, Job, Verdict
 from server.errors import LookError
-from server.jobs.fingerprint import digest
+from server.records import digest
 
 _OF_THE_QUESTION = (
     "engine",

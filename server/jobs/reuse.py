@@ -19,13 +19,13 @@ from parity.structure import frozen
 from server.database.sessions import find_job, hold_lock
 from server.database.tables import Job, Worker
 from server.errors import LookError
-from server.jobs import fingerprint, lifecycle
+from server.jobs import lifecycle
 from server.jobs.baselines import NamedBaseline, controls_now, resolve
 from server.jobs.fingerprint import knows_data_by_name
 from server.jobs.floors import family_of, lent_floors, named_floors
 from server.jobs.ledger import has_passed
 from server.jobs.submit import Submission, config_hash, family_floors, submit_job_once, submit_registered
-from server.jobs.workers import changed, other_machine, would_train
+from server.jobs.workers import changed, changed_since, other_machine, would_train
 
 RENEWED_AFTER_DAYS = 0.5  # a gate that asks for a newer verdict than this asks the same question again, which is a further look
 _DAY = 86_400.0
@@ -215,7 +215,7 @@ def _trainer_changed(job: Job, manifests: Sequence[Mapping[str, str]], workers: 
 
 
 def _data_changed(session: Session, job: Job, manifests: Sequence[Mapping[str, str]]) -> str | None:
-    return fingerprint.changed_since(session, job, {manifest.get("data_digest") for manifest in manifests})
+    return changed_since(session, job, {manifest.get("data_digest") for manifest in manifests})
 
 
 def _judged_with_other_reruns(session: Session, job: Job) -> str | None:

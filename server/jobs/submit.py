@@ -13,15 +13,18 @@ from parity.judging.criteria import SLOPE_EXAMPLE, Criteria
 from parity.judging.floors import Floors
 from parity.structure import frozen
 from parity.version import JUDGE_VERSION
-from server.database import states, tables
+from server.database import tables
 from server.database.sessions import find_job, hold_lock
+from server.database.states import emit
 from server.database.tables import Arm, IdempotencyKey, Job, JobTag, Run, RunState
 from server.errors import InvalidError, TooManyError
 from server.jobs import ledger
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
-from server.jobs.fingerprint import columns_of_reused, digest, place_of
+from server.jobs.fingerprint import columns_of_reused
 from server.jobs.floors import named_floors
 from server.jobs.remarks import checked_branch, checked_tags
+from server.jobs.workers import place_of
+from server.records import digest
 from server.settings import Settings
 from training.rules import PRESETS
 from training.spec import JobSpec, capability
@@ -240,7 +243,7 @@ def announce_new(session: Session, job: Job) -> None:
     """Write a new job with its arms and runs, and its first event."""
     session.add(job)
     session.flush()
-    states.emit(session, job.id, "status", {"status": "queued"})
+    emit(session, job.id, "status", {"status": "queued"})
 
 
 def model_name(spec: JobSpec) -> str | None:

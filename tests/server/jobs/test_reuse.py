@@ -11,7 +11,7 @@ import pytest
 
 from parity.judging.criteria import criteria_from_mapping
 from server.database.tables import Job, Verdict, new_id
-from server.jobs import fingerprint
+from server.jobs import workers
 from server.jobs.fingerprint import job_spec, run_spec
 from server.jobs.lifecycle import end_job
 from server.jobs.reuse import Question, answer
@@ -120,7 +120,7 @@ def _read(database, job_id, digest):
         for run in job.runs:
             if run.state == "queued":
                 run.state, run.finished_at, run.manifest = "finished", time.time(), TRAINER | {"data_digest": digest, "device_class": "cpu"}
-                fingerprint.record(session, run_spec(run), run.id, run.manifest)
+                workers.record_data(session, run_spec(run), run.id, run.manifest)
 
 
 @both
