@@ -106,7 +106,7 @@ def test_a_group_that_was_imported_does_not_change(database, imported):
 
 
 def test_there_is_a_most_of_groups(database, imported, monkeypatch):
-    monkeypatch.setattr("server.jobs.floors.MOST_GROUPS", 9)
+    monkeypatch.setattr("server.jobs.floors.MOST_IMPORTED_GROUPS", 9)
     with pytest.raises(ServiceError, match="at most 9"):
         imported()
 
