@@ -17,7 +17,7 @@ from pathlib import Path
 
 from marks import PUBLIC_RUNS, Line
 
-from parity.cli.application import main
+from parity.cli import main
 
 Row = Mapping[str, str]
 

@@ -1,5 +1,5 @@
 """`python -m parity` is the command line."""
 
-from parity.cli.application import main
+from parity.cli import main
 
 main()

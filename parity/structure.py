@@ -10,8 +10,6 @@ from numbers import Real
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints, overload
 
-import numpy as np
-
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -43,10 +41,8 @@ def json_value(value: object) -> Any:
         return {str(key): json_value(value[key]) for key in sorted(value, key=str)}
     if isinstance(value, (list, tuple)):
         return [json_value(item) for item in value]
-    if isinstance(value, np.ndarray):
+    if hasattr(value, "tolist"):  # numpy's, which is not imported here: a policy needs none of it
         return json_value(value.tolist())
-    if isinstance(value, np.generic):
-        return json_value(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return str(float(value))
     return value

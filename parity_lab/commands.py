@@ -14,7 +14,8 @@ from parity.cli import watching
 from parity.cli.connection import Asked, JobId
 from parity.cli.jobs import job_file
 from parity.cli.options import Follow, Options, argument, flag, flat, option, repeatable
-from parity.cli.terminal import EXIT_CODES, OUTPUT, UsageError, check_agreed, print_plan, write_file
+from parity.cli.output import check_agreed, print_plan, write_file
+from parity.cli.terminal import EXIT_CODES, OUTPUT, UsageError
 from parity.cli.watching import JobEndedError
 from parity.client.rest import Client, ClientError, Document
 from parity.comparing.arms import read_yaml

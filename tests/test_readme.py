@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from parity.cli.application import main
+from parity.cli import main
 from parity.cli.terminal import EXIT_CODES
 from parity.readers import trackers
 from parity.readers.table import read_table

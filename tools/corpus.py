@@ -20,8 +20,8 @@ from pathlib import Path
 import typer
 from typer.core import TyperGroup as Group
 
+from parity.cli import main as parity
 from parity.cli.application import app
-from parity.cli.application import main as parity
 from parity.readers import read_runs
 from parity.structure import canonical_json
 from tests.parity.attacks.catalogue import TOPICS

@@ -17,7 +17,7 @@ from typing import Any
 
 from scipy.special import fdtri
 
-from parity.cli.application import main as parity
+from parity.cli import main as parity
 from parity.report.facts import AGAINST_MARGIN, Cells, share, steps_words
 from parity.report.text import markdown_table
 from parity.wording import count, interval_words, percent, signed

@@ -1,13 +1,10 @@
 """The command line: the commands in their groups, imported when they are called, and the one place where errors become exit codes."""
 
 import importlib
-import os
-import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Annotated, Any, ClassVar
 
 import typer
@@ -201,40 +198,3 @@ def root(context: typer.Context, version: Annotated[bool, typer.Option("--versio
     if context.invoked_subcommand is None:
         print(context.get_help())
         raise typer.Exit(EXIT_CODES["usage"])
-
-
-# The entry point of the command line: it leaves with a documented exit code, and Ctrl-C ends it in one line at any moment.
-
-INTERRUPTED = 4  # `infrastructure` in parity.cli.terminal, which is not imported yet where this is needed
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with a documented code; bad input never ends in a traceback."""
-    as_process = arguments is None
-    if as_process:
-        _quit_on_interrupt()
-
-    try:
-        if as_process:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        code = run(arguments)
-    except KeyboardInterrupt:  # before or after `run` handles it itself
-        sys.stderr.write("parity: interrupted\n")
-        code = INTERRUPTED
-    if as_process:
-        _quit_on_interrupt()
-    sys.exit(code)
-
-
-def _quit_on_interrupt() -> None:
-    """While modules are imported or the interpreter shuts down an exception could get lost or printed: leave at once instead."""
-
-    def leave(_number: int, _frame: FrameType | None) -> None:
-        os.write(2, b"parity: interrupted\n")
-        os._exit(INTERRUPTED)
-
-    signal.signal(signal.SIGINT, leave)
-
-
-if __name__ == "__main__":
-    main()

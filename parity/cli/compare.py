@@ -29,6 +29,7 @@ from parity.cli.inputs import (
     stated_families,
 )
 from parity.cli.options import Options, Server, argument, flat, option, refuse, repeatable
+from parity.cli.output import show, write_file
 from parity.cli.run_tables import (
     NEEDS_ARM_BY,
     NO_COLUMN,
@@ -40,7 +41,7 @@ from parity.cli.run_tables import (
     refuse_evaluation_options,
     report_evaluations,
 )
-from parity.cli.terminal import EVIDENCE, POLICY, UsageError, exit_code, show, write_file
+from parity.cli.terminal import EVIDENCE, POLICY, UsageError, exit_code
 from parity.comparing.arms import Arm, check_floors, check_plan, read_rerun_table, stated_multiplicity
 from parity.comparing.compare import check_arm, complete_case
 from parity.judging.criteria import Criteria

@@ -23,8 +23,9 @@ from parity.cli.connection import Connection
 from parity.cli.gate_report import FILES, GatePolicy, Outcome, gate_policy_from_mapping, result_of
 from parity.cli.jobs import UNSENDABLE, baseline_of, job_file
 from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
+from parity.cli.output import print_lines
 from parity.cli.remarks import git, labels_of
-from parity.cli.terminal import UsageError, print_lines, wrong_value
+from parity.cli.terminal import UsageError, wrong_value
 from parity.cli.watching import print_outlook
 from parity.client.rest import Client, ClientError, Document, Pauses, UnreachableError, is_transient, retry
 from parity.comparing.arms import read_yaml

@@ -9,8 +9,9 @@ import typer
 from parity.cli import watching
 from parity.cli.connection import Asked, JobId
 from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
+from parity.cli.output import show, write_file
 from parity.cli.remarks import labels_of
-from parity.cli.terminal import NOISE, OUTPUT, QUEUE, UsageError, exit_code, show, write_file
+from parity.cli.terminal import NOISE, OUTPUT, QUEUE, UsageError, exit_code
 from parity.cli.watching import JobEndedError, print_outlook
 from parity.client.rest import Client, Document
 from parity.comparing.arms import read_yaml

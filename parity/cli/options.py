@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_t
 import typer
 from rich.console import Console
 
-from parity.cli.terminal import LABELS, OUTPUT, SERVER, UsageError, print_json, print_lines, print_rows
+from parity.cli.output import print_json, print_lines, print_rows
+from parity.cli.terminal import LABELS, OUTPUT, SERVER, UsageError
 from parity.client import DEFAULT_URL
 
 Value = TypeVar("Value")

@@ -10,7 +10,8 @@ from rich.console import Console
 from parity.cli.connection import Asked, Connection
 from parity.cli.inputs import expected_family
 from parity.cli.options import Json, argument, flag, flat, option
-from parity.cli.terminal import EXIT_CODES, WIDTH, Group, UsageError, print_json, table_of
+from parity.cli.output import WIDTH, print_json, table_of
+from parity.cli.terminal import EXIT_CODES, Group, UsageError
 from parity.client.rest import Document
 from parity.comparing.arms import read_rerun_table, rerun_table
 from parity.judging.curve import ROUNDINGS, Rounding

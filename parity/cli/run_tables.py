@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from parity.cli.inputs import Facts
 from parity.cli.options import Options, flag, option, refuse, repeatable
-from parity.cli.terminal import OUTPUT, SERVER, TABLE, UsageError, exit_code, paths_by_name, write_file
+from parity.cli.output import paths_by_name, write_file
+from parity.cli.terminal import OUTPUT, SERVER, TABLE, UsageError, exit_code
 from parity.comparing.arms import Arm, Stated, refuse_mixed_units, stated_multiplicity
 from parity.judging.criteria import LOSS, Criteria
 from parity.judging.curve import Curve

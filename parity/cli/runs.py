@@ -10,8 +10,9 @@ import typer
 from parity.cli.connection import Asked
 from parity.cli.inputs import pairs, stated_columns
 from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
+from parity.cli.output import print_json
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, read_table
-from parity.cli.terminal import EXIT_CODES, SERVER, TABLE, UsageError, print_json
+from parity.cli.terminal import EXIT_CODES, SERVER, TABLE, UsageError
 from parity.client import spool
 from parity.client.rest import Client, ClientError, Document, UnreachableError, may_be_accepted_later
 from parity.client.spool import Delivery, SpoolError, send_run

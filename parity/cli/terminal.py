@@ -1,22 +1,13 @@
-"""What commands share on a terminal: exit codes, help, one line for a wrong call, and output as text, JSON or Markdown."""
+"""What commands share before they do anything: exit codes, help, and one line for a wrong call. It imports typer alone."""
 
-import json
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
 from parity.judging.criteria import NOISE_FLOOR, PROFILES, CriteriaError
-from parity.judging.document_types import VerdictDocument
-from parity.readers.columns import os_words
 from parity.recipes import OTHER, RECIPES
-from parity.report.facts import Accepted
-from parity.report.text import render_json, render_markdown, render_text
 from parity.wording import did_you_mean
 
 # Help as plain text of 80 columns: one example, options in groups, no type names, and no summary that is cut short.
@@ -217,85 +208,5 @@ def exit_code(documents: Iterable[Mapping[str, object]]) -> int:
     return EXIT_CODES[worst(states) if states else "inconclusive"]
 
 
-# What every command prints: verdicts to stdout as text, JSON or Markdown, tables, reports to files, and the error for a wrong call.
-
-WIDTH = 80
-
-
 class UsageError(Exception):
     """A wrong call; the message is one line that says what to change."""
-
-
-def show(documents: Sequence[VerdictDocument], *, as_json: bool, markdown: bool, accepted: Accepted | None = None) -> None:
-    """Print verdict documents to stdout as text, canonical JSON or Markdown, with the sign-offs that hold."""
-    if as_json and markdown:
-        raise UsageError("--json and --markdown exclude each other; give only one of them")
-    if as_json or markdown:
-        sys.stdout.write(render_json(documents, accepted) if as_json else render_markdown(documents, accepted))
-    else:
-        Console(width=WIDTH, highlight=False).print(render_text(documents, WIDTH, accepted))
-
-
-def write_file(path: str, data: bytes) -> None:
-    """Write a report to a file; UsageError if that fails."""
-    try:
-        Path(path).write_bytes(data)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({os_words(error)})") from None
-
-
-def paths_by_name(path: str, names: Sequence[str]) -> list[str]:
-    """One path per name: the path itself for a single name, else with the name before its ending."""
-    if len(names) == 1:
-        return [path]
-    target = Path(path)
-    safe = ("".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name) for name in names)
-    return [str(target.with_name(f"{target.stem}-{name}{target.suffix}")) for name in safe]
-
-
-def print_json(value: Any) -> None:
-    """Print a value to stdout as indented JSON with sorted keys."""
-    print(json.dumps(value, indent=1, sort_keys=True))
-
-
-def print_lines(lines: Iterable[str], console: Console | None = None) -> None:
-    """Print lines as they are, to stdout unless a console is given."""
-    console = console or Console(highlight=False, markup=False, emoji=False)
-    for line in lines:
-        console.print(line, soft_wrap=True)
-
-
-def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table: with headings on a terminal; in a pipe one row per line, tab-separated and never wrapped."""
-    if not sys.stdout.isatty():
-        for row in rows:
-            print("\t".join(" ".join(cell.split()) for cell in row))
-        return
-    Console(highlight=False, markup=False).print(table_of(headings, rows))
-
-
-def table_of(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table for a terminal, whose long cells are folded."""
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-# A plan with its cost on the terminal, and the question whether to begin.
-
-
-def print_plan(plan: Mapping[str, Any], lines: Iterable[str], progress: Console, *, plan_only: bool, as_json: bool) -> None:
-    """Print a plan: as JSON or lines on standard output where it is all that is wanted, else as lines on `progress`."""
-    if plan_only and as_json:
-        print_json(plan)
-        return
-    print_lines(lines, None if plan_only else progress)
-
-
-def check_agreed(remedy: str, *, yes: bool) -> None:
-    """Ask on a terminal unless the answer was given; raises UsageError with `remedy` without a yes."""
-    if not yes and not (sys.stdin.isatty() and typer.confirm("Queue it?", err=True)):
-        raise UsageError(f"nothing was queued; add --yes to {remedy}")

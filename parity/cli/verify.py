@@ -14,7 +14,8 @@ from rich.console import Console
 
 from parity.cli.connection import Asked
 from parity.cli.options import argument, flag, flat, option
-from parity.cli.terminal import EXIT_CODES, WIDTH, UsageError, print_json
+from parity.cli.output import WIDTH, print_json
+from parity.cli.terminal import EXIT_CODES, UsageError
 from parity.judging.evidence import Verification, verify
 from parity.version import JUDGE_VERSION
 from parity.wording import did_you_mean

@@ -17,8 +17,9 @@ from rich.table import Table
 
 from parity.cli.connection import Asked
 from parity.cli.options import Options, argument, flat, option, repeatable
+from parity.cli.output import WIDTH, print_json, print_lines, print_rows
 from parity.cli.remarks import remark_words
-from parity.cli.terminal import WIDTH, UsageError, print_json, print_lines, print_rows
+from parity.cli.terminal import UsageError
 from parity.client.rest import Client, ClientError, Document, Pauses, UnreachableError, is_transient, retry
 from parity.design.plan import NATS
 from parity.wording import TABLE_DECIMALS, age_in_words, count, did_you_mean, signed, version_words

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from parity.cli import application as cli
+from parity import cli
 from parity.client.rest import Client
 from server.api.service import job_file_schema
 from server.database import store

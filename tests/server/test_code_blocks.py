@@ -23,7 +23,7 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from parity.cli import application as cli
+from parity import cli
 from parity.cli.terminal import EXIT_CODES
 from server import tokens
 from server.api.service import job_file_schema

@@ -8,7 +8,7 @@ import sys
 import httpx2
 import pytest
 
-from parity.cli import application as cli
+from parity import cli
 from parity.client.rest import Client
 from server.settings import CHECKOUT
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from parity.cli import application as cli
+from parity import cli
 
 ROWS = [f"{name},g{number},5,2.73,{0.001 + 0.0001 * number},nearest,our runs" for name in ("my-700M", "theirs") for number in range(4)]
 

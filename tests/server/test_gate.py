@@ -15,7 +15,7 @@ import pytest
 import yaml
 from sqlalchemy import select
 
-from parity.cli import application as cli
+from parity import cli
 from parity.cli import gate
 from parity.client.rest import Client
 from server.database.tables import Job, Run, SignOff

@@ -6,7 +6,7 @@ import httpx2
 import numpy as np
 import pytest
 
-from parity.cli import application as cli
+from parity import cli
 from parity.judging.criteria import criteria_from_mapping
 from parity.readers import trackers
 from parity.readers.table import read_table

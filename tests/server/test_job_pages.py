@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from parity.cli import application as cli
+from parity import cli
 from server import tokens
 from server.api.service import job_file_schema
 from server.database.tables import Baseline, Job

@@ -7,7 +7,7 @@ import httpx2
 import numpy as np
 import pytest
 
-from parity.cli import application as cli
+from parity import cli
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.comparing import push
 from server.database import store

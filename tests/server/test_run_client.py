@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import parity
-from parity.cli import application as cli
+from parity import cli
 from parity.client.rest import Client
 from parity.client.run import RunError
 from server.database import store

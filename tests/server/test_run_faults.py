@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 import parity
-from parity.cli import application as cli
+from parity import cli
 from parity.client import run as recorder
 from parity.client import spool
 from parity.client.rest import Client, ClientError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import parity
-from parity.cli import application as cli
+from parity import cli
 from parity.client.rest import Client
 from parity.client.spool import Delivery, Spool
 from server.database import store, tokens

@@ -7,7 +7,7 @@ import time
 import pytest
 import yaml
 
-from parity.cli import application as cli
+from parity import cli
 from parity.cli import watching
 from parity.client.rest import UnreachableError
 from parity_lab.server.tables import Search

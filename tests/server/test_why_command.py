@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from parity.cli import application as cli
+from parity import cli
 from parity_lab.server.analyses import analysis_of
 from server.database.tables import Job
 from server.errors import NotFoundError

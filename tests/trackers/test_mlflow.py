@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from parity.cli.application import main
+from parity.cli import main
 from parity.readers import read_run
 from parity.readers.columns import ReadError, UnreachableSourceError
 from tests.trackers.conftest import STEPS, check_curve, free_port, loss, process

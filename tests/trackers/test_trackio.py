@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.cli.application import main
+from parity.cli import main
 from parity.readers import read_run
 from parity.readers.columns import ReadError, UnreachableSourceError
 from tests.trackers.conftest import check_curve, free_port, process

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.cli.application import main
+from parity.cli import main
 
 
 @pytest.fixture(scope="module")

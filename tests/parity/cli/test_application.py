@@ -18,10 +18,10 @@ def test_the_summary_of_a_command_is_the_first_sentence_of_its_own_help(name):
 
 
 def test_every_command_of_a_module_is_in_the_table():
-    for module in {place.module for place in Commands.places.values()}:
-        app = importlib.import_module(module).app
+    for module, name in {(place.module, place.app) for place in Commands.places.values()}:
+        app = getattr(importlib.import_module(module), name)
         own = {command.name or command.callback.__name__ for command in app.registered_commands}
-        listed = {name for name, place in Commands.places.items() if place.module == module}
+        listed = {word for word, place in Commands.places.items() if (place.module, place.app) == (module, name)}
         assert listed == ({app.info.name} if isinstance(app.info.name, str) else own)
 
 

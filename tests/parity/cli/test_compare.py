@@ -270,7 +270,7 @@ def test_as_a_process_with_stdin_and_no_colour(files: dict[str, str]) -> None:
             *(
                 sys.executable,
                 "-m",
-                "parity.cli.application",
+                "parity",
                 "compare",
                 files["fp8"],
                 "-",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from parity.cli import application as cli
+from parity import cli
 from parity.client.rest import Client
 
 DEVICE = {

@@ -2,8 +2,7 @@
 
 import pytest
 
-from parity.cli import compare
-from parity.cli.application import main
+from parity.cli import compare, main
 from parity.cli.terminal import EXIT_CODES, exit_code
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.cli.application import INTERRUPTED
+from parity.cli import INTERRUPTED
 
 WORDS = ["-m", "parity", "compare"]
 
@@ -19,7 +19,7 @@ def _interrupted(words: list[str], seconds: float, stdin: int = subprocess.DEVNU
     """Exit code and stderr of a process that gets SIGINT this long after it began to handle it."""
     began, reported = os.pipe()
     code = f"""
-import os, runpy, sys, parity.cli.application as main
+import os, runpy, sys, parity.cli as main
 handle = main._quit_on_interrupt
 def report():
     main._quit_on_interrupt = handle
@@ -70,6 +70,6 @@ def test_while_a_server_is_awaited() -> None:
 
 
 def test_nothing_heavy_is_imported_before_ctrl_c_is_handled() -> None:
-    code = "import sys, parity.cli.application; print(sorted({'numpy', 'scipy', 'typer', 'rich', 'httpx2'} & set(sys.modules)))"
+    code = "import sys, parity.cli; print(sorted({'numpy', 'scipy', 'typer', 'rich', 'httpx2'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3])
     assert done.stdout == "[]\n"

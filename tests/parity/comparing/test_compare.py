@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import parity
-from parity.cli.application import main
+from parity.cli import main
 from parity.judging.criteria import CriteriaError
 
 POLICY: dict[str, Any] = {"schedule": "decayed", "margin": "1%", "planned_steps": 1500, "rounding": "nearest"}

@@ -192,7 +192,7 @@ def test_verify_refuses_200_mib_of_blanks_in_little_memory(tmp_path: Path) -> No
     path = tmp_path / "bomb.zip"
     path.write_bytes(local + content + entry + end)
     script = (
-        "import resource, sys, time; from parity.cli.application import main; from parity.cli import application;"
+        "import resource, sys, time; from parity.cli import main; from parity.cli import application;"
         "start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "try: main(['verify', sys.argv[1]])\n"
         "except SystemExit as left: code = left.code\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.cli.application import main
+from parity.cli import main
 from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.document_types import TaskDocument

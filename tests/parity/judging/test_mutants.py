@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import parity
-from parity.cli.application import main
+from parity.cli import main
 from parity.judging import interval
 from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve

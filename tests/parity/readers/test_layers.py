@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.cli.application import main
+from parity.cli import main
 from parity.readers.accuracy import read_layer_snr
 from parity.readers.columns import ReadError
 

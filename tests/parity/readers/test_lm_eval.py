@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from parity.cli.application import main
+from parity.cli import main
 from parity.judging.secondary import compare_tasks
 from parity.readers.accuracy import read_accuracy
 from parity.readers.columns import ReadError

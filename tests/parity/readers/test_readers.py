@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from parity.cli.application import main
+from parity.cli import main
 from parity.readers import read_run, read_runs, run_name
 from parity.readers.columns import ReadError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.cli.application import main
+from parity.cli import main
 from parity.judging.curve import curve_from_arrays
 from parity.readers import read_run
 from parity.readers.columns import ReadError, other_unit, unit_change

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from parity.cli import application as cli
+from parity import cli
 from parity_lab.server.analyses import ablations_document, late_loss
 from server.database.tables import Job, Run
 from server.errors import ConflictError, InvalidError

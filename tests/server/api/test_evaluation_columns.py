@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from parity.cli import application as cli
+from parity import cli
 from parity.structure import canonical_json
 
 

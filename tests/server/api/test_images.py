@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from parity.cli import application as cli
+from parity import cli
 from parity.judging.evidence import bundle_bytes
 from parity.report.figures import draw_figure
 from server.api import jobs, verdicts

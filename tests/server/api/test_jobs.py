@@ -7,7 +7,7 @@ import time
 import pytest
 from fastapi.testclient import TestClient
 
-from parity.cli import application as cli
+from parity import cli
 from server.app import create_app
 from server.database.tables import Job
 from server.jobs.conclude import decide, write_outcome

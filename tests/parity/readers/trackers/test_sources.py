@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from parity.cli.application import main
+from parity.cli import main
 from parity.readers import read_run, read_runs, run_name
 from parity.readers.columns import ReadError, UnreachableSourceError
 from parity.readers.table import SeveralRunsError
