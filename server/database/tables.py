@@ -449,7 +449,7 @@ class DataRead(Base):
     """What a worker last read at a place: the digest of the data, and the run that it was read for.
 
     Workers alone write it: what a run states that nobody here trained, or whose curve was reused, says nothing about the data there now.
-    `place` is the SHA-256 of a source and a path (`server.jobs.fingerprint`).
+    `place` is the SHA-256 of a source and a path (`server.jobs.workers`).
     """
 
     __tablename__ = "data_reads"

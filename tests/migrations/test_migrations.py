@@ -50,7 +50,8 @@ def record(database, recorded):
     with database.write() as session:
         first, *others = session.query(Run).where(Run.job_id == old).order_by(Run.position)
         store.append(session, first.id, "validation", 1, np.array([3, 7, 8]), {"loss": np.array([1.0, np.nan, -np.inf])})
-        store.append(session, first.id, "validation", 1, np.arange(10, 5010), {"loss": np.linspace(2, 1, 5000)})  # too large to be packed
+        two = dict.fromkeys(("loss", "accuracy"), np.linspace(2, 1, 5000))  # too many values to be packed
+        store.append(session, first.id, "validation", 1, np.arange(10, 5010), two)
         store.append(session, first.id, "train", 2, np.arange(290, 300), {"lm_loss": np.linspace(2, 1, 10)})
         reusing = session.query(Run).where(Run.job_id == new).order_by(Run.position).first()
         reusing.reused_from = first.id
