@@ -6,7 +6,17 @@ from pathlib import Path
 
 from parity.judging.curve import Curve
 from parity.readers.columns import LOSS, STDIN, Columns, ReadError, curve_of, read_text
-from parity.readers.logs import is_json, is_tensorboard_file, is_train_log, read_folder, read_json_lines, read_tensorboard, read_train_log
+from parity.readers.logs import (
+    is_json,
+    is_printed_log,
+    is_tensorboard_file,
+    is_train_log,
+    read_folder,
+    read_json_lines,
+    read_printed_log,
+    read_tensorboard,
+    read_train_log,
+)
 from parity.readers.table import NPZ, SUFFIX, SeveralRunsError, read_npz, read_parquet, read_table
 from parity.readers.trackers import is_source, offline_files, offline_name, read_offline, read_source, source_name
 from parity.readers.trackers.run import ConfigFacts, applied, facts_of
@@ -57,13 +67,16 @@ def _read(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
     text = read_text(path)
     if is_json(text):
         return read_json_lines(text, path, wanted, run)
-    if run is None and is_train_log(text):
-        return read_train_log(text, path, wanted)
+    logs = ((is_train_log, read_train_log), (is_printed_log, read_printed_log)) if run is None else ()
+    for is_log, read_log in logs:
+        if is_log(text):
+            return read_log(text, path, wanted)
     try:
         return read_table(text, path, wanted, run)
     except ReadError:
-        if run is None and is_train_log(text, whole=True):
-            return read_train_log(text, path, wanted)
+        for is_log, read_log in logs:  # behind a long preamble
+            if is_log(text, whole=True):
+                return read_log(text, path, wanted)
         raise
 
 

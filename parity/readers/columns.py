@@ -149,8 +149,8 @@ TOTAL_LOSS = "total_loss"  # never guessed: a column that --column names, for th
 QUANTITIES = (*KNOWN_NAMES, TOTAL_LOSS)
 
 _NO_LOSS = re.compile(r"(?:^|[^a-z])(acc|accuracy|ppl|perplexity|bits|bpb|bpc|bpt)(?:[^a-z]|$)")
-_HELD_OUT = frozenset(("val", "valid", "validation", "eval", "evaluation", "test", "heldout"))
-_NOT_THE_LOSS = _HELD_OUT | frozenset(
+HELD_OUT = frozenset(("val", "valid", "validation", "eval", "evaluation", "test", "heldout"))
+NOT_THE_LOSS = HELD_OUT | frozenset(
     (
         *("scale", "min", "max", "std"),
         *("aux", "z", "mtp", "moe", "lb", "load", "balance", "balancing", "router", "indexer"),
@@ -232,7 +232,7 @@ def other_losses(names: Iterable[str], taken: str) -> tuple[str, ...]:
     """Columns that could also be the training loss, in their order: known names of it, and others with "loss" in them."""
     known = set(KNOWN_NAMES[LOSS]) - {"value"}
     words = {name: _words(name) for name in names if name != taken}
-    return tuple(name for name, own in words.items() if _plain(name) in known or ("loss" in own and not own & _NOT_THE_LOSS))
+    return tuple(name for name, own in words.items() if _plain(name) in known or ("loss" in own and not own & NOT_THE_LOSS))
 
 
 def from_series(
@@ -314,7 +314,7 @@ def _first_known(names: Sequence[str], aliases: Iterable[str], source: str, opti
 
 def is_held_out(column: str) -> bool:
     """Whether a column is named as a loss on held-out data, such as val_loss or eval/loss."""
-    return bool(_HELD_OUT & _words(column))
+    return bool(HELD_OUT & _words(column))
 
 
 def _words(name: str) -> set[str]:

@@ -5,7 +5,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from parity.readers.columns import (
     from_series,
     step_number,
 )
+from parity.readers.printed import is_printed, read_printed
 from parity.readers.table import SHOWN, SeveralRunsError, choose_run, long_layout, read_long, run_column
 from parity.structure import frozen
 from parity.wording import count
@@ -93,7 +94,7 @@ def json_records(text: str, source: str) -> tuple[list[Record], str]:
 
 def is_json(text: str) -> bool:
     """Whether a text begins like a JSON object, or a list of them."""
-    return text.lstrip()[:1] == "{" or _is_list(text)
+    return re.match(r"\s*\{(?!\s*')", text) is not None or _is_list(text)
 
 
 def _is_list(text: str) -> bool:
@@ -157,6 +158,8 @@ _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))")
 _NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?))(?=[\s,|\]]|$)"
 _HEAD = 1 << 14  # characters that decide whether a text is a log; a longer preamble is found after no table could be read
 
+_AVERAGED: Mapping[str, str] = {"nanochat": "lrm", "litgpt": "loss/train"}  # trainers by a name that they alone print
+
 _Series = dict[str, list[tuple[int, float]]]
 """What one rank printed: (step, value) by quantity."""
 
@@ -208,7 +211,7 @@ _FORMATS = (
         loss="lm loss",
         step=_MEGATRON,
         values=(
-            (LOSS, r"\| lm loss:", 1.0),
+            (LOSS, r"\| lm[ _]loss:", 1.0),
             ("grad_norm", r"\| grad norm:", 1.0),
             ("learning_rate", r"\| learning rate:", 1.0),
             ("step_seconds", r"elapsed time per iteration \(ms\):", 1000.0),
@@ -297,19 +300,43 @@ def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns
     notes = [f"a log of {formats[0].trainer}: losses as printed"]
     if without:
         notes.append(f"{count(without, 'step line')} without a loss left out")
-    planned = {int(number) for number in formats[0].planned.findall(plain)} if formats[0].planned else set()
-    if len(planned) > 1:
-        notes.append(f"the log states planned lengths of {' and '.join(f'{number:,}' for number in sorted(planned))} steps: none is taken")
-    elif planned:
-        notes.append(f"planned length as the log states it: {count(min(planned), 'step')}")
     name = formats[0].loss if f"{formats[0].loss}:" in plain or f"{formats[0].loss}=" in plain else LOSS
-    return dataclasses.replace(
-        columns,
-        names={**columns.names, LOSS: name},
-        found=(),
-        notes=tuple(notes),
-        planned_steps=min(planned) if len(planned) == 1 and min(planned) > 0 else None,
-    )
+    columns = dataclasses.replace(columns, names={**columns.names, LOSS: name}, found=()).noted(*notes)
+    return _planned(columns, {int(number) for number in formats[0].planned.findall(plain)} if formats[0].planned else set())
+
+
+def is_printed_log(text: str, *, whole: bool = False) -> bool:
+    """Whether a text has lines with a step and a loss, in its first 16 Ki characters or (`whole`) anywhere."""
+    return is_printed(line for _, line in _lines(_COLOUR.sub("", text if whole else text[:_HEAD])))
+
+
+def read_printed_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns:
+    """Columns of a log of any other trainer; raises ReadError where no loss is in it, or ranks disagree."""
+    printed = read_printed(_lines(_COLOUR.sub("", text)), lambda step, number: int(step_number(step, f"{source}, line {number}")))
+    names = sorted({name for rank in printed.ranks.values() for name in rank})
+    taken = find_columns([STEP, *names], {key: name for key, name in wanted.items() if key != STEP}, source)
+    own = {name: {LOSS: rank[taken[LOSS]], **rank} for name, rank in printed.ranks.items() if taken[LOSS] in rank}
+    series = _agreed(own, source)
+    validation = taken.get(VALIDATION)
+    if validation is not None:
+        series = {**series, validation: next(rank[validation] for rank in printed.ranks.values() if validation in rank)}
+    columns = from_series(series, series.__getitem__, {LOSS: taken[LOSS], **wanted}, source)
+    notes = ["a printed log: losses as printed"]
+    if printed.is_numbered:
+        notes.append("no step is printed: lines with a loss are numbered from 1, so a planned length counts lines")
+    notes += [f"{trainer} prints a running average of the loss" for trainer, name in _AVERAGED.items() if name in names]
+    return _planned(columns, printed.planned).noted(*notes)
+
+
+def _planned(columns: Columns, planned: Set[int]) -> Columns:
+    """The columns with the planned length that a log states, if it states one alone."""
+    if len(planned) > 1:
+        lengths = " and ".join(f"{number:,}" for number in sorted(planned))
+        return columns.noted(f"the log states planned lengths of {lengths} steps: none is taken")
+    if not planned or min(planned) == 0:
+        return columns
+    stated = dataclasses.replace(columns, planned_steps=min(planned))
+    return stated.noted(f"planned length as the log states it: {count(min(planned), 'step')}")
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

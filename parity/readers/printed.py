@@ -1,0 +1,168 @@
+"""What a trainer printed, found by a rule that knows no trainer: a number behind the name of a step, and one behind that of a loss.
+
+    a name       up to five words directly before a number: `step`, `lm loss`, `'grad_norm'`; the numbers of a line, by name, are a record
+    the step     behind step, iter, iteration, batch and their like ("10/1000" states the planned length), or a progress bar's "10/1000 ["
+    the loss     the name that a table's column would be read by (`parity.readers.columns`); `--column loss=NAME` names another one
+    evaluation   a loss whose name, or the name of whose step, has a word such as "val" in it
+
+A line without a step belongs to the step before it, as in logs of several lines a step. Where no line of the file has a step, as with the
+dicts that transformers prints, the lines with a loss are numbered from 1, and a note says so.
+
+Lines are read one by one and in order, so a file that grows can be read on. What can fail: a trainer that counts steps from 0 in each
+epoch, or micro-batches; its steps repeat with other losses, which is refused (`parity.readers.columns.check_repeats`).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from parity.readers.columns import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS
+from parity.structure import frozen
+
+LONGEST = 4096
+"""Characters of a line that are looked at."""
+Series = dict[str, list[tuple[int, float]]]
+"""What one rank printed: (step, value) by name."""
+
+_RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNORECASE)
+_WORD = r"(?!(?:nan|inf(?:inity)?)\b)[a-z_(][\w./()-]*+"
+_NUMBER = r"(?>[-+]?(?:\d{1,3}(?:,\d{3})++(?:\.\d*)?|\d++\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?))"
+_PAIR = re.compile(
+    rf"(?<![\w./-])(?P<name>[a-z_][\w./-]*+(?: {_WORD}){{0,4}}+)['\"]?\s*+[:=]?\s*+['\"\[(]?"
+    rf"(?P<number>{_NUMBER})(?![\w%])(?:\s?/\s?(?P<planned>\d+(?:,\d{{3}})*))?",
+    re.IGNORECASE,
+)
+_BAR = re.compile(r"(?<![\d/])(\d+)/(\d+)(?![\d/])\s*(?:\[|[━╸╺─█▉-▏])")
+
+_STEPS = (
+    *("global step", "global step/max steps", "optimizer step", "optim step", "update", "num updates", "training step", "train step"),
+    *("train/global step", "trainer/global step", "step", "steps", "iteration", "iterations", "iter", "iters", "it", "batch", "s"),
+)
+"""Names of a step; of several on a line, the first here counts: an optimizer's step before a micro-batch."""
+_OTHER_STEPS = frozenset(
+    (
+        *("per", "total", "max", "num", "number", "of", "warmup", "accumulation", "every", "between", "until", "skipped", "remaining"),
+        *("save", "saving", "saved", "last", "best", "resume", "resuming", "from", "checkpoint", "in"),
+    )
+)
+"""Words before the name of a step that is not the line's: "total steps 1000", "2.5 s per step"."""
+_LOSSES = ("loss", "ce", "xent", "nll", "cross entropy", "crossentropy", "crossentropyloss", "languagecrossentropy", "trl")
+_AVERAGES = frozenset(("avg", "average", "averaged", "ema", "mean", "running", "smooth", "smoothed", "moving"))
+_OTHER_LOSSES = NOT_THE_LOSS | _AVERAGES | {"best", "final", "last", "lowest", "total"}
+_KNOWN = {name.lower().replace("_", " "): name for names in KNOWN_NAMES.values() for name in names if name != "value"}
+_TRAINING = frozenset(KNOWN_NAMES[LOSS])
+
+
+@frozen
+class Line:
+    """What one line says: its rank, its step (of a bar: `of_bar`) with the planned steps, and its other numbers by name."""
+
+    rank: str
+    step: float | None
+    planned: int | None
+    of_bar: bool
+    values: Mapping[str, float]
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether it has a training loss under a name that is known."""
+        return not _TRAINING.isdisjoint(self.values)
+
+
+def read_line(line: str) -> Line | None:
+    """The record of a printed line without colours; None where it has neither a step nor a number behind a name."""
+    text = line[:LONGEST]
+    match = _RANK.match(text)
+    values: dict[str, float] = {}
+    steps: dict[str, tuple[float, int | None]] = {}
+    held_out = False
+    for pair in _PAIR.finditer(text):
+        name, is_step = _named(pair["name"])
+        number = float(pair["number"].replace(",", ""))
+        if is_step and number.is_integer():  # fairseq's `update` is a share of an epoch
+            steps.setdefault(name, (number, int(pair["planned"].replace(",", "")) if pair["planned"] else None))
+            held_out = held_out or bool(HELD_OUT & _words(pair["name"]))
+        else:
+            values.setdefault(name, number)
+    first = min(steps, key=_STEPS.index, default=None)
+    step, planned = steps[first] if first is not None else (None, None)
+    bar = _BAR.search(text) if first is None else None
+    if bar is not None:
+        step, planned = float(bar[1]), int(bar[2])
+    if held_out:
+        values = _evaluation(values, text)
+    if step is None and not values:
+        return None
+    return Line(rank=(match[1] or match[2]) if match else "", step=step, planned=planned, of_bar=bar is not None, values=values)
+
+
+def _evaluation(values: Mapping[str, float], text: str) -> dict[str, float]:
+    """The loss of a line of an evaluation, under one name; none of a test at the end."""
+    losses = [value for name, value in values.items() if "loss" in _words(name) and "ppl" not in _words(name)]
+    return {"val_loss": losses[0]} if losses and "test" not in _words(text) else {}
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z]+", name.lower()))
+
+
+def _named(raw: str) -> tuple[str, bool]:
+    """A name as the columns of a table have it, and whether it is that of a step.
+
+    Words before a known name are left out ("training started at step"), unless they make it another one ("best loss").
+    """
+    words = raw.split()
+    for at in range(len(words)):
+        plain, before = " ".join(words[at:]).lower().replace("_", " "), _words(" ".join(words[:at]))
+        if plain in _STEPS:
+            return (raw, False) if before & _OTHER_STEPS else (plain, True)
+        if plain in _KNOWN or plain == "loss train" or plain.rpartition("/")[2] in _LOSSES:
+            known = _KNOWN.get(plain, "loss/train" if plain == "loss train" else LOSS)
+            if known in _TRAINING and before & HELD_OUT:
+                return "val_loss", False
+            return (raw if before & _OTHER_LOSSES else known), False
+    return raw, False
+
+
+def is_printed(lines: Iterable[str]) -> bool:
+    """Whether two or more lines have a training loss, on or behind a line with a step, or as a dict that Python printed."""
+    number, has_step = 0, False
+    for line in lines:
+        if (record := read_line(line)) is not None:
+            has_step = has_step or record.step is not None
+            number += record.has_loss and (has_step or "{'" in line)
+        if number == 2:
+            return True
+    return False
+
+
+@frozen(eq=False)
+class Printed:
+    """What was read: series by rank, the planned lengths that were printed, and whether the steps are numbers of lines."""
+
+    ranks: Mapping[str, Series]
+    planned: frozenset[int]
+    is_numbered: bool
+
+
+def read_printed(lines: Iterable[tuple[int, str]], check: Callable[[float, int], int]) -> Printed:
+    """The series of numbered lines; `check` makes a whole number of a step, or raises for the line."""
+    records = [(number, record) for number, line in lines if (record := read_line(line)) is not None]
+    longest = max((record.planned or 0 for _, record in records if record.of_bar), default=0)  # the bar of an evaluation is shorter
+    records = [(number, record) for number, record in records if not record.of_bar or record.planned == longest]
+    is_numbered = all(record.step is None for _, record in records)
+    ranks: dict[str, Series] = {}
+    now: dict[str, float | None] = {}
+    planned: set[int] = set()
+    for number, record in records:
+        if is_numbered:
+            now[record.rank] = (now.get(record.rank) or 0.0) + record.has_loss
+        elif record.step is not None:
+            now[record.rank] = record.step
+        if (step := now.get(record.rank)) is None:
+            continue
+        rank = ranks.setdefault(record.rank, {})
+        for name, value in record.values.items():
+            rank.setdefault(name, []).append((check(step, number), value))
+        if record.planned is not None and (record.has_loss or record.of_bar):
+            planned.add(record.planned)
+    return Printed(ranks=ranks, planned=frozenset(planned), is_numbered=is_numbered)
