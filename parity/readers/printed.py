@@ -111,6 +111,10 @@ def _named(raw: str) -> tuple[str, bool]:
     Words before a known name are left out ("training started at step"), unless they make it another one ("best loss").
     """
     words = raw.split()
+    while words[-1].lower() in ("is", "was", "of"):  # "the loss is 4.88"
+        words.pop()
+        if not words:
+            return raw, False
     for at in range(len(words)):
         plain, before = " ".join(words[at:]).lower().replace("_", " "), _words(" ".join(words[:at]))
         if plain in _STEPS:
