@@ -47,6 +47,7 @@ _OTHER_STEPS = frozenset(
 """Words before the name of a step that is not the line's: "total steps 1000", "2.5 s per step"."""
 _LOSSES = ("loss", "ce", "xent", "nll", "cross entropy", "crossentropy", "crossentropyloss", "languagecrossentropy", "trl")
 _AVERAGES = frozenset(("avg", "average", "averaged", "ema", "mean", "running", "smooth", "smoothed", "moving"))
+_EVALUATION = HELD_OUT | {"validate", "validating", "evaluate", "evaluating"}
 _OTHER_LOSSES = NOT_THE_LOSS | _AVERAGES | {"best", "final", "last", "lowest", "total"}
 _KNOWN = {name.lower().replace("_", " "): name for names in KNOWN_NAMES.values() for name in names if name != "value"}
 _TRAINING = frozenset(KNOWN_NAMES[LOSS])
@@ -80,7 +81,7 @@ def read_line(line: str) -> Line | None:
         number = float(pair["number"].replace(",", ""))
         if is_step and number.is_integer():  # fairseq's `update` is a share of an epoch
             steps.setdefault(name, (number, int(pair["planned"].replace(",", "")) if pair["planned"] else None))
-            held_out = held_out or bool(HELD_OUT & _words(pair["name"]))
+            held_out = held_out or bool(_EVALUATION & _words(pair["name"]))
         else:
             values.setdefault(name, number)
     first = min(steps, key=_STEPS.index, default=None)
@@ -121,7 +122,7 @@ def _named(raw: str) -> tuple[str, bool]:
             return (raw, False) if before & _OTHER_STEPS else (plain, True)
         if plain in _KNOWN or plain == "loss train" or plain.rpartition("/")[2] in _LOSSES:
             known = _KNOWN.get(plain, "loss/train" if plain == "loss train" else LOSS)
-            if known in _TRAINING and before & HELD_OUT:
+            if known in _TRAINING and before & _EVALUATION:
                 return "val_loss", False
             return (raw if before & _OTHER_LOSSES else known), False
     return raw, False
