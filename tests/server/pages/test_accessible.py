@@ -99,8 +99,9 @@ def _faults(page: Page) -> list[tuple[object, ...]]:
 
 def test_each_route_of_a_page_is_tried():
     modules = [import_module(f"server.pages.{module.name}") for module in iter_modules(server.pages.__path__)]
-    routers = [value for module in modules for value in vars(module).values() if isinstance(value, APIRouter)]
-    pages = {route.path for router in (*routers, web.pages) for route in router.routes if isinstance(route, APIRoute) and "GET" in route.methods}
+    own = [value for module in modules for value in vars(module).values() if isinstance(value, APIRouter)]
+    routers = [*own, web.pages]
+    pages = {route.path for router in routers for route in router.routes if isinstance(route, APIRoute) and "GET" in route.methods}
     assert pages == PAGES.keys() | _ELSEWHERE
 
 
