@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from playwright.sync_api import Page, expect
 
 import server.pages
+from parity_lab.server import web
 from server.jobs.conclude import conclude
 from server.settings import CHECKOUT
 from tests.server.pages.conftest import MOVING, PAGES
@@ -29,7 +30,7 @@ _RULES_OF_COLOURS = _ALL_RULES | {"runOnly": ["cat.color"]}
 _CONTROLS = "a[href], button:not(:disabled), input:not([type=hidden]), select:not(:disabled), summary, [tabindex='0']"
 
 # "/" leads to the list of jobs, and tests/server/pages/test_site.py tries the documentation.
-_ELSEWHERE = {"/", "/docs/api", "/docs/api/"}
+_ELSEWHERE = {"/", "/docs/api", "/docs/api/", "/trend.svg"}
 
 
 def _settled(page: Page):
@@ -98,7 +99,8 @@ def _faults(page: Page) -> list[tuple[object, ...]]:
 
 def test_each_route_of_a_page_is_tried():
     modules = [import_module(f"server.pages.{module.name}") for module in iter_modules(server.pages.__path__)]
-    routers = [value for module in modules for value in vars(module).values() if isinstance(value, APIRouter)]
+    own = [value for module in modules for value in vars(module).values() if isinstance(value, APIRouter)]
+    routers = [*own, web.pages]
     pages = {route.path for router in routers for route in router.routes if isinstance(route, APIRoute) and "GET" in route.methods}
     assert pages == PAGES.keys() | _ELSEWHERE
 
