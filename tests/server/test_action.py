@@ -266,10 +266,11 @@ def test_a_gate_that_was_killed_is_a_cancelled_check(github, act, tmp_path, monk
     assert github.checks[1]["conclusion"] == "cancelled"
 
 
-def test_the_wheel_holds_the_judge_alone(tmp_path):
+def test_the_wheel_holds_the_judge_and_the_commands_alone(tmp_path):
     words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(words, cwd=CHECKOUT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
-        tops = {name.split("/")[0] for name in opened.namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"parity"}
+        names = [name for name in opened.namelist() if ".dist-info/" not in name]
+    assert {name.split("/")[0] for name in names} == {"parity", "parity_lab"}
+    assert not [name for name in names if name.startswith(("parity_lab/server", "parity_lab/training"))]
