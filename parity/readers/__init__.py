@@ -17,7 +17,7 @@ from parity.readers.logs import (
     read_tensorboard,
     read_train_log,
 )
-from parity.readers.table import NPZ, SUFFIX, SeveralRunsError, read_npz, read_parquet, read_table
+from parity.readers.table import NPZ, SUFFIX, SeveralRunsError, is_prose, read_npz, read_parquet, read_table
 from parity.readers.trackers import is_source, offline_files, offline_name, read_offline, read_source, source_name
 from parity.readers.trackers.run import ConfigFacts, applied, facts_of
 
@@ -77,6 +77,11 @@ def _read(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
         for is_log, read_log in logs:  # behind a long preamble
             if is_log(text, whole=True):
                 return read_log(text, path, wanted)
+        if run is None and is_prose(text, path):
+            raise ReadError(
+                f"{path}: neither a table nor a log with two lines of a step and a training loss, such as 'step 10 loss 4.88'; "
+                "write a CSV file with the columns step and loss"
+            ) from None
         raise
 
 

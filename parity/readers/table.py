@@ -139,6 +139,7 @@ def _number(value: object, column: str, where: str) -> float:
 DELIMITERS = ("\t", ";", ",", "|")
 MISSING = ("", "none", "null", "na", "n/a")
 _OF_A_RUN = " - "
+_LOOKED_AT = 1 << 13  # characters
 
 
 @frozen
@@ -189,6 +190,17 @@ def as_table(text: str, source: str) -> Table:
         return table
     body = rest.lstrip("\r\n")
     return dataclasses.replace(table, body=body, line=line + 1 + rest.count("\n", 0, len(rest) - len(body)))
+
+
+def is_prose(text: str, source: str) -> bool:
+    """Whether a text is no table: its first line names no step and no loss, and says things, or most lines have other numbers of cells."""
+    table = as_table(text, source)
+    if not table.has_header or any(_one_of(table.first, KNOWN_NAMES[quantity]) for quantity in (STEP, LOSS)):
+        return False
+    if any(mark in name for name in table.first for mark in ("=", ": ")):
+        return True
+    lines = [line for line in table.body[:_LOOKED_AT].split("\n")[:-1] if line.strip()]
+    return 2 * sum(len(_fields(line, table.delimiter)) != len(table.first) for line in lines) > len(lines)
 
 
 def read_table(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Columns:

@@ -194,7 +194,7 @@ def test_logs_that_cannot_be_read(tmp_path: Path) -> None:
         read_run(write(tmp_path, [megatron(i, 3.0).replace("lm loss:", "mlm loss:") for i in range(3)]))
     with pytest.raises(ReadError, match="a trainer's log has no columns"):
         read_run(write(tmp_path, [megatron(0, 3.0)]), columns={"loss": "lm loss"})
-    with pytest.raises(ReadError, match="no step column among"):
+    with pytest.raises(ReadError, match="neither a table nor a log"):
         read_run(write(tmp_path, ["step=10, skipped=0, lr=[0.001], mom=[(0.9, 0.95)]"]))
 
 
