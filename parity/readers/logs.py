@@ -353,7 +353,7 @@ def _agreed(ranks: Mapping[str, _Series], source: str) -> _Series:
     """The series of the rank that printed most, where every other rank printed the same losses at the steps that it shares."""
     ordered = sorted(ranks.items(), key=lambda item: -len(item[1][LOSS]))
     first, most = ordered[0]
-    printed = _printed(most)
+    printed = _printed(most) if len(ordered) > 1 else set()
     for name, rank in ordered[1:]:
         if different := sorted(_printed(rank) - printed):
             raise ReadError(

@@ -13,9 +13,10 @@ epoch, or micro-batches; its steps repeat with other losses, which is refused (`
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from parity.readers.columns import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS
+from parity.readers.columns import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS, STEP
 from parity.structure import frozen
 
 LONGEST = 4096
@@ -53,8 +54,7 @@ _KNOWN = {name.lower().replace("_", " "): name for names in KNOWN_NAMES.values()
 _TRAINING = frozenset(KNOWN_NAMES[LOSS])
 
 
-@frozen
-class Line:
+class Line(NamedTuple):
     """What one line says: its rank, its step (of a bar: `of_bar`) with the planned steps, and its other numbers by name."""
 
     rank: str
@@ -140,6 +140,89 @@ def is_printed(lines: Iterable[str]) -> bool:
     return False
 
 
+# A line like the one before, with other numbers, is read by one match of a pattern that was made from that line, its frame. What differs in
+# more than its digits is read by the rule, so both give the same records.
+
+
+@frozen(eq=False)
+class _Frame:
+    """The pattern of a line with a step, and what its groups are: a rank first if `has_rank`, and then numbers by name, in their order.
+
+    `planned` are the planned steps that the line states; another number there does not match.
+    """
+
+    pattern: re.Pattern[str]
+    has_rank: bool
+    step: int
+    planned: int | None
+    names: Sequence[str]
+
+    def read(self, line: str) -> Line | None:
+        """The record of a line that fits; None of any other."""
+        match = self.pattern.fullmatch(line)
+        if match is None:
+            return None
+        rank, *numbers = match.groups() if self.has_rank else ("", *match.groups())
+        step = float(numbers.pop(self.step))
+        values = {name: float(text.replace(",", "")) for name, text in zip(self.names, numbers, strict=True)}
+        return Line(rank, step, self.planned, False, values)
+
+
+def _frame_of(line: str) -> _Frame | None:
+    """The frame of a line with a step and a loss; None for any other, and for steps with commas."""
+    record = read_line(line) if len(line) <= LONGEST else None
+    if record is None or record.of_bar or record.step is None or not record.has_loss:
+        return None
+    numbers: dict[str, tuple[int, int]] = {}
+    steps: dict[str, tuple[int, int]] = {}
+    names: list[tuple[int, int]] = []
+    for pair in _PAIR.finditer(line):
+        name, is_step = _named(pair["name"])
+        (steps if is_step and float(pair["number"].replace(",", "")).is_integer() else numbers).setdefault(name, pair.span("number"))
+        names += [pair.span("name"), pair.span("planned")]
+    first, last = steps[min(steps, key=_STEPS.index)]
+    if not line[first:last].isdigit():
+        return None
+    order = sorted(
+        {**{name: span for name, span in numbers.items() if name in record.values}, STEP: (first, last)}.items(), key=lambda one: one[1]
+    )
+    rank = _RANK.match(line)
+    at, pattern = 0, ""
+    if rank is not None:
+        start, at = rank.span(1 if rank[1] else 2)
+        pattern = re.escape(line[:start]) + r"(\d+)"
+    for name, (start, end) in order:
+        number = r"(\d{1,15})(?![\w%.])" if name == STEP else rf"({_NUMBER})(?![\w%])"
+        pattern, at = pattern + _any_digits(line, at, start, names) + number, end
+    place = [name for name, _ in order]
+    compiled = re.compile(pattern + _any_digits(line, at, len(line), names), re.IGNORECASE)
+    step = place.index(STEP)
+    return _Frame(pattern=compiled, has_rank=rank is not None, step=step, planned=record.planned, names=[*place[:step], *place[step + 1 :]])
+
+
+def _any_digits(line: str, start: int, end: int, kept: Sequence[tuple[int, int]]) -> str:
+    """A part of a line as a pattern: itself, but any digits where it has digits, except in the spans that are kept."""
+    parts = []
+    for piece in re.finditer(r"\s*\d+|\D", line[start:end]):
+        at = start + piece.end() - 1
+        if not piece[0][-1].isdigit() or any(first <= at < last for first, last in kept):
+            parts.append(re.escape(piece[0]))
+        else:
+            parts.append(r"\s+\d+" if piece[0][0].isspace() else r"\d+")
+    return "".join(parts)
+
+
+def records_of(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Line]]:
+    """The records of numbered lines."""
+    frame: _Frame | None = None
+    for number, line in lines:
+        record = frame.read(line) if frame is not None else None
+        if record is None and (record := read_line(line)) is not None and record.has_loss:
+            frame = _frame_of(line) or frame
+        if record is not None:
+            yield number, record
+
+
 @frozen(eq=False)
 class Printed:
     """What was read: series by rank, the planned lengths that were printed, and whether the steps are numbers of lines."""
@@ -151,7 +234,7 @@ class Printed:
 
 def read_printed(lines: Iterable[tuple[int, str]], check: Callable[[float, int], int]) -> Printed:
     """The series of numbered lines; `check` makes a whole number of a step, or raises for the line."""
-    records = [(number, record) for number, line in lines if (record := read_line(line)) is not None]
+    records = [*records_of(lines)]
     longest = max((record.planned or 0 for _, record in records if record.of_bar), default=0)  # the bar of an evaluation is shorter
     records = [(number, record) for number, record in records if not record.of_bar or record.planned == longest]
     is_numbered = all(record.step is None for _, record in records)
@@ -165,9 +248,9 @@ def read_printed(lines: Iterable[tuple[int, str]], check: Callable[[float, int],
             now[record.rank] = record.step
         if (step := now.get(record.rank)) is None:
             continue
-        rank = ranks.setdefault(record.rank, {})
+        rank, at = ranks.setdefault(record.rank, {}), check(step, number)
         for name, value in record.values.items():
-            rank.setdefault(name, []).append((check(step, number), value))
+            rank.setdefault(name, []).append((at, value))
         if record.planned is not None and (record.has_loss or record.of_bar):
             planned.add(record.planned)
     return Printed(ranks=ranks, planned=frozenset(planned), is_numbered=is_numbered)

@@ -9,7 +9,7 @@ import pytest
 
 from parity.readers import read_run
 from parity.readers.columns import ReadError
-from parity.readers.printed import LONGEST, read_line
+from parity.readers.printed import LONGEST, read_line, records_of
 
 LOSSES = [10.8125 - 0.25 * i for i in range(6)]
 FORMATS = {
@@ -88,6 +88,42 @@ def test_a_long_preamble_and_nan_change_nothing(trainer: str, tmp_path: Path) ->
     losses = [*LOSSES[:3], math.nan, *LOSSES[4:]]
     run = read_run(write(tmp_path, lines_of(trainer, losses), preamble="loading shard 3 of 8, 12 workers\n" * 1000))
     assert np.isnan(run.loss).tolist() == [False, False, False, True, False, False]
+
+
+@every_format
+def test_a_line_like_one_before_is_read_as_by_the_rule(trainer: str) -> None:
+    losses = [*LOSSES, math.nan, math.inf, 0.0, 1e-07, 12.5, 1234.5, 123456.0]
+    lines = [part for line in lines_of(trainer, losses) for part in line.split("\n")]
+    by_rule = [(number, record) for number, line in enumerate(lines) if (record := read_line(line)) is not None]
+    assert repr([*records_of(enumerate(lines))]) == repr(by_rule)  # NaN is NaN
+
+
+def test_what_differs_in_more_than_digits_is_read_by_the_rule() -> None:
+    first = "0: step 10/600 | loss 4.5 | loss2: 3 | lr 1e-4"
+    others = [
+        *(
+            "0: step 11/700 | loss 4.5 | loss2: 3 | lr 1e-4",
+            "1: step 12/600 | loss nan | loss2: 3 | lr 1e-4",
+            "0: val step 12/600 | loss 4 | loss2: 3 | lr 1e-4",
+        ),
+        *(
+            "0: step 13/600 | loss 1,234.5 | loss2: 3 | lr 1e-4",
+            "0: step 14/600 | loss 4.5ms | loss2: 3 | lr 1e-4",
+            "0: step 1,234/600 | loss 4 | loss2: 3 | lr 1e-4",
+        ),
+        *(
+            "0: step 15/600 | loss 4.5% | loss2: 3 | lr 1e-4",
+            "0: step 16/600 | loss 4.5 | loss3: 3 | lr 1e-4",
+            "0: step 17/600 | best loss 4.5 | loss2: 3 | lr 1e-4",
+        ),
+        *(
+            "0: step 18/600 | loss 4.5 | loss2: 3 | lr 1e-4 | optimizer step 9",
+            "0: step 19.5/600 | loss 4.5 | loss2: 3 | lr 1e-4",
+            "0: step 20/600",
+        ),
+    ]
+    for other in others:
+        assert repr([*records_of(enumerate([first, other]))]) == repr([(0, read_line(first)), (1, read_line(other))])
 
 
 def test_other_losses_and_other_steps_of_a_line_are_not_taken(tmp_path: Path) -> None:
