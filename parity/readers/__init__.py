@@ -138,6 +138,6 @@ def run_name(name: str) -> str:
     if name == STDIN:
         return "stdin"
     stem = Path(name).name
-    for suffix in (".gz", ".csv", ".tsv", ".txt", ".log", ".jsonl", ".json", ".ndjson", ".parquet", ".wandb", NPZ):
+    for suffix in (".gz", ".zip", ".csv", ".tsv", ".txt", ".log", ".jsonl", ".json", ".ndjson", ".parquet", ".wandb", NPZ):
         stem = stem.removesuffix(suffix)
     return offline_name(stem) or name

@@ -1,11 +1,13 @@
 """From the text of a file to a curve: which column is which, whether the losses are plausible, and the checks that every file gets."""
 
+import codecs
 import dataclasses
 import difflib
 import gzip
 import math
 import re
 import sys
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -43,12 +45,19 @@ def os_words(error: BaseException) -> str:
         return "no such file or folder"
     if isinstance(error, (gzip.BadGzipFile, EOFError, zlib.error)):
         return "damaged or not gzip"
+    if isinstance(error, (zipfile.BadZipFile, RuntimeError)):
+        return "damaged, encrypted or not a zip archive"
     return (getattr(error, "strerror", None) or "unknown error").lower()
 
 
 def read_text(name: str) -> str:
     """The text of a file, of a gzip file, or of stdin for "-"; raises ReadError for what is missing, empty, binary or one endless line."""
     data = _read_bytes(name)
+    if data.startswith(_UTF_16):
+        try:
+            data = data.decode("utf-16").encode()
+        except UnicodeDecodeError:
+            raise ReadError(f"{name}: begins like UTF-16 and is none; save it as UTF-8") from None
     if not data or data.isspace():
         raise ReadError(f"{name}: the file is empty; expected one line per training step")
     try:
@@ -58,6 +67,9 @@ def read_text(name: str) -> str:
         raise ReadError(f"{name}, line {line}: byte {error.start} is not UTF-8 text; expected CSV or JSON lines") from None
 
 
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
 def _read_bytes(name: str) -> bytes:
     try:
         if name == STDIN:
@@ -65,11 +77,18 @@ def _read_bytes(name: str) -> bytes:
         path = Path(name)
         if path.is_dir():
             raise ReadError(f"{name} is a directory; expected a file: name the metrics file in it")
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                files = [member for member in archive.infolist() if not member.is_dir()]
+                if len(files) != 1:
+                    raise ReadError(f"{name}: {count(len(files), 'file')} in the archive; expected one; unpack it, and name one of them")
+                with archive.open(files[0]) as stream:
+                    return _collect(stream, name)
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
             return _collect(stream, name)
     except FileNotFoundError:
         raise ReadError(f"{name}: no such file; check the path") from None
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         raise ReadError(f"{name}: cannot be read ({os_words(error)}); check the file and its permissions") from None
     except ReadError:
         raise
@@ -82,7 +101,7 @@ def _collect(stream: "IO[bytes] | gzip.GzipFile", name: str) -> bytes:
     chunks: list[bytes] = []
     total = open_line = 0
     while chunk := stream.read(CHUNK):
-        if b"\0" in chunk:
+        if b"\0" in chunk and not (chunks or [chunk])[0].startswith(_UTF_16):
             at = chunk.index(0)
             line = sum(part.count(b"\n") for part in chunks) + chunk.count(b"\n", 0, at) + 1
             raise ReadError(
@@ -332,8 +351,11 @@ def did_you_mean(word: str, names: Sequence[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+_MOST_SHOWN = 60  # characters of a name
+
+
 def listed(names: Sequence[str]) -> str:
-    """The first 12 names in quotes, and how many more there are."""
+    """The first 12 names in quotes, the first characters of each, and how many more there are."""
     return first_few(list(map(repr, names)), 12)
 
 

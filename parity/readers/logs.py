@@ -1,5 +1,6 @@
 """What a trainer wrote line by line: JSON lines, printed step lines of five trainers, and TensorBoard event files, record by record."""
 
+import ast
 import dataclasses
 import json
 import math
@@ -31,7 +32,9 @@ from parity.readers.table import SHOWN, SeveralRunsError, choose_run, long_layou
 from parity.structure import frozen
 from parity.wording import count
 
-# JSON: one object a line (our own logger's, MaxText's `metrics_file`, exports), or the Hugging Face trainer's `trainer_state.json`.
+# JSON: one object a line (our own logger's, MaxText's `metrics_file`, exports), the Hugging Face trainer's `trainer_state.json`, or a whole
+# document: a list of objects (as Python prints one, too), rows [step, loss], TensorBoard's rows [time, step, value], an object of lists, or
+# Megatron's golden values {"lm loss": {"start_step": 1, "step_interval": 5, "values": {"1": 10.8, ...}}}.
 #
 # MaxText mixes evaluation records in (no training loss: left out and counted), writes steps as floats and NaN as NaN, and truncates its
 # file whenever it writes a record of step 0, which every evaluation pass does: such a file begins late, and the note says so. The Hugging
@@ -88,7 +91,7 @@ def columns_of_records(records: Sequence[Record], names: Sequence[str], wanted: 
 
 def json_records(text: str, source: str) -> tuple[list[Record], str]:
     """The objects of a JSON text with their numbers, and what is numbered: a record or a line."""
-    history = _log_history(text, source)
+    history = _of_document(text, source)
     return (_records(text, source), "line") if history is None else (history, "record")
 
 
@@ -98,19 +101,74 @@ def is_json(text: str) -> bool:
 
 
 def _is_list(text: str) -> bool:
-    return re.match(r"\s*\[\s*\{", text) is not None
+    return re.match(r"\s*\[\s*(\{|\[\s*[-\d])", text) is not None
 
 
-def _log_history(text: str, source: str) -> list[Record] | None:
-    """The records of `trainer_state.json` or of a JSON list, numbered from 1; None for any other text."""
-    if f'"{LOG_HISTORY}"' not in text and not _is_list(text):
+def _of_document(text: str, source: str) -> list[Record] | None:
+    """The records of a text that is one JSON document, numbered from 1; None where each line is an object of its own."""
+    if _is_list(text):
+        found = _printed_list(text, source) if re.match(r"\s*\[\s*\{\s*'", text) else json_of(text, source)
+    elif f'"{LOG_HISTORY}"' in text:
+        found = json_of(text, source, _AS_WRITTEN)
+        found = found.get(LOG_HISTORY) if isinstance(found, dict) else found
+        if not isinstance(found, list) or not all(isinstance(record, dict) for record in found):
+            raise ReadError(f"{source}: {LOG_HISTORY} is not a list of records; {_AS_WRITTEN}")
+    else:
+        plain = text.strip()
+        try:
+            document, end = json.JSONDecoder().raw_decode(plain)
+        except (ValueError, RecursionError):
+            return None
+        found = (_by_step(document) or _by_row(document)) if end == len(plain) else None  # else an object a line
+        if found is None:
+            return None
+    rows = [_of_row(record) for record in found]
+    if not all(isinstance(record, dict) for record in rows):
+        raise ReadError(f"{source}: not a list of records such as {{'step': 1, 'loss': 2.5}} or [1, 2.5]; write one object per step")
+    return list(enumerate(rows, 1))
+
+
+_AS_WRITTEN = "expected trainer_state.json as the trainer wrote it"
+
+
+def _printed_list(text: str, source: str) -> Any:
+    """A list of dicts as Python prints it, with NaN and infinity as words."""
+    try:
+        return ast.literal_eval(re.sub(r"(?<=[\s:])(-?(?:nan|inf))(?=[,}])", r"'\1'", text.strip()))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        raise ReadError(f"{source}: not a list of dicts as Python prints it; write it with json.dump") from None
+
+
+def _of_row(row: Any) -> Any:
+    """A row [step, loss], or [time, step, loss] as TensorBoard writes it, as an object."""
+    if not isinstance(row, list) or len(row) < 2:
+        return row
+    has_time = len(row) == 3 and isinstance(row[0], (int, float)) and row[0] > _EARLIEST
+    return dict(zip((STEP, LOSS), row[1:] if has_time else row, strict=False))
+
+
+_EARLIEST = 1e9  # a time in seconds since 1970; no run has as many steps
+
+
+def _by_step(document: Any) -> list[dict[str, Any]] | None:
+    """The records of values by step, under one name or more; None for any other document."""
+    if not isinstance(document, dict):
         return None
-    expected = "expected trainer_state.json as the trainer wrote it"
-    document = json_of(text, source, expected)
-    history = document.get(LOG_HISTORY) if isinstance(document, dict) else document
-    if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
-        raise ReadError(f"{source}: {LOG_HISTORY} is not a list of records; {expected}")
-    return list(enumerate(history, 1))
+    series = {name: one["values"] for name, one in document.items() if isinstance(one, dict) and isinstance(one.get("values"), dict)}
+    records: dict[str, dict[str, Any]] = {}
+    for name, values in series.items():
+        for step, value in values.items():
+            at = int(step) if step.isascii() and step.isdigit() else step
+            records.setdefault(step, {STEP: at})[name] = value
+    return [*records.values()] or None
+
+
+def _by_row(document: Any) -> list[dict[str, Any]] | None:
+    """The records of an object of lists that are equally long; None for any other document."""
+    lists = {name: one for name, one in document.items() if isinstance(one, list)} if isinstance(document, dict) else {}
+    if len(lists) < 2 or len({len(one) for one in lists.values()}) > 1:
+        return None
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
 
 
 def _records(text: str, source: str) -> list[Record]:

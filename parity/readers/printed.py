@@ -25,11 +25,13 @@ Series = dict[str, list[tuple[int, float]]]
 """What one rank printed: (step, value) by name."""
 
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNORECASE)
-_WORD = r"(?!(?:nan|inf(?:inity)?)\b)[a-z_(][\w./()-]*+"
-_NUMBER = r"(?>[-+]?(?:\d{1,3}(?:,\d{3})++(?:\.\d*)?|\d++\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?))"
+# No possessive quantifiers: Python 3.11 before 3.11.5 gets them wrong. What could be matched in many ways is bounded instead.
+_WORD = r"(?!(?:nan|inf(?:inity)?)\b)[a-z_(][\w./()-]*(?![\w./()-])"
+_NUMBER = r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
+_ENDS = r"(?![\w%]|\.\d)"
 _PAIR = re.compile(
-    rf"(?<![\w./-])(?P<name>[a-z_][\w./-]*+(?: {_WORD}){{0,4}}+)['\"]?\s*+[:=]?\s*+['\"\[(]?"
-    rf"(?P<number>{_NUMBER})(?![\w%])(?:\s?/\s?(?P<planned>\d+(?:,\d{{3}})*))?",
+    rf"(?<![\w./-])(?P<name>[a-z_][\w./-]*(?![\w./-])(?: {_WORD}){{0,4}})['\"]?\s{{0,20}}[:=]?\s{{0,20}}['\"\[(]?"
+    rf"(?P<number>{_NUMBER}){_ENDS}(?:\s?/\s?(?P<planned>\d+(?:,\d{{3}})*))?",
     re.IGNORECASE,
 )
 _BAR = re.compile(r"(?<![\d/])(\d+)/(\d+)(?![\d/])\s*(?:\[|[━╸╺─█▉-▏])")
@@ -192,7 +194,7 @@ def _frame_of(line: str) -> _Frame | None:
         start, at = rank.span(1 if rank[1] else 2)
         pattern = re.escape(line[:start]) + r"(\d+)"
     for name, (start, end) in order:
-        number = r"(\d{1,15})(?![\w%.])" if name == STEP else rf"({_NUMBER})(?![\w%])"
+        number = rf"(\d{{1,15}}){_ENDS}" if name == STEP else rf"({_NUMBER}){_ENDS}"
         pattern, at = pattern + _any_digits(line, at, start, names) + number, end
     place = [name for name, _ in order]
     compiled = re.compile(pattern + _any_digits(line, at, len(line), names), re.IGNORECASE)

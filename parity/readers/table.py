@@ -298,7 +298,7 @@ def _parse_slowly(table: Table, columns: Mapping[str, int]) -> tuple[Mapping[str
         where = f"{table.source}, line {number}"
         if any(cell.strip() for cell in cells[width:]):
             raise ReadError(f"{where}: {len(cells)} cells; expected {width}, as in line 1 (write decimals with a point)")
-        value = partial(_cell, cells, columns, where)
+        value = partial(_cell, table, cells, columns, where)
         if VALIDATION in columns and not np.isnan(loss := value(VALIDATION)):
             evaluated.append((value(STEP), loss))
         if columns[LOSS] < len(cells) and not cells[columns[LOSS]].strip():
@@ -313,11 +313,13 @@ def _parse_slowly(table: Table, columns: Mapping[str, int]) -> tuple[Mapping[str
     return values, (f"{skipped} rows without a loss left out",) if skipped else ()
 
 
-def _cell(cells: Sequence[str], columns: Mapping[str, int], where: str, quantity: str) -> float:
+def _cell(table: Table, cells: Sequence[str], columns: Mapping[str, int], where: str, quantity: str) -> float:
     text = cells[columns[quantity]].strip() if columns[quantity] < len(cells) else ""
     if quantity not in (STEP, LOSS) and text.lower() in MISSING:
         return float("nan")
     value = plain_number(text)
+    if value is None and quantity != STEP and table.delimiter in (";", "\t"):
+        value = plain_number(text.replace(",", ".", 1))  # a decimal comma; of a step it could be one between thousands
     if value is None:
         shown = repr(text[:40]) if text else "nothing"
         raise ReadError(f"{where}: {shown} in the {quantity} column; expected a number (nan and inf are allowed)")
