@@ -18,9 +18,8 @@ from parity.judging.live.prediction import Progress as PairProgress
 from parity.judging.live.rules import NOTHING_YET, State, sentence
 from parity.structure import frozen
 from server.api.curves import Candidate, pair_of
-from server.database import states
 from server.database.sessions import find_job, time_text
-from server.database.states import JOB_ENDED, Progress
+from server.database.states import JOB_ENDED, Progress, first_kept
 from server.database.tables import Event
 from server.jobs import forecasts
 from server.records import of
@@ -56,7 +55,7 @@ def _kept(job_id: str, context: InContext) -> _Kept:
     """Which events of the job there are. Raises a 404 before the stream's first byte."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        return _Kept(states.first_kept(session, job_id), job.event_sequence if job.status in JOB_ENDED else math.inf)
+        return _Kept(first_kept(session, job_id), job.event_sequence if job.status in JOB_ENDED else math.inf)
 
 
 @events_router.get("/jobs/{job_id}/events", response_class=StreamingResponse, responses={200: _DESCRIBED})

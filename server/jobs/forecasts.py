@@ -21,10 +21,9 @@ from parity.judging.run_floor import NO_LENDERS, Lending
 from parity.judging.window import COMPLETE_SHARE
 from parity.structure import frozen
 from server.curves.loading import multiplicity_of
-from server.database import states as events
 from server.database import store
 from server.database.sessions import Database
-from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED, announce
+from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED, announce, emit
 from server.database.tables import Arm, Job, JobStatus, Run
 from server.jobs import lifecycle
 from server.jobs.baselines import NamedBaseline
@@ -248,7 +247,7 @@ def _tell(session: Session, job: Job, look: _Look) -> list[str]:
     for name, before, forecast in look.changes:
         message = sentence(forecast)
         kind, webhook = _KINDS.get(forecast.state, ("forecast", None))
-        events.emit(session, job.id, kind, {"arm": name, "state": forecast.state, "message": message})
+        emit(session, job.id, kind, {"arm": name, "state": forecast.state, "message": message})
         if webhook and forecast.state not in before:
             announce(session, job.id, webhook)
         if forecast.state in ENDED_BY and not set(before) & set(ENDED_BY):

@@ -15,9 +15,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from server.concurrency import Repeating
-from server.database import states
 from server.database.sessions import Database
-from server.database.states import Progress
+from server.database.states import AT_ONCE, Progress, after
+from server.database.states import progress as progress_of
 from server.database.tables import Event, Job
 from server.errors import TooManyError
 
@@ -170,11 +170,11 @@ class Broadcast(Repeating):
             for event in rows:
                 yield event
                 sequence = event.sequence
-            more = len(rows) == states.AT_ONCE
+            more = len(rows) == AT_ONCE
 
     def _after(self, job_id: str, sequence: int) -> Sequence[Event]:
         with self._database.read() as session:
-            return states.after(session, job_id, sequence)
+            return after(session, job_id, sequence)
 
     def _publish(self) -> None:
         with self._lock:
@@ -186,13 +186,13 @@ class Broadcast(Repeating):
             return
         with self._database.read() as session:
             # Read before the events: what a page gets last of a run is its end.
-            progress = states.progress(session, watched)
+            progress = progress_of(session, watched)
             numbers = session.execute(select(Job.id, Job.event_sequence).where(Job.id.in_(watched))).all()
             rows: dict[str, Sequence[Event]] = {}
             for job_id, newest in numbers:
                 seen = self._seen.setdefault(job_id, max(0, newest - 1))
                 if newest > seen:
-                    rows[job_id] = states.after(session, job_id, seen)
+                    rows[job_id] = after(session, job_id, seen)
         for job_id in watched:
             self._send(job_id, [*self._changed(job_id, progress), *rows.get(job_id, ())])
 
