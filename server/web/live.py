@@ -16,7 +16,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from server.concurrency import Repeating
 from server.database.sessions import Database
-from server.database.states import AT_ONCE, Progress, after
+from server.database.states import AT_ONCE as EVENTS_AT_ONCE
+from server.database.states import Progress, after
 from server.database.states import progress as progress_of
 from server.database.tables import Event, Job
 from server.errors import TooManyError
@@ -170,7 +171,7 @@ class Broadcast(Repeating):
             for event in rows:
                 yield event
                 sequence = event.sequence
-            more = len(rows) == AT_ONCE
+            more = len(rows) == EVENTS_AT_ONCE
 
     def _after(self, job_id: str, sequence: int) -> Sequence[Event]:
         with self._database.read() as session:

@@ -153,7 +153,7 @@ def test_the_events_go_on_after_whatever_broke_one_look(database, recorded, monk
                     break
         return numbers
 
-    monkeypatch.setattr(events, "after", breaks_once)
+    monkeypatch.setattr("server.web.live.after", breaks_once)
     broadcast = Broadcast(database, 0.02)
     broadcast.start()
     try:
