@@ -156,7 +156,7 @@ def proposals(changed: Collection[Cell], named: Sequence[Collection[Cell]], most
 
 
 def ranges_of(blocks: int, ranges: int) -> Iterator[tuple[int, int]]:
-    """The first block of each of so many ranges of nearly the same size, and the one after its last."""
+    """The first block of each of the `ranges`, of nearly the same size, and the block after its last one."""
     return itertools.pairwise(round(at * blocks / ranges) for at in range(ranges + 1))
 
 

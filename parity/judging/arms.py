@@ -213,7 +213,7 @@ def _other_arithmetic(control: Curve, reference: Sequence[Curve]) -> str:
 
 
 def _no_rerun(run: Curve, others: Sequence[Curve]) -> str:
-    """Why a run is none of its own next to others, "" where it is."""
+    """Why a run does not count as independent of the others; "" where it does."""
     return next((doubt[1] for other in others if (doubt := dependence(other, run)) is not None), "")
 
 

@@ -120,7 +120,7 @@ def _long_run(centred: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def block_average(series: FloatArray, blocks: int = BLOCKS) -> FloatArray:
-    """The series itself up to twice as many points, else about so many means of equal blocks (less the first points, which fill none)."""
+    """Means of about this number of equal blocks, less the first points, which fill none; a series of up to twice as many points itself."""
     n = len(series)
     if n <= 2 * blocks:
         return series

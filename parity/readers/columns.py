@@ -57,7 +57,7 @@ def read_text(name: str) -> str:
         try:
             data = data.decode("utf-16").encode()
         except UnicodeDecodeError:
-            raise ReadError(f"{name}: begins like UTF-16 and is none; save it as UTF-8") from None
+            raise ReadError(f"{name}: begins with the mark of UTF-16, but is not UTF-16; save it as UTF-8") from None
     if not data or data.isspace():
         raise ReadError(f"{name}: the file is empty; expected one line per training step")
     try:

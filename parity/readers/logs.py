@@ -107,11 +107,11 @@ def _is_list(text: str) -> bool:
 def _of_document(text: str, source: str) -> list[Record] | None:
     """The records of a text that is one JSON document, numbered from 1; None where each line is an object of its own."""
     if _is_list(text):
-        found = _printed_list(text, source) if re.match(r"\s*\[\s*\{\s*'", text) else json_of(text, source)
+        rows = _printed_list(text, source) if re.match(r"\s*\[\s*\{\s*'", text) else json_of(text, source)
     elif f'"{LOG_HISTORY}"' in text:
-        found = json_of(text, source, _AS_WRITTEN)
-        found = found.get(LOG_HISTORY) if isinstance(found, dict) else found
-        if not isinstance(found, list) or not all(isinstance(record, dict) for record in found):
+        state = json_of(text, source, _AS_WRITTEN)
+        rows = state.get(LOG_HISTORY) if isinstance(state, dict) else state
+        if not isinstance(rows, list) or not all(isinstance(record, dict) for record in rows):
             raise ReadError(f"{source}: {LOG_HISTORY} is not a list of records; {_AS_WRITTEN}")
     else:
         plain = text.strip()
@@ -119,13 +119,13 @@ def _of_document(text: str, source: str) -> list[Record] | None:
             document, end = json.JSONDecoder().raw_decode(plain)
         except (ValueError, RecursionError):
             return None
-        found = (_by_step(document) or _by_row(document)) if end == len(plain) else None  # else an object a line
-        if found is None:
+        rows = (_by_step(document) or _by_row(document)) if end == len(plain) else None  # else an object a line
+        if rows is None:
             return None
-    rows = [_of_row(record) for record in found]
-    if not all(isinstance(record, dict) for record in rows):
+    records = [_of_row(row) for row in rows]
+    if not all(isinstance(record, dict) for record in records):
         raise ReadError(f"{source}: not a list of records such as {{'step': 1, 'loss': 2.5}} or [1, 2.5]; write one object per step")
-    return list(enumerate(rows, 1))
+    return list(enumerate(records, 1))
 
 
 _AS_WRITTEN = "expected trainer_state.json as the trainer wrote it"

@@ -1,7 +1,8 @@
 """What a trainer printed, found by a rule that knows no trainer: a number behind the name of a step, and one behind that of a loss.
 
     a name       up to five words directly before a number: `step`, `lm loss`, `'grad_norm'`; the numbers of a line, by name, are a record
-    the step     behind step, iter, iteration, batch and their like ("10/1000" states the planned length), or a progress bar's "10/1000 ["
+    the step     behind step, iter, iteration, batch and their like, or a progress bar's "10/1000 ["
+    the plan     "step 10/1000" states 1,000 steps; of a batch, in an epoch and of a bar it may be the length of one epoch, and is not taken
     the loss     the name that a table's column would be read by (`parity.readers.columns`); `--column loss=NAME` names another one
     evaluation   a loss whose name, or the name of whose step, has a word such as "val" in it
 
@@ -91,6 +92,8 @@ def read_line(line: str) -> Line | None:
     bar = _BAR.search(text) if first is None else None
     if bar is not None:
         step, planned = float(bar[1]), int(bar[2])
+    elif first == "batch" or "epoch" in _words(text):
+        planned = None  # it may count the steps of one epoch
     if held_out:
         values = _evaluation(values, text)
     if step is None and not values:
@@ -171,7 +174,7 @@ class _Frame:
 
 
 def _frame_of(line: str) -> _Frame | None:
-    """The frame of a line with a step and a loss; None for any other, and for steps with commas."""
+    """The frame of a line with a step and a loss; None for any other, and for steps with commas or that are not whole."""
     record = read_line(line) if len(line) <= LONGEST else None
     if record is None or record.of_bar or record.step is None or not record.has_loss:
         return None
@@ -180,7 +183,9 @@ def _frame_of(line: str) -> _Frame | None:
     names: list[tuple[int, int]] = []
     for pair in _PAIR.finditer(line):
         name, is_step = _named(pair["name"])
-        (steps if is_step and float(pair["number"].replace(",", "")).is_integer() else numbers).setdefault(name, pair.span("number"))
+        if is_step and not float(pair["number"].replace(",", "")).is_integer():
+            return None  # on another line it could be whole, and so the step
+        (steps if is_step else numbers).setdefault(name, pair.span("number"))
         names += [pair.span("name"), pair.span("planned")]
     first, last = steps[min(steps, key=_STEPS.index)]
     if not line[first:last].isdigit():
@@ -253,6 +258,6 @@ def read_printed(lines: Iterable[tuple[int, str]], check: Callable[[float, int],
         rank, at = ranks.setdefault(record.rank, {}), check(step, number)
         for name, value in record.values.items():
             rank.setdefault(name, []).append((at, value))
-        if record.planned is not None and (record.has_loss or record.of_bar):
+        if record.planned is not None and record.has_loss and not record.of_bar:  # a bar may be that of one epoch
             planned.add(record.planned)
     return Printed(ranks=ranks, planned=frozenset(planned), is_numbered=is_numbered)

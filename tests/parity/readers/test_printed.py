@@ -122,6 +122,8 @@ def test_what_differs_in_more_than_digits_is_read_by_the_rule() -> None:
             "0: step 20/600",
         ),
     ]
+    shares = ["update 0.5 num_updates 3 loss 4.5", "update 5 num_updates 4 loss 4.5"]
+    assert repr([*records_of(enumerate(shares))]) == repr([(number, read_line(line)) for number, line in enumerate(shares)])
     for other in others:
         assert repr([*records_of(enumerate([first, other]))]) == repr([(0, read_line(first)), (1, read_line(other))])
 
@@ -158,6 +160,11 @@ def test_what_is_known_of_the_losses_is_noted(tmp_path: Path) -> None:
     assert any("running average" in note for note in read_run(write(tmp_path, lines_of("litgpt"))).notes)
     assert any("numbered from 1" in note for note in read_run(write(tmp_path, lines_of("transformers"))).notes)
     assert read_run(write(tmp_path, lines_of("llm.c"))).context["planned_steps"] == "6"
+
+
+@pytest.mark.parametrize("trainer", ["Keras", "Lightning", "Composer", "OLMo"])
+def test_the_length_of_an_epoch_is_not_the_planned_one(trainer: str, tmp_path: Path) -> None:
+    assert "planned_steps" not in read_run(write(tmp_path, lines_of(trainer))).context
 
 
 def test_a_smoothed_loss_is_taken_by_name_alone(tmp_path: Path) -> None:
