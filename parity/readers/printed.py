@@ -199,10 +199,10 @@ def _frame_of(line: str) -> _Frame | None:
         start, at = rank.span(1 if rank[1] else 2)
         pattern = re.escape(line[:start]) + r"(\d+)"
     for name, (start, end) in order:
-        number = rf"(\d{{1,15}}){_ENDS}" if name == STEP else rf"({_NUMBER}){_ENDS}"
+        number = rf"(\d{{1,15}}){_ENDS}" if name == STEP else rf"((?i:{_NUMBER})){_ENDS}"
         pattern, at = pattern + _any_digits(line, at, start, names) + number, end
     place = [name for name, _ in order]
-    compiled = re.compile(pattern + _any_digits(line, at, len(line), names), re.IGNORECASE)
+    compiled = re.compile(pattern + _any_digits(line, at, len(line), names))
     step = place.index(STEP)
     return _Frame(pattern=compiled, has_rank=rank is not None, step=step, planned=record.planned, names=[*place[:step], *place[step + 1 :]])
 
