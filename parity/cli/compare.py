@@ -241,12 +241,12 @@ def compare(
     check_plan(stated.planned_steps, "--planned-steps", stated.assume_complete, "--assume-complete")
     criteria = load_criteria(replace(policy, schedule=stated.schedule, start=stated.start, loss_unit=stated.loss_unit))
     facts = stated_facts(stated)
-    columns = stated_columns(stated.column)
+    columns = stated_columns(stated.column, stated.pattern)
     noise_runs: dict[str, list[Curve]] = {}
     numbers = typed_numbers(runs) if table.arm_by is None else None
     if numbers is not None:
         refuse(stated.given("baseline_run", "candidate_run", "seeds", "context"), NEEDS_RUNS)
-        refuse(table.given() | stated.given("column", "planned_steps", "start"), NEEDS_RUNS)
+        refuse(table.given() | stated.given("column", "pattern", "planned_steps", "start"), NEEDS_RUNS)
         arms = number_arms(numbers, stated.tokens, facts)
         table = replace(table, tokens_per_step=None if stated.tokens is None else 1.0)
         held_out = True
@@ -261,7 +261,7 @@ def compare(
         refuse(stated.given("tokens"), NEEDS_NUMBERS)
         in_files = stated.given("baseline_run", "candidate_run", "control", "noise_run", "shorter_baseline")
         refuse(in_files, "names a file, but with --arm-by all runs are in one table; remove it")
-        refuse(stated.given("column"), NO_COLUMN)
+        refuse(stated.given("column", "pattern"), NO_COLUMN)
         refuse(stated.given("seeds"), "is not used with --arm-by; name the column of the seed with --pair-by")
         arms = read_table_arms(runs, table, facts)
         held_out = holds_held_out_losses(stated.loss_is, {table.loss})

@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from parity.cli.inputs import Policy, known_family, load_criteria, refuse_unknown_recipe, stated_columns, stated_lenders
+from parity.cli.inputs import Policy, known_family, load_criteria, pattern_option, refuse_unknown_recipe, stated_columns, stated_lenders
 from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, chosen_arm, read_table
 from parity.cli.terminal import EXIT_CODES, EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE, UsageError
@@ -48,6 +48,7 @@ class Settings(Options):
     margin: list[str] = repeatable("Try this relative margin; repeatable. [default: 1%, 0.5%, 0.25%]", "PERCENT")
     criteria: str | None = option(None, "Read the policy, except for the margin, from this file's `criteria:` part.", "parity.yaml")
     column: list[str] = repeatable("Name the column of step or loss; repeatable. [default: well-known names]", "[FILE:]QUANTITY=NAME")
+    pattern: list[str] = pattern_option()
     recipe: str | None = option(None, f"State the recipe of the runs, which sets the run noise that is assumed: {RECIPE_WORDS}.", "RECIPE")
     rounding: str | None = option(
         None,
@@ -68,7 +69,7 @@ def calibrate_runs(
     as_json: bool = flag("--json", "Print canonical JSON instead of a table."),
 ) -> int:
     """Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power."""
-    columns = stated_columns(stated.column)
+    columns = stated_columns(stated.column, stated.pattern)
     columns.refuse_unknown(runs)
     refuse_unknown_recipe(stated.recipe, "--recipe")
     facts = Stated(recipe=stated.recipe, rounding=stated_rounding(stated.rounding, "--rounding", stated.recipe))
@@ -76,7 +77,7 @@ def calibrate_runs(
         refuse(table.given(), NEEDS_ARM_BY)
         reruns = [curve for name in runs for curve in read_runs(name, columns=columns.of(name))]
     else:
-        refuse(stated.given("column"), NO_COLUMN)
+        refuse(stated.given("column", "pattern"), NO_COLUMN)
         by_arm = read_table(runs, table)
         reruns = by_arm[chosen_arm(by_arm, "--arm", table.arm)]
     curves = [with_facts(curve, curve.label or "a rerun", facts) for curve in reruns]
@@ -120,6 +121,7 @@ class Experiment(Options, panel=EXPERIMENT):
         "RUN",
     )
     column: list[str] = repeatable("Name a column of the run of --like; repeatable.", "QUANTITY=NAME")
+    pattern: list[str] = pattern_option()
     log_every: int | None = option(None, "The loss is logged every N steps. [default: every step]", "N", min=1)
 
 
@@ -171,8 +173,8 @@ def plan_design(
         refuse(chosen, "is what --budget chooses; give only one of them")
     if asked.stop_at is not None and not asked.noise_runs:
         raise UsageError(f"--stop-at is {asked.stop_at:g} without --noise-runs; state how many reruns stop there")
-    if asked.column and asked.like is None:
-        raise UsageError(f"--column is {asked.column[0]!r} without --like; name the run whose column it is")
+    if asked.like is None:
+        refuse(asked.given("column", "pattern"), "is not used without --like; name the run whose column it is")
     if asked.like is not None:
         asked, noise = _like(asked.like, asked, noise)
     of_design = {each.name for each in fields(Design)}
@@ -195,7 +197,7 @@ def plan_design(
 
 def _like(run: str, asked: Experiment, noise: Noise) -> tuple[Experiment, Noise]:
     """The plan with what an earlier run shows, where no option says otherwise."""
-    earlier = likeness(run, stated_columns(asked.column).of(run))
+    earlier = likeness(run, stated_columns(asked.column, asked.pattern).of(run))
     print(earlier.words, file=sys.stderr)
     missing = {name: getattr(earlier, name) for name in ("level", "step_seconds", "log_every") if getattr(asked, name) is None}
     if noise.baseline_recipe is None and noise.baseline_rounding is None:

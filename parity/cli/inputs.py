@@ -32,6 +32,7 @@ from parity.judging.lending import Lenders
 from parity.readers import read_run, run_name, split_name
 from parity.readers.accuracy import read_layer_snr
 from parity.readers.columns import LOSS, QUANTITIES, STDIN, ReadError
+from parity.readers.pattern import PATTERN, compiled
 from parity.readers.table import SHOWN, SeveralRunsError
 from parity.recipes import RecipeError, check_recipe
 from parity.wording import count, did_you_mean
@@ -60,6 +61,15 @@ class Policy(Options, panel=POLICY):
     schedule: str | None = None
     start: str | None = None
     loss_unit: str | None = None
+
+
+def pattern_option() -> list[str]:
+    """The option of the pattern of a log's lines, which is kept among the names of columns."""
+    return repeatable(
+        "Find step and loss in each line of a log by a regular expression with groups named step, loss, validation_loss, ...; repeatable. "
+        r"Such as 'iter (?P<step>\d+): loss (?P<loss>\S+)'. [default: a number behind step or iter, and one behind loss]",
+        "REGEX",
+    )
 
 
 class Arms(Options, panel=ARMS):
@@ -110,6 +120,7 @@ class Arms(Options, panel=ARMS):
         "[default: well-known names]",
         "[WHERE:]QUANTITY=NAME",
     )
+    pattern: list[str] = pattern_option()
     layer_policy: str | None = option(None, "Name the layers that are quantized; shown in the report.", "TEXT")
 
 
@@ -194,15 +205,20 @@ def _pair(item: str, flag: str, shape: str = "NAME=FILE") -> tuple[str, str]:
     return key, value
 
 
-def stated_columns(items: Sequence[str]) -> ColumnNames:
-    """[WHERE:]QUANTITY=NAME items, WHERE an arm or a file; UsageError for another shape, an unknown quantity, or one given twice."""
+def stated_columns(items: Sequence[str], patterns: Sequence[str] = ()) -> ColumnNames:
+    """[WHERE:]QUANTITY=NAME items, WHERE an arm or a file, and the patterns of logs; QUANTITY may be `pattern`, for a pattern in one place.
+
+    UsageError for another shape, an unknown quantity, one given twice, or a pattern that is not valid.
+    """
     by_place: dict[str, dict[str, str]] = {}
+    if patterns:
+        by_place[""] = {PATTERN: "\n".join(patterns)}
     for item in items:
         left, _, name = item.partition("=")
         place, _, quantity = left.rpartition(":")
         if not name or not quantity:
             raise UsageError(f"--column is {item!r}; expected QUANTITY=NAME such as loss=train/loss, or WHERE:QUANTITY=NAME")
-        if quantity not in QUANTITIES:
+        if quantity not in (*QUANTITIES, PATTERN):
             raise UsageError(
                 f"--column is {item!r}; expected QUANTITY=NAME or WHERE:QUANTITY=NAME, with QUANTITY one of {', '.join(QUANTITIES)}"
                 f"{did_you_mean(quantity, QUANTITIES)}"
@@ -210,6 +226,9 @@ def stated_columns(items: Sequence[str]) -> ColumnNames:
         if quantity in by_place.setdefault(place, {}):
             raise UsageError(f"--column names {left} twice, {by_place[place][quantity]!r} and {name!r}; expected one column")
         by_place[place][quantity] = name
+    for names in by_place.values():
+        if PATTERN in names:
+            compiled(names[PATTERN], "--pattern")
     return ColumnNames(by_place)
 
 

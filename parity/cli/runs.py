@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from parity.cli.connection import Asked
-from parity.cli.inputs import pairs, stated_columns
+from parity.cli.inputs import pairs, pattern_option, stated_columns
 from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
 from parity.cli.output import print_json
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, read_table
@@ -165,6 +165,7 @@ class Import(Options):
     column: list[str] = repeatable(
         "Name the column of step, loss, grad_norm, ...; repeatable. [default: well-known names]", "[FILE:]QUANTITY=NAME"
     )
+    pattern: list[str] = pattern_option()
     context: list[str] = repeatable("State what the runs ran on; arms that differ cannot pass. Repeatable.", "KEY=VALUE")
     recipe: str | None = option(None, "State the recipe of these runs; it must be the arm's.", "RECIPE")
     allow_incomplete: bool = flag("--allow-incomplete", "Import runs that have gaps, or lack their beginning or end.")
@@ -191,7 +192,7 @@ def import_runs(
         finished = _runs_of_files(files, stated, facts)
     else:
         refuse(stated.given("as_run"), "is not used with --arm-by; name the job with --job")
-        refuse(stated.given("column"), NO_COLUMN)
+        refuse(stated.given("column", "pattern"), NO_COLUMN)
         refuse(stated.given("recipe"), "is not used with --arm-by; the job states the recipe of each arm")
         if stated.job is None:
             raise UsageError("--job is missing; expected the id of the job whose arms the table holds")
@@ -233,7 +234,7 @@ def _runs_of_files(files: list[str], stated: Import, facts: Mapping[str, str]) -
         raise UsageError("--as-run is missing; expected the id of the run in each file, or --arm-by and --job for a table of many runs")
     if len(as_run) != len(files):
         raise UsageError(f"{count(len(files), 'file')} but {len(as_run)} x --as-run; expected one for each file, in the same order")
-    columns = stated_columns(stated.column)
+    columns = stated_columns(stated.column, stated.pattern)
     columns.refuse_unknown(files)
     return [
         FinishedRun(run=run, file=file, curve=curve, context={**curve.context, **facts})

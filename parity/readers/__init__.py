@@ -11,12 +11,14 @@ from parity.readers.logs import (
     is_printed_log,
     is_tensorboard_file,
     is_train_log,
+    numbered_lines,
     read_folder,
     read_json_lines,
     read_printed_log,
     read_tensorboard,
     read_train_log,
 )
+from parity.readers.pattern import PATTERN, proposed, read_by_pattern
 from parity.readers.table import NPZ, SUFFIX, SeveralRunsError, is_prose, read_npz, read_parquet, read_table
 from parity.readers.trackers import is_source, offline_files, offline_name, read_offline, read_source, source_name
 from parity.readers.trackers.run import ConfigFacts, applied, facts_of
@@ -29,8 +31,9 @@ def read_run(
 ) -> Curve:
     """Read one run from a path, "-" (stdin), `file.npz:run`, `FILE:RUN` for a table of several runs, or a tracker (`mlflow:RUN_ID`).
 
-    A path is a file, or a folder of TensorBoard event files or of a W&B run. `columns` maps quantities (step, loss, ...) to column names.
-    Raises ReadError: one line with the file, the line and what to do.
+    A path is a file, or a folder of TensorBoard event files or of a W&B run. `columns` maps quantities (step, loss, ...) to names of
+    columns, or "pattern" to a regular expression with groups of these names, which is searched in each line of a log. Raises ReadError: one
+    line with the file, the line and what to do.
     """
     return read_with_config(name, columns=columns, label=label, replicate=replicate, recipe=recipe)[0]
 
@@ -44,6 +47,10 @@ def read_with_config(
     """
     wanted = dict(columns or {})
     path, run = split_name(name)
+    if PATTERN in wanted and not _is_text(name, path, run):
+        raise ReadError(
+            f"{name}: a pattern finds lines of a log, a text file; for a log alone say --column WHERE:{PATTERN}=..., with its arm or file"
+        )
     facts = ConfigFacts()
     if is_source(name) or offline_files(path):
         of_tracker = read_source(name, wanted) if is_source(name) else read_offline(path, run, wanted)
@@ -65,6 +72,8 @@ def _read(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
             raise ReadError(f"{path}:{run}: one run of a table is read from CSV or JSON lines only; name the file alone, or export CSV")
         return (read_tensorboard if is_tensorboard_file(path) else read_parquet)(path, wanted)
     text = read_text(path)
+    if PATTERN in wanted:
+        return read_by_pattern(numbered_lines(text), len(text), path, wanted)
     if is_json(text):
         return read_json_lines(text, path, wanted, run)
     logs = ((is_train_log, read_train_log), (is_printed_log, read_printed_log)) if run is None else ()
@@ -78,11 +87,20 @@ def _read(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
             if is_log(text, whole=True):
                 return read_log(text, path, wanted)
         if run is None and is_prose(text, path):
+            option = proposed(line for _, line in numbered_lines(text))
+            remedy = (
+                f"say where they stand: {option}" if option else "write a CSV file with the columns step and loss, or say --pattern REGEX"
+            )
             raise ReadError(
-                f"{path}: neither a table nor a log with two lines of a step and a training loss, such as 'step 10 loss 4.88'; "
-                "write a CSV file with the columns step and loss"
+                f"{path}: neither a table nor a log with two lines of a step and a training loss, such as 'step 10 loss 4.88'; {remedy}"
             ) from None
         raise
+
+
+def _is_text(name: str, path: str, run: str | None) -> bool:
+    """Whether a run is in a text file of its own."""
+    is_other = is_source(name) or path.endswith((NPZ, SUFFIX)) or is_tensorboard_file(path) or Path(path).is_dir()
+    return run is None and not is_other and not offline_files(path)
 
 
 def _is_misnamed_folder(path: str) -> bool:

@@ -335,7 +335,7 @@ def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns
         raise ReadError(f"{source}: has step lines of {names}; expected the log of one trainer; keep one trainer's lines")
     ranks: dict[str, _Series] = {}
     without = 0
-    for number, line in _lines(plain):
+    for number, line in numbered_lines(plain):
         if parsed := formats[0].parse(line):
             step, values = parsed
             if "e" in step:
@@ -365,12 +365,12 @@ def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns
 
 def is_printed_log(text: str, *, whole: bool = False) -> bool:
     """Whether a text has lines with a step and a loss, in its first 16 Ki characters or (`whole`) anywhere."""
-    return is_printed(line for _, line in _lines(_COLOUR.sub("", text if whole else text[:_HEAD])))
+    return is_printed(line for _, line in numbered_lines(text if whole else text[:_HEAD]))
 
 
 def read_printed_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns:
     """Columns of a log of any other trainer; raises ReadError where no loss is in it, or ranks disagree."""
-    printed = read_printed(_lines(_COLOUR.sub("", text)), lambda step, number: int(step_number(step, f"{source}, line {number}")))
+    printed = read_printed(numbered_lines(text), lambda step, number: int(step_number(step, f"{source}, line {number}")))
     names = sorted({name for rank in printed.ranks.values() for name in rank})
     taken = find_columns([STEP, *names], {key: name for key, name in wanted.items() if key != STEP}, source)
     own = {name: {LOSS: rank[taken[LOSS]], **rank} for name, rank in printed.ranks.items() if taken[LOSS] in rank}
@@ -397,9 +397,11 @@ def _planned(columns: Columns, planned: Set[int]) -> Columns:
     return stated.noted(f"planned length as the log states it: {count(min(planned), 'step')}")
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """(Line number, line); a progress bar's states are lines of one number. A last line without its end may be cut and is left out."""
-    lines = text.split("\n")
+def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+    """(Line number, line without colours); a progress bar's states are lines of one number. A last line without its end may be cut and is
+    left out.
+    """
+    lines = _COLOUR.sub("", text).split("\n")
     for number, line in enumerate(lines[:-1], 1):
         for part in line.split("\r"):
             yield number, part

@@ -1,0 +1,180 @@
+r"""A log whose lines are found by the user's own pattern, and the pattern that an error proposes for a log that nothing else reads.
+
+A pattern is a regular expression with groups named as quantities, `iter (?P<step>\d+): L=(?P<loss>\S+)`; it is searched in each line, of
+which the first characters count (`LONGEST`). Several patterns, one a line of the text, find several kinds of lines: those of training and
+those of evaluations. Where no pattern has a step, the lines with a loss are numbered from 1.
+
+What can fail: a pattern with repetitions inside repetitions takes time that doubles with each character. So the search has a time limit,
+which only the main thread of a process can keep (`signal.setitimer`).
+"""
+
+import dataclasses
+import re
+import shlex
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from types import FrameType
+
+from parity.readers.columns import (
+    LARGEST_LOSS,
+    LOSS,
+    QUANTITIES,
+    STEP,
+    VALIDATION,
+    Columns,
+    ReadError,
+    from_series,
+    plain_number,
+    step_number,
+)
+from parity.readers.printed import LONGEST
+from parity.wording import did_you_mean
+
+PATTERN = "pattern"
+"""The key of the patterns among the names of columns."""
+SECONDS, CHARACTERS_PER_SECOND = 10.0, 1_000_000
+"""The time that a search may take: so many seconds, and one more for so many characters of the text."""
+
+
+def compiled(text: str, name: str) -> tuple[re.Pattern[str], ...]:
+    """The patterns in a text, one a line; ReadError for one that is not valid, has no loss or evaluation, or a group of another name."""
+    patterns: list[re.Pattern[str]] = []
+    for one in text.split("\n"):
+        try:
+            pattern = re.compile(one)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ReadError(f"{name} is {one!r}: not a regular expression ({error}); expected {_EXAMPLE}") from None
+        for group in pattern.groupindex:
+            if group not in QUANTITIES:
+                raise ReadError(
+                    f"{name} has a group {group!r}; expected names among {', '.join(QUANTITIES)}{did_you_mean(group, QUANTITIES)}"
+                )
+        if not {LOSS, VALIDATION} & pattern.groupindex.keys():
+            raise ReadError(f"{name} is {one!r}, without a group for the loss; expected {_EXAMPLE}")
+        patterns.append(pattern)
+    if not any(LOSS in pattern.groupindex for pattern in patterns):
+        raise ReadError(f"{name} has no group (?P<{LOSS}>...); expected {_EXAMPLE}")
+    return tuple(patterns)
+
+
+_EXAMPLE = r"such as 'iter (?P<step>\d+): loss (?P<loss>\S+)'"
+
+
+def read_by_pattern(lines: Iterable[tuple[int, str]], characters: int, source: str, wanted: Mapping[str, str]) -> Columns:
+    """Columns of a log's numbered lines, of so many characters together, by the patterns in `wanted`.
+
+    Raises ReadError where no line has a loss, a group holds no number, or the search takes too long.
+    """
+    others = [quantity for quantity in wanted if quantity != PATTERN]
+    if others:
+        raise ReadError(
+            f"{source}: a column was named for {others[0]}, but the pattern names it; give a group (?P<{others[0]}>...) instead"
+        )
+    patterns = compiled(wanted[PATTERN], "--pattern")
+    has_step = any(STEP in pattern.groupindex for pattern in patterns)
+    series: dict[str, list[tuple[int, float]]] = {}
+    with _limited(SECONDS + characters / CHARACTERS_PER_SECOND, source):
+        step = 0.0
+        for number, values in _found(lines, patterns, source):
+            step = values.pop(STEP, step + (LOSS in values and not has_step))
+            at = int(step_number(step, f"{source}, line {number}"))
+            for quantity, value in values.items():
+                series.setdefault(quantity, []).append((at, value))
+    if LOSS not in series:
+        shown = " or ".join(map(repr, wanted[PATTERN].split("\n")))
+        raise ReadError(f"{source}: no line has a loss by the pattern {shown}; try it on one of its lines")
+    columns = dataclasses.replace(from_series(series, series.__getitem__, {name: name for name in series}, source), found=())
+    if has_step:
+        return columns.noted("lines found by a pattern: losses as printed")
+    return columns.noted("lines found by a pattern without a step: numbered from 1, so a planned length counts lines")
+
+
+def _found(lines: Iterable[tuple[int, str]], patterns: Sequence[re.Pattern[str]], source: str) -> Iterator[tuple[int, dict[str, float]]]:
+    """(Number of the line, what it says by quantity) of each line that a pattern finds; the first pattern that does counts."""
+    for number, line in lines:
+        match = next(filter(None, (pattern.search(line, 0, LONGEST) for pattern in patterns)), None)
+        if match is None:
+            continue
+        texts = {quantity: text for quantity, text in match.groupdict().items() if text is not None}
+        values = {quantity: plain_number(text.strip(",;:'\"").rstrip(".").replace(",", "")) for quantity, text in texts.items()}
+        for quantity, value in values.items():
+            if value is None:
+                raise ReadError(f"{source}, line {number}: the pattern finds {texts[quantity]!r:.60} as the {quantity}; expected a number")
+        yield number, {quantity: value for quantity, value in values.items() if value is not None}
+
+
+@contextmanager
+def _limited(seconds: float, source: str) -> Iterator[None]:
+    """Raise ReadError in the block when the seconds are over; at once outside the main thread, where nothing could end a search."""
+    if threading.current_thread() is not threading.main_thread():
+        raise ReadError(f"{source}: a pattern is searched in the main thread alone, which can end it; read the file there")
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        raise ReadError(
+            f"{source}: the search for the pattern took more than {seconds:.0f} s; expected one without a repetition inside a repetition"
+        )
+
+    before = signal.signal(signal.SIGALRM, end)
+    remaining, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, remaining, interval)
+        signal.signal(signal.SIGALRM, before)
+
+
+# A proposal: of the lines that differ in their numbers alone, those that are most; in them a whole number that rises, and a loss.
+
+_LOOKED_AT = 5000  # lines
+_NUMBER = re.compile(r"(?<![\d.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?|\bnan\b", re.IGNORECASE)
+_BEFORE = re.compile(r"[^\d\s]*[^\d]{0,3}$")
+_SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()])")
+
+
+def proposed(lines: Iterable[str]) -> str | None:
+    """The option to type for a log, found from its own lines; None where no two lines have a step and what may be a loss."""
+    alike: dict[str, list[str]] = {}
+    for line in islice(lines, _LOOKED_AT):
+        text = line[:LONGEST].rstrip()
+        if len(_NUMBER.findall(text)) > 1:
+            alike.setdefault(re.sub(r"\s+", " ", _NUMBER.sub("0", text)), []).append(text)
+    for group in sorted(alike.values(), key=len, reverse=True):
+        if len(group) > 1 and (pattern := _pattern_of(group)) is not None:
+            return f"--pattern {shlex.quote(pattern)}"
+    return None
+
+
+def _pattern_of(lines: Sequence[str]) -> str | None:
+    """A pattern for lines that differ in their numbers alone."""
+    found = [list(_NUMBER.finditer(line)) for line in lines]
+    numbers = [[float(match[0].replace(",", "")) for match in matches] for matches in zip(*found, strict=True)]
+    texts = [[match[0] for match in matches] for matches in zip(*found, strict=True)]
+    steps = [
+        at
+        for at, values in enumerate(numbers)
+        if all(text.replace(",", "").isdigit() for text in texts[at]) and values == sorted(values) and len(set(values)) == len(values)
+    ]
+    fractions = [at for at, values in enumerate(numbers) if any("." in text for text in texts[at]) and max(values) <= LARGEST_LOSS]
+    named = [at for at in fractions if re.search(r"loss|nll|xent|ce\b|cross", _before(lines[0], found[0], at), re.IGNORECASE)]
+    if not steps or not fractions:
+        return None
+    ends = {
+        steps[0]: (STEP, r"[\d,]+" if any("," in text for text in texts[steps[0]]) else r"\d+"),
+        (named or fractions)[0]: (LOSS, r"\S+" if _ends_word(lines[0], found[0][(named or fractions)[0]]) else r"[\w.+-]+"),
+    }
+    pattern = ".*?".join(f"{_before(lines[0], found[0], at)}(?P<{name}>{number})" for at, (name, number) in sorted(ends.items()))
+    return pattern if all(re.search(pattern, line) for line in lines) else None
+
+
+def _before(line: str, found: Sequence[re.Match[str]], at: int) -> str:
+    """What stands directly before a number, as a pattern: its name."""
+    start = found[at - 1].end() if at else 0
+    match = _BEFORE.search(line[start : found[at].start()])
+    return _SPECIAL.sub(r"\\\1", match[0].lstrip(" ,;|")) if match else ""
+
+
+def _ends_word(line: str, number: re.Match[str]) -> bool:
+    return number.end() == len(line) or line[number.end()].isspace()
