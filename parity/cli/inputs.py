@@ -33,7 +33,9 @@ from parity.readers import read_run, run_name, split_name
 from parity.readers.accuracy import read_layer_snr
 from parity.readers.columns import LOSS, QUANTITIES, STDIN, ReadError
 from parity.readers.pattern import PATTERN, compiled
+from parity.readers.run_table import proposed_options
 from parity.readers.table import SHOWN, SeveralRunsError
+from parity.readers.trackers import is_source
 from parity.recipes import RecipeError, check_recipe
 from parity.wording import count, did_you_mean
 
@@ -66,8 +68,8 @@ class Policy(Options, panel=POLICY):
 def pattern_option() -> list[str]:
     """The option of the pattern of a log's lines, which is kept among the names of columns."""
     return repeatable(
-        "Find step and loss in each line of a log by a regular expression with groups named step, loss, validation_loss, ...; repeatable. "
-        r"Such as 'iter (?P<step>\d+): loss (?P<loss>\S+)'. [default: a number behind step or iter, and one behind loss]",
+        "Find step and loss in each line of a log by a regular expression with groups of these names, or of others such as "
+        "validation_loss; repeatable. [default: a number behind step or iter, and one behind loss]",
         "REGEX",
     )
 
@@ -285,6 +287,9 @@ def read_arms(runs: Sequence[str], options: Arms, columns: ColumnNames, facts: F
 def _only_one_run(run: str, columns: ColumnNames) -> str:
     """The line for a single file: the runs in it, if it holds several, and what to type to compare two of them."""
     name, file = _optional_name(run)
+    if file != STDIN and not is_source(file) and (options := proposed_options(file)):
+        call = shlex.join(["parity", "compare", file, *options])
+        return f"{file} is a table of many runs; name the columns that tell them apart, and the baseline: `{call}`"
     try:
         if file != STDIN:
             read_run(file, columns=columns.of_run(name or "", file))

@@ -35,7 +35,9 @@ class Table(Options, panel=TABLE):
     """A table of many runs: its columns, and how its runs are compared. `arm` is an option of `calibrate` alone."""
 
     arm_by: str | None = option(None, "Read many runs from one table, in which COLUMN names the arm of each row.", "COLUMN")
-    run_by: str | None = option(None, "Name the columns that together tell the runs of an arm apart.", "COLUMN[,COLUMN]")
+    run_by: str | None = option(
+        None, "Name the columns that together tell the runs of an arm apart. [default: one run an arm]", "COLUMN[,COLUMN]"
+    )
     where: list[str] = repeatable(
         "Read only the rows with this value; a column given several times may have any of them. Repeatable.", "COLUMN=VALUE"
     )
@@ -60,10 +62,9 @@ class Table(Options, panel=TABLE):
     )
 
     def layout(self) -> RunTable:
-        """The columns of the table; UsageError where --arm-by or --run-by is missing."""
-        if not self.arm_by or not self.run_by:
-            missing = "--run-by COLUMN[,COLUMN]" if self.arm_by else "--arm-by COLUMN"
-            raise UsageError(f"{missing} is missing; expected the columns that name the arm and the run in a table of many runs")
+        """The columns of the table; UsageError where --arm-by is missing."""
+        if not self.arm_by:
+            raise UsageError("--arm-by COLUMN is missing; expected the column that names the arm in a table of many runs")
         keep = () if self.cluster is None else (self.cluster,)
         return RunTable(
             arm=self.arm_by, run=self.run_columns(), step=self.step, loss=self.loss, seed=self.pair_by, keep=keep, where=self.selection()
@@ -80,8 +81,8 @@ class Table(Options, panel=TABLE):
         return values
 
     def run_columns(self) -> tuple[str, ...]:
-        """The columns of --run-by."""
-        columns = tuple(part.strip() for part in (self.run_by or "").split(","))
+        """The columns of --run-by; none where each arm has one run."""
+        columns = () if self.run_by is None else tuple(part.strip() for part in self.run_by.split(","))
         if "" in columns:
             raise UsageError(f"--run-by is {self.run_by!r}; expected one or several columns such as system,run")
         return columns

@@ -28,7 +28,7 @@ from parity.readers.columns import (
     step_number,
 )
 from parity.readers.printed import is_printed, read_printed
-from parity.readers.table import SHOWN, SeveralRunsError, choose_run, long_layout, read_long, run_column
+from parity.readers.table import SHOWN, SeveralRunsError, arm_column, choose_run, long_layout, read_long, run_column
 from parity.structure import frozen
 from parity.wording import count
 
@@ -53,7 +53,10 @@ def read_json_lines(text: str, source: str, wanted: Mapping[str, str], run: str 
     names = sorted({key for _, record in records for key in record})
     if layout := long_layout(names, wanted, source):
         return read_long(records, layout, wanted, source, run)
-    if column := run_column(names):
+    column = run_column(names)
+    if column is None and (arm := arm_column(names)) is not None and all(record.get(arm) for _, record in records):
+        column = arm
+    if column is not None:
         chosen = choose_run((str(record.get(column)) for _, record in records), run, source)
         records = [(number, record) for number, record in records if str(record.get(column)) == chosen]
     elif run is not None:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
@@ -30,7 +31,7 @@ from parity.readers.columns import (
     step_number,
 )
 from parity.readers.logs import is_json, is_tensorboard_file, json_records
-from parity.readers.table import METRIC_NAMES, MISSING, NPZ, RUN_NAMES, VALUE_NAMES, Row, as_table, parquet_cells
+from parity.readers.table import METRIC_NAMES, MISSING, NPZ, RUN_NAMES, VALUE_NAMES, Row, arm_column, as_table, parquet_cells
 from parity.readers.table import SUFFIX as PARQUET
 from parity.structure import frozen
 from parity.wording import count
@@ -171,7 +172,7 @@ _SHOWN = 6
 
 @frozen
 class RunTable:
-    """The columns of a table of many runs: `arm` names the arm of a row, the values of `run` together name its run.
+    """The columns of a table of many runs: `arm` names the arm of a row, the values of `run` together name its run (none: one run an arm).
 
     `step` and `loss` (nats per token) default to the well-known names. Runs of two arms with one value of `seed` share data and
     initialization. The columns in `keep`, such as the cluster of a run, become part of each run's context. `where` selects rows: those
@@ -179,7 +180,7 @@ class RunTable:
     """
 
     arm: str
-    run: tuple[str, ...]
+    run: tuple[str, ...] = ()
     step: str | None = None
     loss: str | None = None
     seed: str | None = None
@@ -197,14 +198,14 @@ class _Run:
 
     @property
     def label(self) -> str:
-        return "/".join(self.name)
+        return "/".join(self.name) or self.arm
 
 
 def read_run_table(source: str, layout: RunTable) -> dict[str, list[Curve]]:
     """The runs of each arm, arms in order of appearance, from a path or "-" (stdin): CSV, TSV, JSON lines, a JSON list or Parquet.
 
-    A run's label is its values of `layout.run`, joined by "/". Raises ReadError, one line, for a missing column, an arm column with one
-    value or more than 20, an empty name, a step or loss that is not a number, and a run that repeats a step.
+    A run's label is its values of `layout.run`, joined by "/", or its arm's name. Raises ReadError, one line, for a missing column, an arm
+    column with one value or more than 20, an empty name, a step or loss that is not a number, and a run that repeats a step.
     """
     cells = read_cells(source)
     for column, values in layout.where.items():
@@ -222,10 +223,23 @@ def read_run_table(source: str, layout: RunTable) -> dict[str, list[Curve]]:
     return arms
 
 
+def proposed_options(source: str) -> list[str]:
+    """The options for a table of many runs whose columns have known names, as they are typed; none for any other file."""
+    try:
+        cells = read_cells(source)
+    except ReadError:
+        return []
+    arm = arm_column(cells.names)
+    arms = list(dict.fromkeys(cells.texts(arm))) if arm is not None else []
+    if arm is None or not 2 <= len(arms) <= MAX_ARMS or "" in arms:
+        return []
+    runs = [name for name in cells.names if name.strip().lower() in _NAMES_OF_RUNS]
+    runs = [name for name in runs if len(set(zip(cells.texts(arm), cells.texts(name), strict=True))) > len(arms)]
+    return ["--arm-by", arm, *(["--run-by", runs[0]] if runs else []), "--baseline", arms[0]]
+
+
 def _check_columns(cells: Cells, layout: RunTable) -> None:
     """Raise ReadError where a column is missing, or is named both for a value and for a name."""
-    if not layout.run:
-        raise ReadError(f"{cells.source}: no column names the run; expected at least one; the columns are {listed(cells.names)}")
     seed = () if layout.seed is None else (layout.seed,)
     parts = {"the arm": (layout.arm,), "the run": layout.run, "the seed": seed, "the cluster": layout.keep}
     for what, names in parts.items():
@@ -345,7 +359,9 @@ def _refuse_repeats(cells: Cells, run: _Run, rows: Sequence[int], steps: FloatAr
         others = {name: column for name, column in cells.columns.items() if name not in quantities.values()}
         remedy = "they differ in no column that could name another run: remove one of them"
         if differ := [name for name, column in others.items() if column[first] != column[row]]:
+            known = [name for name in differ if name.strip().lower() in _NAMES_OF_RUNS]
             remedy = f"the rows also differ in {listed(differ[:_SHOWN])}: name what tells runs apart with --run-by"
+            remedy += f", such as --run-by {shlex.quote(known[0])}" if known else ""
         raise ReadError(
             f"{cells.source}: run {run.label} of {run.arm} has step {step:,.0f} twice ({cells.place}s {cells.lines[first]} and "
             f"{cells.lines[row]}); expected one row per run and step; {remedy}"
@@ -432,7 +448,8 @@ def read_run_times(source: str, arm: str, run: Sequence[str]) -> list[RunTimes]:
         )
     hardware = _column(cells, HARDWARE, may_be_several=True)
     arms = cells.full_texts(arm, "the name of an arm")
-    labels = ["/".join(parts) for parts in zip(*(cells.full_texts(column, "the name of a run") for column in run), strict=True)]
+    names = (cells.full_texts(column, "the name of a run") for column in run)
+    labels = ["/".join(parts) for parts in zip(*names, strict=True)] if run else arms
     rows: dict[tuple[str, str], int] = {}
     times = []
     for row, (of, label) in enumerate(zip(arms, labels, strict=True)):

@@ -42,6 +42,7 @@ from parity.wording import first_few
 METRIC_NAMES = ("key", "metric", "metric_name", "tag", "name")
 VALUE_NAMES = ("value", "metric_value", "scalar")
 RUN_NAMES = ("run_id", "run_uuid", "run", "run_name", "run id", "run name")
+ARM_NAMES = ("arm", "precision", "recipe")
 SHOWN = 10
 
 Row = tuple[int, Mapping[str, object]]
@@ -84,6 +85,11 @@ class SeveralRunsError(ReadError):
 def run_column(names: Sequence[str]) -> str | None:
     """The column that names a row's run."""
     return _one_of(names, RUN_NAMES)
+
+
+def arm_column(names: Sequence[str]) -> str | None:
+    """The column that names a row's arm, by a known name; in a table of one run an arm it tells the runs apart."""
+    return _one_of(names, ARM_NAMES)
 
 
 def choose_run(runs: Iterable[str], run: str | None, source: str) -> str:
@@ -221,7 +227,7 @@ def read_table(text: str, source: str, wanted: Mapping[str, str], run: str | Non
 def _rows_of_run(table: Table, wanted: Mapping[str, str], run: str | None) -> tuple[Table, list[str]]:
     """The rows and the columns of one run; other rows become empty lines, so that line numbers stay."""
     names = table.first
-    column = run_column(names)
+    column = run_column(names) or arm_column(names)
     if column is not None:
         index = names.index(column)
         lines = [(line, _fields(line, table.delimiter) if line.strip() else []) for line in table.body.splitlines()]

@@ -187,6 +187,42 @@ def test_without_pairs_curves_of_two_seeds_are_paired_by_their_batches(tables: d
     assert [(each["verdict"], each["pairing"]["by"]) for each in judged] == [("pass", "batches"), ("fail", "batches")]
 
 
+def test_a_table_of_one_run_an_arm_needs_no_column_of_runs(tables: dict[str, str], tmp_path: Path, run: Run) -> None:
+    """As a table, as its two arms by name, and as two files: the same verdict."""
+    header, *rows = Path(tables["curves"]).read_text().splitlines()
+    own = [row for row in rows if row.split(",")[1] == "0" and not row.startswith("mxfp8")]
+    table = tmp_path / "one.csv"
+    table.write_text("\n".join([header, *own]) + "\n")
+    for arm in ("fp8", "bad"):
+        lines = [",".join(row.split(",")[2:]) for row in own if row.startswith(f"{arm},")]
+        (tmp_path / f"{arm}.csv").write_text("\n".join(["step,loss", *lines]) + "\n")
+    plan = ("--planned-steps", "1500")
+    code, (of_table,) = documents(run, str(table), "--arm-by", "arm", "--baseline", "fp8", *plan)
+    _, (of_arms,) = documents(run, f"{table}:fp8", f"{table}:bad", *plan)
+    _, (of_files,) = documents(run, str(tmp_path / "fp8.csv"), str(tmp_path / "bad.csv"), *plan)
+    assert code == EXIT_CODES["fail"]
+    assert of_table["gap"] == of_arms["gap"] == of_files["gap"]
+    records = [dict(zip(header.split(","), row.split(","), strict=True)) for row in own]
+    lines = tmp_path / "one.jsonl"
+    lines.write_text("".join(json.dumps({**row, "step": int(row["step"]), "loss": float(row["loss"])}) + "\n" for row in records))
+    _, (of_lines,) = documents(run, f"{lines}:fp8", f"{lines}:bad", *plan)
+    assert of_lines["gap"] == of_files["gap"]
+
+
+def test_a_table_alone_is_refused_with_the_options_that_read_it(tables: dict[str, str], run: Run) -> None:
+    code, _, err = run("compare", tables["curves"])
+    assert code == EXIT_CODES["usage"]
+    call = err.partition("`parity compare ")[2].partition("`")[0]
+    assert call == f"{tables['curves']} --arm-by arm --run-by seed --baseline fp8"
+    assert {document["verdict"] for document in documents(run, *call.split(), "--planned-steps", "1500")[1]} >= {"fail"}
+
+
+def test_an_arm_of_several_runs_is_no_run(tables: dict[str, str], run: Run) -> None:
+    code, _, err = run("compare", f"{tables['curves']}:fp8", f"{tables['curves']}:bad", "--planned-steps", "1500")
+    assert code == EXIT_CODES["usage"]
+    assert "repeat a step with another loss" in err
+
+
 def test_calibrate_reads_the_runs_of_one_arm(tables: dict[str, str], run: Run) -> None:
     code, out, _ = run("calibrate", tables["evaluations"], *EVALUATED[:-2], "--arm", "FP8", "--json")
     calibration = json.loads(out)
@@ -195,7 +231,10 @@ def test_calibrate_reads_the_runs_of_one_arm(tables: dict[str, str], run: Run) -
 
 
 BAD = {
-    "no run-by": ("{evaluations} --arm-by precision --baseline FP8", "--run-by COLUMN[,COLUMN] is missing"),
+    "no run-by": (
+        "{evaluations} --arm-by precision --baseline FP8 --step samples --loss eval_loss_nats",
+        "name what tells runs apart with --run-by, such as --run-by run",
+    ),
     "no baseline": ("{table} --arm-by precision --run-by system,run", "--baseline is missing; expected one of the arms FP8, NVFP4"),
     "baseline": (
         "{table} --arm-by precision --run-by system,run --baseline FP9",

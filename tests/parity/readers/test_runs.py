@@ -159,7 +159,7 @@ def test_a_loss_column_may_be_called_anything_and_is_no_other_quantity_then(tmp_
 COLUMNS = (
     ({"arm": "precison"}, ("no column 'precison' for the arm", "'eval_loss_nats'", "did you mean 'precision'?")),
     ({"run": ("sistem",)}, ("no column 'sistem' for the run", "did you mean 'system'?")),
-    ({"run": ()}, ("no column names the run",)),
+    ({"run": ()}, ("run FP8 of FP8 has step 1,000 twice", "--run-by run")),
     ({"step": "sample"}, ("no column 'sample' for the step", "did you mean 'samples'?")),
     ({"loss": "loss"}, ("no column 'loss' for the loss",)),
     ({"seed": "seeds"}, ("no column 'seeds' for the seed",)),
