@@ -7,6 +7,7 @@ from pathlib import Path
 from parity.judging.curve import Curve
 from parity.readers.columns import LOSS, STDIN, Columns, ReadError, curve_of, read_text
 from parity.readers.logs import (
+    EVENT_FILES,
     is_json,
     is_printed_log,
     is_tensorboard_file,
@@ -18,6 +19,7 @@ from parity.readers.logs import (
     read_tensorboard,
     read_train_log,
 )
+from parity.readers.mlperf import is_mlperf, read_mlperf, result_files
 from parity.readers.pattern import PATTERN, proposed, read_by_pattern
 from parity.readers.table import NPZ, SUFFIX, SeveralRunsError, is_prose, read_npz, read_parquet, read_table
 from parity.readers.trackers import is_source, offline_files, offline_name, read_offline, read_source, source_name
@@ -60,20 +62,26 @@ def read_with_config(
         label = label or archived
     else:
         taken = _read(path, run, wanted)
+        facts = facts_of(taken.config, name)
     curve = curve_of(taken, name, label=label or run_name(name), stated=LOSS in wanted)
     return applied(dataclasses.replace(curve, replicate=replicate), facts, recipe), facts
 
 
 def _read(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
     if run is None and Path(path).is_dir() and not _is_misnamed_folder(path):
-        return read_folder(path, wanted)
+        return _read_folder(path, wanted)
     if Path(path).is_file() and (is_tensorboard_file(path) or path.endswith(SUFFIX)):
         if run is not None:
             raise ReadError(f"{path}:{run}: one run of a table is read from CSV or JSON lines only; name the file alone, or export CSV")
         return (read_tensorboard if is_tensorboard_file(path) else read_parquet)(path, wanted)
-    text = read_text(path)
+    return _read_text(read_text(path), path, run, wanted)
+
+
+def _read_text(text: str, path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
     if PATTERN in wanted:
         return read_by_pattern(numbered_lines(text), len(text), path, wanted)
+    if run is None and is_mlperf(text):
+        return read_mlperf(text, path, wanted)
     if is_json(text):
         return read_json_lines(text, path, wanted, run)
     logs = ((is_train_log, read_train_log), (is_printed_log, read_printed_log)) if run is None else ()
@@ -95,6 +103,16 @@ def _read(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
                 f"{path}: neither a table nor a log with two lines of a step and a training loss, such as 'step 10 loss 4.88'; {remedy}"
             ) from None
         raise
+
+
+def _read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
+    """The run in a folder of TensorBoard's event files, or of one MLPerf log."""
+    logs = [] if any(Path(path).rglob(EVENT_FILES)) else [str(file) for file in result_files(Path(path))]
+    if len(logs) > 1:
+        raise SeveralRunsError(
+            f"{path}: a folder of {len(logs):,} MLPerf logs; name one, or compare them: parity compare {path} --arm-by COLUMN", tuple(logs)
+        )
+    return read_mlperf(read_text(logs[0]), logs[0], wanted) if logs else read_folder(path, wanted)
 
 
 def _is_text(name: str, path: str, run: str | None) -> bool:

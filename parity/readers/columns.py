@@ -10,6 +10,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import IO
 
@@ -190,7 +191,7 @@ class Columns:
     """What a reader took from a file: arrays (T,) by quantity, the columns' own names, the names of all columns that it has, and notes.
 
     `overwritten` counts rows that a later file of the same run replaced. `option` names a quantity's column on the command line.
-    `planned_steps` is the length of the run that the file states.
+    `planned_steps` is the length of the run that the file states, `config` what else it states, by the keys of a tracker's config.
     """
 
     values: Mapping[str, FloatArray]
@@ -200,6 +201,7 @@ class Columns:
     overwritten: int = 0
     option: str = OPTION
     planned_steps: int | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
 
     def noted(self, *notes: str) -> "Columns":
         """The same columns with further notes."""

@@ -15,6 +15,7 @@ from parity.judging.agreement import HOST
 from parity.judging.curve import Curve, FloatArray
 from parity.judging.evaluations.gap import RunTimes
 from parity.readers.columns import (
+    KNOWN_NAMES,
     LOSS,
     STEP,
     VALIDATION,
@@ -24,6 +25,7 @@ from parity.readers.columns import (
     curve_of,
     did_you_mean,
     find_columns,
+    is_held_out,
     listed,
     other_losses,
     plain_number,
@@ -31,6 +33,7 @@ from parity.readers.columns import (
     step_number,
 )
 from parity.readers.logs import is_json, is_tensorboard_file, json_records
+from parity.readers.mlperf import FOLDER, SAMPLES, rows_of_folder
 from parity.readers.table import METRIC_NAMES, MISSING, NPZ, RUN_NAMES, VALUE_NAMES, Row, arm_column, as_table, parquet_cells
 from parity.readers.table import SUFFIX as PARQUET
 from parity.structure import frozen
@@ -118,6 +121,13 @@ def read_cells(source: str) -> Cells:
         columns = parquet_cells(source)
         rows = len(next(iter(columns.values()), []))
         cells = Cells(source=source, columns=columns, lines=range(1, rows + 1), place="row")
+    elif Path(source).is_dir():
+        runs = rows_of_folder(Path(source))
+        if not runs:
+            raise ReadError(f"{source}: a folder without an MLPerf log; expected result files, or a table of many runs")
+        names = dict.fromkeys(name for row in runs for name in row)
+        columns = {name: [row.get(name) for row in runs] for name in names}
+        cells = Cells(source=source, columns=columns, lines=range(1, len(runs) + 1), place="row")
     else:
         cells = _text_cells(read_text(source), source)
     if not cells.lines:
@@ -229,13 +239,20 @@ def proposed_options(source: str) -> list[str]:
         cells = read_cells(source)
     except ReadError:
         return []
-    arm = arm_column(cells.names)
-    arms = list(dict.fromkeys(cells.texts(arm))) if arm is not None else []
-    if arm is None or not 2 <= len(arms) <= MAX_ARMS or "" in arms:
+    known = [name for name in (arm_column(cells.names), FOLDER) if name is not None and name in cells.columns]
+    values = {name: list(dict.fromkeys(cells.texts(name))) for name in known}
+    arm = next((name for name, arms in values.items() if 2 <= len(arms) <= MAX_ARMS and "" not in arms), None)
+    if arm is None:
         return []
+    arms = values[arm]
     runs = [name for name in cells.names if name.strip().lower() in _NAMES_OF_RUNS]
     runs = [name for name in runs if len(set(zip(cells.texts(arm), cells.texts(name), strict=True))) > len(arms)]
-    return ["--arm-by", arm, *(["--run-by", runs[0]] if runs else []), "--baseline", arms[0]]
+    options = ["--arm-by", arm, *(["--run-by", runs[0]] if runs else []), "--baseline", arms[0]]
+    if SAMPLES in cells.names and not any(name.lower() in KNOWN_NAMES[STEP] for name in cells.names):
+        options += ["--step", SAMPLES]
+    held_out = [name for name in cells.names if is_held_out(name)]
+    is_alone = not any(name.lower() in KNOWN_NAMES[LOSS] for name in cells.names)
+    return [*options, "--loss", held_out[0]] if held_out and (is_alone or Path(source).is_dir()) else options
 
 
 def _check_columns(cells: Cells, layout: RunTable) -> None:
