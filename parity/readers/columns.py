@@ -133,7 +133,7 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     LOSS: (
         *("learning/lm_loss", "lm_loss", "lm loss", "train/lm_loss", "lm-loss-training/lm loss", "learning/loss"),
-        *("reduced_train_loss", "train/loss", "loss", "train_loss_step", "train_loss", "training_loss", "loss/train"),
+        *("reduced_train_loss", "train/loss", "loss", "train_loss_step", "train_loss", "training_loss", "loss/train", "training loss"),
         *("train_loss_epoch", "loss_metrics/global_avg_loss", "value"),
     ),
     "grad_norm": (
@@ -161,7 +161,7 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
     "tflops": ("perf/per_device_tflops_per_sec", "tflops", "tflops_per_second"),
     VALIDATION: (
         *("validation_loss", "val_loss", "valid/loss", "val/loss", "eval_loss", "eval/loss", "valid_loss"),
-        *("validation_metrics/loss", "lm loss validation"),
+        *("validation_metrics/loss", "lm loss validation", "validation loss"),
     ),
 }
 OPTION = "--column {}=NAME"  # the option that names the column of a quantity, for errors

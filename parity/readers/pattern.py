@@ -130,7 +130,7 @@ def _limited(seconds: float, source: str) -> Iterator[None]:
 
 _LOOKED_AT = 5000  # lines
 _NUMBER = re.compile(r"(?<![\d.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?|\bnan\b", re.IGNORECASE)
-_BEFORE = re.compile(r"[^\d\s]*[^\d]{0,3}$")
+_BEFORE = re.compile(r"\S{0,24}\s*$")
 _SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()])")
 
 
@@ -161,19 +161,22 @@ def _pattern_of(lines: Sequence[str]) -> str | None:
     named = [at for at in fractions if re.search(r"loss|nll|xent|ce\b|cross", _before(lines[0], found[0], at), re.IGNORECASE)]
     if not steps or not fractions:
         return None
-    ends = {
-        steps[0]: (STEP, r"[\d,]+" if any("," in text for text in texts[steps[0]]) else r"\d+"),
-        (named or fractions)[0]: (LOSS, r"\S+" if _ends_word(lines[0], found[0][(named or fractions)[0]]) else r"[\w.+-]+"),
-    }
-    pattern = ".*?".join(f"{_before(lines[0], found[0], at)}(?P<{name}>{number})" for at, (name, number) in sorted(ends.items()))
-    return pattern if all(re.search(pattern, line) for line in lines) else None
+    step, loss = steps[0], (named or fractions)[0]
+    whole = r"[\d,]+" if any("," in text for text in texts[step]) else r"\d+"
+    number = r"\S+" if _ends_word(lines[0], found[0][loss]) else r"[\w.+-]+"
+    groups = {step: f"(?P<{STEP}>{whole})", loss: f"(?P<{LOSS}>{number})"}
+    pattern = ".*?".join(_before(lines[0], found[0], at) + group for at, group in sorted(groups.items()))
+    matches = [re.search(pattern, line) for line in lines]
+    is_found = all(match is not None and match[STEP] == text for match, text in zip(matches, texts[step], strict=True))
+    return pattern if is_found else None
 
 
 def _before(line: str, found: Sequence[re.Match[str]], at: int) -> str:
     """What stands directly before a number, as a pattern: its name."""
     start = found[at - 1].end() if at else 0
     match = _BEFORE.search(line[start : found[at].start()])
-    return _SPECIAL.sub(r"\\\1", match[0].lstrip(" ,;|")) if match else ""
+    escaped = _SPECIAL.sub(r"\\\1", match[0]) if match else ""
+    return re.sub(r"\s{2,}|\s$", r"\\s+", escaped)  # numbers of other widths are aligned by blanks
 
 
 def _ends_word(line: str, number: re.Match[str]) -> bool:

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import importlib
 import io
+import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -146,6 +147,7 @@ DELIMITERS = ("\t", ";", ",", "|")
 MISSING = ("", "none", "null", "na", "n/a")
 _OF_A_RUN = " - "
 _LOOKED_AT = 1 << 13  # characters
+_NUMBER = re.compile(r"\d[\d.]*")
 
 
 @frozen
@@ -199,13 +201,19 @@ def as_table(text: str, source: str) -> Table:
 
 
 def is_prose(text: str, source: str) -> bool:
-    """Whether a text is no table: its first line names no step and no loss, and says things, or most lines have other numbers of cells."""
+    """Whether a text is no table: its first line names no step and no loss, and says things, as the next one does, or most lines have other
+    numbers of cells.
+    """
     table = as_table(text, source)
+    if table.delimiter is None and any(map(is_number, table.first)):
+        return table.has_header
     if not table.has_header or any(_one_of(table.first, KNOWN_NAMES[quantity]) for quantity in (STEP, LOSS)):
         return False
     if any(mark in name for name in table.first for mark in ("=", ": ")):
         return True
     lines = [line for line in table.body[:_LOOKED_AT].split("\n")[:-1] if line.strip()]
+    if lines and _fields(_NUMBER.sub("0", lines[0]), table.delimiter) == [_NUMBER.sub("0", name) for name in table.first]:
+        return True
     return 2 * sum(len(_fields(line, table.delimiter)) != len(table.first) for line in lines) > len(lines)
 
 

@@ -203,9 +203,9 @@ def test_a_table_of_one_run_an_arm_needs_no_column_of_runs(tables: dict[str, str
     assert code == EXIT_CODES["fail"]
     assert of_table["gap"] == of_arms["gap"] == of_files["gap"]
     records = [dict(zip(header.split(","), row.split(","), strict=True)) for row in own]
-    lines = tmp_path / "one.jsonl"
-    lines.write_text("".join(json.dumps({**row, "step": int(row["step"]), "loss": float(row["loss"])}) + "\n" for row in records))
-    _, (of_lines,) = documents(run, f"{lines}:fp8", f"{lines}:bad", *plan)
+    records_file = tmp_path / "one.jsonl"
+    records_file.write_text("".join(json.dumps({**row, "step": int(row["step"]), "loss": float(row["loss"])}) + "\n" for row in records))
+    _, (of_lines,) = documents(run, f"{records_file}:fp8", f"{records_file}:bad", *plan)
     assert of_lines["gap"] == of_files["gap"]
 
 

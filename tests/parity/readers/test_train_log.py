@@ -9,59 +9,11 @@ import pytest
 
 from parity.readers import read_run
 from parity.readers.columns import ReadError
+from tests.parity.readers.logs.corpus import TRAINERS, deepspeed, maxtext, megatron, nemo, torchtitan
 
 LOSSES = [10.8125 - 0.25 * i for i in range(6)]
 
 
-def megatron(step: int, loss: float) -> str:
-    """Megatron-LM `training_log`, steps from 1; a mean that is NaN is not printed."""
-    lost = math.isnan(loss)
-    return (
-        f" [2026-11-22 07:00:{step:02}] iteration {step + 1:8d}/{6:8d} | consumed samples: {256 * (step + 1):12d} |"
-        f" elapsed time per iteration (ms): {1234.5:.1f} | throughput per GPU (TFLOP/s/GPU): {431.2:.1f} | learning rate: {3e-4:.6E} |"
-        f" global batch size: {256:5d} |" + ("" if lost else f" lm loss: {loss:.6E} |") + f" loss scale: {1.0:.1f} |"
-        f" grad norm: {1.5:.3f} | number of skipped iterations: {0:3d} | number of nan iterations: {int(lost):3d} |"
-    )
-
-
-def nemo(step: int, loss: float) -> str:
-    """NeMo 2.0's progress printer."""
-    return (
-        f"Training epoch 0, iteration {step}/5 | lr: 1.649e-06 | global_batch_size: 128 | global_step: {step} | "
-        f"max_memory_reserved: 140129599488 | reduced_train_loss: {loss:.4g} | train_step_timing in s: 3.684 | "
-        f"consumed_samples: {128 * (step + 1)}"
-    )
-
-
-def torchtitan(step: int, loss: float) -> str:
-    """torchtitan's console line with its colours, steps from 1."""
-    return (
-        f"[titan] 2026-11-22 07:00:{step:02},001 - root - INFO - \x1b[31mstep: {step + 1:2}  \x1b[32mloss: {loss:7.4f}  "
-        f"\x1b[38;2;180;60;0mgrad_norm: {1.5:7.4f}  \x1b[36mmemory: {40.25:5.2f}GiB(42.10%)  \x1b[34mtps: 12,345  \x1b[36mtflops: 412.30  "
-        f"\x1b[35mmfu: 41.20%\x1b[39m"
-    )
-
-
-def maxtext(step: int, loss: float) -> str:
-    """MaxText's metric logger, steps from 0."""
-    return (
-        f"I1121 07:30:54.0904{step} 140028551105408 metric_logger.py:265] completed step: {step}, seconds: 0.054, TFLOP/s/device: 0.048, "
-        f"Tokens/s/device: 18995.325, total_weights: 1016, loss: {loss + 0.5:.3f}, lm_loss: {loss:.3f}, perplexity: 881.656"
-    )
-
-
-def deepspeed(step: int, loss: float) -> str:
-    """DeepSpeed's pipeline engine, steps from 1."""
-    return f"steps: {step + 1} loss: {loss:0.4f} iter time (s): 0.512 samples/sec: 500.100"
-
-
-FORMATS = {
-    "Megatron-LM": (megatron, 1),
-    "NeMo": (nemo, 0),
-    "torchtitan": (torchtitan, 1),
-    "MaxText": (maxtext, 0),
-    "DeepSpeed": (deepspeed, 1),
-}
 PREAMBLE = ["using world size: 8, data-parallel size: 8", "> building train, validation, and test datasets ...", "loss scale: none"]
 Line = Callable[[int, float], str]
 
@@ -72,12 +24,12 @@ def write(folder: Path, lines: list[str], end: str = "\n") -> str:
     return str(path)
 
 
-every_trainer = pytest.mark.parametrize("trainer", FORMATS)
+every_trainer = pytest.mark.parametrize("trainer", TRAINERS)
 
 
 @every_trainer
 def test_steps_and_losses_are_as_printed(trainer: str, tmp_path: Path) -> None:
-    line, first = FORMATS[trainer]
+    line, first, *_ = TRAINERS[trainer]
     run = read_run(write(tmp_path, [line(i, loss) for i, loss in enumerate(LOSSES)]))
     assert run.steps.tolist() == list(range(first, first + 6))
     assert run.loss == pytest.approx(LOSSES, abs=5e-3)
@@ -88,14 +40,14 @@ def test_steps_and_losses_are_as_printed(trainer: str, tmp_path: Path) -> None:
 @every_trainer
 @pytest.mark.parametrize("prefix", ["{rank}: ", "[rank{rank}]:", "[default{rank}]: "])
 def test_ranks_that_print_the_same_are_one_run(trainer: str, prefix: str, tmp_path: Path) -> None:
-    line, _ = FORMATS[trainer]
+    line, *_ = TRAINERS[trainer]
     lines = [prefix.format(rank=rank) + line(i, loss) for i, loss in enumerate(LOSSES) for rank in (0, 1)]
     assert len(read_run(write(tmp_path, lines)).steps) == 6
 
 
 @every_trainer
 def test_ranks_that_print_other_losses_are_refused(trainer: str, tmp_path: Path) -> None:
-    line, _ = FORMATS[trainer]
+    line, *_ = TRAINERS[trainer]
     lines = [f"[rank{rank}]: " + line(i, loss + 0.125 * rank) for i, loss in enumerate(LOSSES) for rank in (0, 1)]
     with pytest.raises(ReadError, match="ranks 0 and 1 print different losses"):
         read_run(write(tmp_path, lines))
@@ -103,7 +55,7 @@ def test_ranks_that_print_other_losses_are_refused(trainer: str, tmp_path: Path)
 
 @every_trainer
 def test_ranks_without_a_prefix_are_refused_as_mixed(trainer: str, tmp_path: Path) -> None:
-    line, _ = FORMATS[trainer]
+    line, *_ = TRAINERS[trainer]
     lines = [line(i, loss + 0.125 * rank) for i, loss in enumerate(LOSSES) for rank in (0, 1)]
     with pytest.raises(ReadError, match="6 of 12 rows repeat a step with another loss"):
         read_run(write(tmp_path, lines))
@@ -111,7 +63,7 @@ def test_ranks_without_a_prefix_are_refused_as_mixed(trainer: str, tmp_path: Pat
 
 @every_trainer
 def test_a_resumed_log_counts_the_later_lines(trainer: str, tmp_path: Path) -> None:
-    line, _ = FORMATS[trainer]
+    line, *_ = TRAINERS[trainer]
     first = [line(i, loss) for i, loss in enumerate(LOSSES)]
     run = read_run(write(tmp_path, [*first, "resuming from checkpoint", *(line(i, LOSSES[i] - 0.125) for i in range(2, 6))]))
     assert run.loss == pytest.approx(LOSSES[:2] + [loss - 0.125 for loss in LOSSES[2:]], abs=5e-3)
@@ -121,7 +73,7 @@ def test_a_resumed_log_counts_the_later_lines(trainer: str, tmp_path: Path) -> N
 
 @every_trainer
 def test_two_logs_one_after_the_other_are_refused(trainer: str, tmp_path: Path) -> None:
-    line, _ = FORMATS[trainer]
+    line, *_ = TRAINERS[trainer]
     lines = [line(i, loss + shift) for shift in (0.0, 0.125) for i, loss in enumerate(LOSSES)]
     with pytest.raises(ReadError, match="two runs or ranks may be mixed"):
         read_run(write(tmp_path, lines))
@@ -129,7 +81,7 @@ def test_two_logs_one_after_the_other_are_refused(trainer: str, tmp_path: Path) 
 
 @every_trainer
 def test_a_last_line_that_was_cut_is_left_out(trainer: str, tmp_path: Path) -> None:
-    line, _ = FORMATS[trainer]
+    line, *_ = TRAINERS[trainer]
     lines = [line(i, loss) for i, loss in enumerate(LOSSES)]
     assert len(read_run(write(tmp_path, lines, end="")).steps) == 5
     for cut in range(1, 60):
@@ -138,7 +90,7 @@ def test_a_last_line_that_was_cut_is_left_out(trainer: str, tmp_path: Path) -> N
 
 @every_trainer
 def test_nan_is_data(trainer: str, tmp_path: Path) -> None:
-    line, _ = FORMATS[trainer]
+    line, *_ = TRAINERS[trainer]
     run = read_run(write(tmp_path, [line(i, math.nan if i == 3 else loss) for i, loss in enumerate(LOSSES)]))
     assert np.isnan(run.loss).tolist() == [False, False, False, True, False, False]
 
