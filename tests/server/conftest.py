@@ -44,9 +44,14 @@ def _application(settings: Settings, built: dict[Settings, FastAPI]) -> FastAPI:
 
 
 @pytest.fixture
-def api(api_settings, database, built) -> Iterator[TestClient]:
-    app = _application(api_settings, built)
-    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+def application(built) -> Callable[[Settings], FastAPI]:
+    """A function that gives the application with these settings; two of one test must differ in their settings."""
+    return lambda settings: _application(settings, built)
+
+
+@pytest.fixture
+def api(api_settings, database, application) -> Iterator[TestClient]:
+    with TestClient(application(api_settings), base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         yield client
 
 

@@ -20,7 +20,6 @@ from fastapi.testclient import TestClient
 from sqlalchemy import event, make_url, text
 from sqlalchemy.exc import OperationalError
 
-from server.app import create_app
 from server.database import sessions
 from server.database.sessions import Database
 from server.web.auth import create_token
@@ -48,11 +47,11 @@ def stopped_redis() -> Iterator[str]:
         process.wait()
 
 
-def test_no_request_waits_for_a_redis_that_hangs(settings, database, request_body, stopped_redis):
+def test_no_request_waits_for_a_redis_that_hangs(settings, database, request_body, stopped_redis, application):
     update = {"redis_url": stopped_redis, "require_tokens": True}
     with database.write() as session:
         _, token = create_token(session, "me", ["submit"], None)
-    with client_of(create_app(settings.model_copy(update=update))) as client:
+    with client_of(application(settings.model_copy(update=update))) as client:
         for method, path, body, status in (
             ("GET", "/api/v1/jobs", None, 200),
             ("POST", "/api/v1/jobs", request_body, 202),
@@ -94,9 +93,9 @@ def test_a_postgresql_that_hangs_is_an_error_and_then_works_again(own_postgresql
 
 
 @pytest.mark.both_databases
-def test_a_busy_database_is_503(settings, database, monkeypatch):
+def test_a_busy_database_is_503(settings, database, monkeypatch, application):
     monkeypatch.setattr(sessions, "POOL_SECONDS", 0.1)
-    app = create_app(settings.model_copy(update={"database_connections": 2}))
+    app = application(settings.model_copy(update={"database_connections": 2}))
     engine = app.state.context.database.engine
     with client_of(app) as client:
         with engine.connect(), engine.connect():
@@ -108,8 +107,8 @@ def test_a_busy_database_is_503(settings, database, monkeypatch):
 
 
 @pytest.mark.both_databases
-def test_a_standby_is_503_and_not_ready(settings, database, database_kind, request_body):
-    app = create_app(settings)
+def test_a_standby_is_503_and_not_ready(settings, database, database_kind, request_body, application):
+    app = application(settings)
     with client_of(app) as client:
         if database_kind == "postgresql":
             name, server = make_url(settings.database).database, make_url(settings.database).set(drivername="postgresql")

@@ -8,7 +8,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from parity import cli
-from server.app import create_app
 from server.database.tables import Job
 from server.jobs.conclude import decide, write_outcome
 from server.jobs.fingerprint import fingerprint_of, run_spec, spec_differences
@@ -36,9 +35,9 @@ def test_submit_answers_202_and_rings_once_a_run(api, request_body, settings):
     assert api.get("/api/v1/jobs/j-none/runs").status_code == 404
 
 
-def test_submit_survives_a_broker_that_is_away(settings, database, request_body):
+def test_submit_survives_a_broker_that_is_away(settings, database, request_body, application):
     away = settings.model_copy(update={"redis_url": "redis+socket:///nowhere/redis.sock"})
-    with TestClient(create_app(away), base_url="http://127.0.0.1") as client:
+    with TestClient(application(away), base_url="http://127.0.0.1") as client:
         began = time.monotonic()
         assert client.post("/api/v1/jobs", json=request_body).status_code == 202
         assert time.monotonic() - began < 3.0, "a submission waited for the broker"
@@ -262,9 +261,9 @@ def test_request_ids_are_echoed(api):
     assert api.get("/api/v1/jobs/nope").json()["request_id"]
 
 
-def test_a_database_that_is_away_is_a_503_that_says_to_try_again(settings, request_body, database_kind):
+def test_a_database_that_is_away_is_a_503_that_says_to_try_again(settings, request_body, database_kind, application):
     away = "sqlite:////no/such/folder/x.db" if database_kind == "sqlite" else "postgresql+psycopg://nobody@/none?host=/no/such"
-    app = create_app(settings.model_copy(update={"database_url": away}))
+    app = application(settings.model_copy(update={"database_url": away}))
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         answer = client.post("/api/v1/jobs", json=request_body)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
@@ -292,9 +291,9 @@ def test_a_plan_knows_the_loss_and_the_step_time_of_an_equal_run(api, recorded, 
     assert api.post("/api/v1/jobs:plan", json={"job": spec, "criteria": {"margin": "-1%"}}).status_code == 422
 
 
-def test_a_job_that_is_too_large_is_refused_and_leaves_nothing(settings, database, request_body):
+def test_a_job_that_is_too_large_is_refused_and_leaves_nothing(settings, database, request_body, application):
     small = settings.model_copy(update={"max_runs_per_job": 4, "max_steps": 2000, "max_queued_runs": 5})
-    with TestClient(create_app(small), base_url="http://127.0.0.1") as client:
+    with TestClient(application(small), base_url="http://127.0.0.1") as client:
         many = copy.deepcopy(request_body)
         many["job"]["candidates"] = [{"recipe": "nvfp4", "replicates": 4}]
         long = copy.deepcopy(request_body)

@@ -6,7 +6,6 @@ import time
 import pytest
 from fastapi.testclient import TestClient
 
-from server.app import create_app
 from server.database.states import begin_attempt, end_attempt
 from server.database.tables import HOUSEKEEPING, Duty, Run, Worker
 from server.settings import CHECKOUT
@@ -80,7 +79,7 @@ def test_every_series_that_an_alert_names_is_there(api):
     assert not [name for name in named if f"# TYPE {name} gauge" not in text]
 
 
-def test_a_broker_that_is_away_is_a_value_and_no_error(settings, database):
+def test_a_broker_that_is_away_is_a_value_and_no_error(settings, database, application):
     away = settings.model_copy(update={"redis_url": "redis+socket:///nowhere/redis.sock"})
-    with TestClient(create_app(away), base_url="http://127.0.0.1") as client:
+    with TestClient(application(away), base_url="http://127.0.0.1") as client:
         assert _values(client.get("/metrics"))["parity_broker_up"] == 0

@@ -4,7 +4,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from server.api import runs
-from server.app import create_app
 from server.database.states import begin_attempt, end_attempt
 from server.database.tables import Job
 
@@ -63,8 +62,8 @@ def test_an_unknown_run_and_too_many_lines_are_refused(api, run):
     assert api.get(f"/api/v1/runs/{run}/log", params={"lines": 0}).status_code == 422
 
 
-def test_who_has_no_token_sees_no_log(settings, database, run):
-    with TestClient(create_app(settings.model_copy(update={"require_tokens": True})), base_url="http://127.0.0.1") as client:
+def test_who_has_no_token_sees_no_log(settings, database, run, application):
+    with TestClient(application(settings.model_copy(update={"require_tokens": True})), base_url="http://127.0.0.1") as client:
         assert client.get(f"/api/v1/runs/{run}/log").status_code == 401
 
 

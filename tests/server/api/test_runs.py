@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from server.app import create_app
 from server.database import states
 from server.database.tables import Attempt, Job, Run
 from server.jobs import conclude
@@ -280,8 +279,8 @@ def test_nan_and_infinity_come_back(api, run):
     assert api.get(f"/api/v1/jobs/{job}").json()["arms"][0]["runs"][0]["loss"] == "-inf"
 
 
-def test_trainers_need_a_token_that_may_write(settings, database):
-    with TestClient(create_app(settings.model_copy(update={"require_tokens": True, "max_body_bytes": 5000}))) as closed:
+def test_trainers_need_a_token_that_may_write(settings, database, application):
+    with TestClient(application(settings.model_copy(update={"require_tokens": True, "max_body_bytes": 5000}))) as closed:
         tokens = {}
         with database.write() as session:
             owner, text = auth.create_token(session, "submit", ["submit"], None)

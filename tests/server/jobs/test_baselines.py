@@ -9,7 +9,6 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
-from server.app import create_app
 from server.database import store
 from server.database.tables import Baseline, BaselineEvent, Chunk, Job, Run
 from server.jobs.conclude import conclude
@@ -401,12 +400,12 @@ def test_a_users_own_trainer_is_refused_where_it_differs(api, database, promoted
     assert api.post(f"/api/v1/runs/{candidate}:attach", json={"manifest": manifest}).status_code == 200
 
 
-def test_reading_takes_view_and_promoting_submit(settings, database, judged):
+def test_reading_takes_view_and_promoting_submit(settings, database, judged, application):
     job_id, _ = judged({"nvfp4": 0.0}, verdict=False)
     with database.write() as session:
         tokens = {scope: auth.create_token(session, scope, [scope], None)[1] for scope in ("view", "submit", "worker")}
     body = {"name": "fp8", "job": job_id, **REASON}
-    with TestClient(create_app(settings.model_copy(update={"require_tokens": True})), base_url="http://127.0.0.1") as client:
+    with TestClient(application(settings.model_copy(update={"require_tokens": True})), base_url="http://127.0.0.1") as client:
 
         def send(method, path, scope, **more):
             return client.request(method, path, headers={"Authorization": f"Bearer {tokens[scope]}"}, **more)

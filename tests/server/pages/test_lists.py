@@ -7,7 +7,6 @@ from fastapi.testclient import TestClient
 from playwright.sync_api import Page, expect
 
 from server.api.lists import Wanted, job_list
-from server.app import create_app
 from server.database.tables import Job, Token
 from server.jobs.conclude import decide, write_outcome
 from server.pages.job_lists import JOBS_A_PAGE
@@ -101,11 +100,11 @@ def asks(settings: Settings) -> Settings:
     return settings.model_copy(update={"require_tokens": True})
 
 
-def test_tokens_are_for_admins_and_for_this_sites_own_forms(asks, database):
+def test_tokens_are_for_admins_and_for_this_sites_own_forms(asks, database, application):
     with database.write() as session:
         _, viewer = auth.create_token(session, "viewer", ["view"], None)
         _, admin = auth.create_token(session, "admin", ["admin"], None)
-    with TestClient(create_app(asks), base_url="http://127.0.0.1", follow_redirects=False) as client:
+    with TestClient(application(asks), base_url="http://127.0.0.1", follow_redirects=False) as client:
         assert client.get("/tokens").headers["Location"] == "/login?next=/tokens"
         client.post("/login", data={"token": viewer})
         refused = client.post("/tokens", data={"name": "mine", "scopes": "admin"})

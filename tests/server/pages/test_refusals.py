@@ -5,7 +5,6 @@ import html
 import pytest
 from fastapi.testclient import TestClient
 
-from server.app import create_app
 from server.settings import Settings
 from server.web import auth
 
@@ -38,10 +37,10 @@ def test_the_api_answers_json_whoever_asks(api):
     assert api.get("/api/v1/jobs/j-none", headers=BROWSER).headers["content-type"] == "application/problem+json"
 
 
-def test_a_viewer_is_told_who_may_manage_tokens(settings: Settings, database):
+def test_a_viewer_is_told_who_may_manage_tokens(settings: Settings, database, application):
     with database.write() as session:
         _, viewer = auth.create_token(session, "viewer", ["view"], None)
-    app = create_app(settings.model_copy(update={"require_tokens": True}))
+    app = application(settings.model_copy(update={"require_tokens": True}))
     with TestClient(app, base_url="http://127.0.0.1") as client:
         client.post("/login", data={"token": viewer})
         refused = client.get("/tokens", headers=BROWSER)

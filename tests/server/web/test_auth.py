@@ -8,7 +8,6 @@ from fastapi.testclient import TestClient
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
-from server.app import create_app
 from server.database.sessions import Database
 from server.database.tables import BrowserSession, Token, new_id
 from server.web import auth
@@ -17,10 +16,10 @@ pytestmark = pytest.mark.both_databases
 
 
 @pytest.fixture
-def closed(settings, database):
+def closed(settings, database, application):
     """The application as it is on an address that others can reach."""
     strict = settings.model_copy(update={"require_tokens": True, "requests_per_minute": 30, "max_body_bytes": 20_000})
-    with TestClient(create_app(strict)) as client:
+    with TestClient(application(strict)) as client:
         yield client
 
 

@@ -5,8 +5,6 @@ import logging
 import pytest
 from fastapi.testclient import TestClient
 
-from server.app import create_app
-
 HEADERS = ("Content-Security-Policy", "X-Content-Type-Options", "X-Frame-Options", "Referrer-Policy", "X-Request-ID")
 
 
@@ -79,9 +77,9 @@ def test_another_sites_page_changes_nothing(api, path, name_and_value):
 @pytest.mark.parametrize(
     ("reached", "status"), [("10.0.0.7", 403), ("::", 403), ("127.0.0.1", 200), ("::1", 200), ("::ffff:127.0.0.1", 200)]
 )
-def test_without_tokens_only_loopback_is_answered_whatever_the_server_listens_on(settings, database, reached, status):
+def test_without_tokens_only_loopback_is_answered_whatever_the_server_listens_on(settings, database, reached, status, application):
     """`uvicorn --host 0.0.0.0` without PARITY_HOST; the Host header is the caller's to choose."""
-    app = create_app(settings)
+    app = application(settings)
 
     async def reached_at(scope, receive, send):
         await app(scope | ({"server": (reached, 8321)} if scope["type"] == "http" else {}), receive, send)
