@@ -81,7 +81,7 @@ def _rows(database) -> dict[str, int]:
     """How many rows each table has."""
     with database.engine.connect() as connection:
         names = [name for name in inspect(connection).get_table_names() if name != "alembic_version"]
-        return {name: connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one() for name in names}  # noqa: S608
+        return {name: connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one() for name in names}
 
 
 def _curves(database, run_ids) -> list[bytes]:

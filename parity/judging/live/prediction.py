@@ -332,7 +332,7 @@ LATE_CHANGE = 0.25  # of the gap, for what is still to come
 DRIFT_PRIOR = 0.05
 GOES_ON, GOES_ON_SD = 0.75, 0.5  # U: how much of a drift's straight line to the end it still goes
 SPIKED = 8.0  # robust sds from the median of a trailing window: such a block is left out, as the judge masks spikes
-_NODES, _HALVINGS = 40, 45
+_NODES, _STEPS, _FAR = 40, 60, 38.0  # standard deviations beyond which a double has no probability
 _WITHIN_DF = 12.0
 
 
@@ -374,17 +374,31 @@ class Prediction:
         return (1.0 - self.drift_weight) * self.stays.below(gap) + self.drift_weight * self.drifts.below(gap)
 
     def quantiles(self, probabilities: Sequence[float]) -> FloatArray:
-        """The final gaps (n,) in nats that are not exceeded with these probabilities (n,)."""
+        """The final gaps (n,) in nats that are not exceeded with these probabilities (n,).
+
+        Newton's method on the mixture's distribution, by halves where a step would leave the interval that holds the quantile.
+        """
         wanted = np.array(probabilities)
+        parts = ((1.0 - self.drift_weight, self.stays), (self.drift_weight, self.drifts))
+        weights = np.concatenate([weight * part.weights for weight, part in parts])
+        means = np.concatenate([np.full(len(part.weights), part.mean) for _, part in parts])
+        sds = np.maximum(np.sqrt(np.concatenate([part.variances for _, part in parts])), 1e-300)
         reach = 60.0 * math.sqrt(float(self.drifts.variances.max()))
         low = np.full(len(wanted), min(self.gap, self.drifts.mean) - reach)
         high = np.full(len(wanted), max(self.gap, self.drifts.mean) + reach)
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            chances = (1.0 - self.drift_weight) * self.stays.all_below(middle) + self.drift_weight * self.drifts.all_below(middle)
-            low, high = np.where(chances < wanted, middle, low), np.where(chances < wanted, high, middle)
-        middles: FloatArray = 0.5 * (low + high)
-        return middles
+        at = 0.5 * (low + high)
+        for _ in range(_STEPS):
+            z = np.clip((at[:, None] - means) / sds, -_FAR, _FAR)
+            excess = special.ndtr(z) @ weights - wanted
+            low, high = np.where(excess < 0.0, at, low), np.where(excess < 0.0, high, at)
+            density = np.exp(-0.5 * z * z) @ (weights / sds) / math.sqrt(2.0 * math.pi)
+            moved = at - np.divide(excess, density, out=np.full(len(at), np.inf), where=density * (high - low) > np.abs(excess))
+            after = np.where((low <= moved) & (moved <= high), moved, 0.5 * (low + high))
+            if np.abs(after - at).max() <= 1e-13 * reach:
+                break
+            at = after
+        quantiles: FloatArray = at
+        return quantiles
 
     @property
     def passes(self) -> float:
