@@ -1,4 +1,7 @@
-"""The table of attacks in docs/method.md, made by running them all: `python -m tools.attack_table` (about a minute)."""
+"""The table of attacks in docs/method.md, made by running them all: `python -m tools.attack_table` (some minutes).
+
+Raises AssertionError where an attack gets a pass in error, or an honest twin none.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -24,6 +27,10 @@ def attack_table(orders: list[Runs]) -> str:
 
 def _row(attack: Attack, orders: list[Runs]) -> str:
     verdicts = [attack.build(runs).judged() for runs in orders]
+    if not attack.may_pass and any(verdict.verdict == "pass" for verdict in verdicts):
+        raise AssertionError(f"an attack passes: {attack.what}")
+    if any(attack.honest(runs).judged().verdict != "pass" for runs in orders):
+        raise AssertionError(f"an honest twin does not pass: {attack.twin}")
     states = Counter(verdict.verdict for verdict in verdicts)
     reasons = Counter(next(code for code in verdict.codes if code in attack.codes) for verdict in verdicts)
     answer = ", ".join(f"{state} {number}" for state, number in states.most_common())
