@@ -9,6 +9,7 @@ import platform
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -124,6 +125,11 @@ def _share_compiled_programs(config: pytest.Config) -> None:
     drop_oldest(programs.parent, MOST_COMPILED_BYTES)
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(programs))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    if "jax" in sys.modules:  # a plugin has imported it, and it has read its environment
+        import jax
+
+        jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", float(os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"]))
 
 
 def compiled_programs() -> Path:
@@ -147,10 +153,10 @@ def drop_oldest(folder: Path, most_bytes: int) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests that are marked, or whose module is, run on both databases or on PostgreSQL, the others on SQLite."""
+    """Tests that are marked, or whose module is, run on PostgreSQL or on both databases, the others on SQLite."""
     if "database_kind" in metafunc.fixturenames:
         marked = metafunc.definition.get_closest_marker
-        kinds = ["sqlite", "postgresql"] if marked("both_databases") else ["postgresql"] if marked("postgresql") else ["sqlite"]
+        kinds = ["postgresql"] if marked("postgresql") else ["sqlite", "postgresql"] if marked("both_databases") else ["sqlite"]
         metafunc.parametrize("database_kind", kinds)
 
 

@@ -46,6 +46,7 @@ def _wait(database, seconds, true_of):
     raise AssertionError("it did not come true in time")
 
 
+@pytest.mark.postgresql  # long, and its code is the same for both
 def test_a_job_is_trained_and_judged_without_a_message(database, submit, runtime):
     submit(steps=30)
     assert _wait(database, 120, lambda job: job.status not in ("queued", "running")) == ["concluded", "finished", "finished"]
@@ -58,6 +59,7 @@ def test_a_job_is_trained_and_judged_without_a_message(database, submit, runtime
             assert len(worker.device["trainer"]) >= 8
 
 
+@pytest.mark.postgresql  # long, and its code is the same for both
 def test_a_job_that_reads_outside_the_declared_folders_fails_with_the_reason(worker_settings, database, submit):
     changes = {"redis_url": "redis+socket:///no/such/redis.sock", "slots": 1, "data_roots": ("/data",)}
     submit(data=Data(source="text", path="/etc/passwd", sequence_length=32, batch_size=2))
@@ -75,6 +77,7 @@ def test_a_job_that_reads_outside_the_declared_folders_fails_with_the_reason(wor
         assert {run.steps_done for run in job.runs} == {0}
 
 
+@pytest.mark.postgresql  # long, and its code is the same for both
 def test_a_trainer_that_changes_under_a_worker_is_registered(database, runtime, monkeypatch):
     monkeypatch.setattr("training.device.source_digest", lambda: "changed")
     deadline = time.monotonic() + 20

@@ -167,14 +167,14 @@ def test_rough_chances_are_near_enough_to_choose_what_to_look_at(runs: tuple[int
     ("n", "rho", "share"), [(12, 0.0, 0.0011), (12, 0.6, 0.0011), (20, 0.6, 0.004), (60, 0.0, 0.004), (150, 0.6, 0.004)]
 )
 def test_chances_of_few_points_are_those_of_the_judge(n: int, rho: float, share: float) -> None:
-    """Within 4 points: one run per arm, logged every 10 steps, gap series judged by `noise.mean_se` and `capped`."""
+    """Within 5 points: one run per arm, logged every 10 steps, gap series judged by `noise.mean_se` and `capped`."""
     design = Design(planned_steps=50 * n, log_every=10, level=1.0, pair_sd=share, autocorrelation=rho, **NEAREST)
     policy = criteria_from_mapping({"margin": "0.45%"})
     outlook, margin, drawn = chances(design, policy), 0.0045, drawing(design, policy)
     term = run_term(*drawn.floors((0.0, 0.0)))
     rng = np.random.default_rng(4)
     passes = fails = 0
-    for _ in range(1500):
+    for _ in range(800):
         noise = rng.standard_normal(n)
         for at in range(1, n):
             noise[at] = rho * noise[at - 1] + math.sqrt(1.0 - rho**2) * noise[at]
@@ -182,5 +182,5 @@ def test_chances_of_few_points_are_those_of_the_judge(n: int, rho: float, share:
         lo, hi = capped_interval(gap, interval(float(gap.mean()), mean_se(gap), term), 0, ([], [])).bounds(0.95)
         passes += hi < margin and (hi > 0.0 or gap.mean() > -margin)
         fails += lo + 2.0 * margin > margin
-    assert outlook.passes(0.0, margin) == pytest.approx(passes / 1500, abs=0.04)
-    assert outlook.fails(2.0 * margin, margin) == pytest.approx(fails / 1500, abs=0.04)
+    assert outlook.passes(0.0, margin) == pytest.approx(passes / 800, abs=0.05)
+    assert outlook.fails(2.0 * margin, margin) == pytest.approx(fails / 800, abs=0.05)

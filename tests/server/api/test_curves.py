@@ -163,6 +163,7 @@ def test_a_repeated_column_is_sent_once(api, wide):
     assert [one["name"] for one in api.get(f"/api/v1/runs/{wide}/metrics?names={names}").json()["series"]] == ["lm_loss", "layer/001/amax"]
 
 
+@pytest.mark.postgresql  # long, and its code is the same for both
 def test_an_answer_has_at_most_two_million_values(api, wide):
     names = ",".join(f"layer/{index:03}/amax" for index in range(300))
     refused = api.get(f"/api/v1/runs/{wide}/metrics", params={"names": names, "points": 100_000})
@@ -174,6 +175,7 @@ def test_an_answer_has_at_most_two_million_values(api, wide):
         assert [one["mean"][1] for one in answer.json()["series"]] == [float(index) for index in range(300)]
 
 
+@pytest.mark.postgresql  # long, and its code is the same for both
 def test_a_page_of_many_columns_has_fewer_steps_and_none_is_lost(api, wide):
     steps, following = [], 0
     while following is not None and following < 8000:

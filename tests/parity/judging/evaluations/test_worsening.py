@@ -26,7 +26,7 @@ def verdict(baseline: list[Curve], candidate: list[Curve], planned: int | None, 
     return document["verdict"], document["codes"][0], document["candidate"]["mean"] or 0.0
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.data())
 def test_worse_never_passes_where_better_did_not(data: st.DataObject) -> None:
     draw = data.draw
