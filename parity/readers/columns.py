@@ -358,7 +358,7 @@ _MOST_SHOWN = 60  # characters of a name
 
 def listed(names: Sequence[str]) -> str:
     """The first 12 names in quotes, the first characters of each, and how many more there are."""
-    return first_few(list(map(repr, names)), 12)
+    return first_few([repr(name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}…") for name in names], 12)
 
 
 # Does a series look like one run's loss in nats? What can be read in two ways is refused; what is only unusual is noted.

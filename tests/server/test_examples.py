@@ -7,6 +7,7 @@ import sys
 
 import httpx2
 import pytest
+import yaml
 
 from parity import cli
 from parity.client.rest import Client
@@ -40,6 +41,16 @@ def test_a_loop_brings_its_curve(served, tmp_path, capsys, script):
         assert (record["state"], record["covered"]["recorded"], record["covered"]["missing"]) == ("finished", 200, 0)
         assert "version.numpy" not in record["manifest"]
         assert client.job(job)["arms"][0]["loss"] < 10
+
+
+def test_every_job_file_can_reach_a_pass(served):
+    for file in sorted((CHECKOUT / "examples").glob("*.yaml")):
+        asked = yaml.safe_load(file.read_text())
+        with Client(served) as client:
+            plan = client.plan(asked["job"], asked["criteria"])
+        for candidate in plan["candidates"]:
+            assert candidate["plan"] is not None, (file.name, candidate["line"])
+            assert candidate["plan"]["power"][0]["pass_chance"] > 0.2, (file.name, candidate["name"], candidate["line"])
 
 
 def test_every_job_file_is_taken_and_a_maxtext_page_says_what_it_tells_by_layer(served, capsys):
