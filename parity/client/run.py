@@ -101,7 +101,8 @@ class _StoppedError(Exception):
 class Recorder:
     """Rows of one process on their way to the server.
 
-    `complain(about, problem)` is called with what goes wrong; `problem` is the last that matters.
+    `complain(about, problem)` is called with what goes wrong; `problem` is the last that matters. `recover(about, news)` is called when
+    that has ended.
     """
 
     def __init__(
@@ -113,9 +114,11 @@ class Recorder:
         token: str | None,
         flush_seconds: float,
         complain: Complain,
+        recover: Complain,
     ) -> None:
         self.problem = ""
-        self._complain = complain
+        self._complain, self._recover = complain, recover
+        self._lost_at: float | None = None  # when the server first did not take what was sent
         self._about = about
         self._manifest = manifest
         self._token = token
@@ -281,6 +284,10 @@ class Recorder:
             else:
                 self._complain(str(delivery.path), refusal)
             return False
+        if self._lost_at is not None:
+            lost = time.monotonic() - self._lost_at
+            self._lost_at = None
+            self._recover("network", f"the server takes steps again, after {lost:.0f} s; those that were saved locally are sent")
         return True
 
     def _give_up(self, problem: str) -> None:
@@ -291,6 +298,7 @@ class Recorder:
     def _note_error(self, error: Exception) -> None:
         """Report why nothing was sent, and remember whether the token was the reason."""
         self._complain("network", f"{error}; steps are saved locally and sent again")
+        self._lost_at = self._lost_at or time.monotonic()
         self._is_wrong_token = isinstance(error, ClientError) and error.status in WRONG_TOKEN
         if self._is_wrong_token and self._closing.is_set():
             self._locked_out.set()
@@ -403,6 +411,7 @@ class Run:
                 token=token or os.environ.get("PARITY_TOKEN"),
                 flush_seconds=flush_seconds,
                 complain=self._complain,
+                recover=self._recover,
             )
         except Exception as error:  # noqa: BLE001 (no thread to be had, no home: the training must begin all the same)
             self._complain("run", f"nothing is recorded: {error!r}")
@@ -501,6 +510,12 @@ class Run:
         if about not in self._complaints:
             self._complaints.add(about)
             _log.warning("%s", problem)
+
+    def _recover(self, about: str, news: str) -> None:
+        """Say that a problem has ended, if it was said; the next one of its kind is said again."""
+        if about in self._complaints:
+            self._complaints.discard(about)
+            _log.warning("%s", news)
 
 
 def _forget(run: Run | None) -> None:

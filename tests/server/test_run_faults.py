@@ -135,6 +135,32 @@ def test_a_last_word_that_no_database_holds_arrives_all_the_same(served, databas
 
 
 @pytest.mark.both_databases
+def test_a_server_that_is_lost_and_found_is_said_each_time(server, database, run, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), parity.Run(run=run, server=server.address, folder=tmp_path, **FAST) as record:
+        for number in range(2):
+            record.log(step=2 * number, loss=2.0)
+            _until(lambda number=number: len(_read(database, run)[0]) == 2 * number + 1)
+            server.stop()
+            record.log(step=2 * number + 1, loss=2.0)
+            _until(lambda number=number: len(_said(caplog, "saved locally and sent again")) == number + 1)
+            assert len(_said(caplog, "takes steps again")) == number
+            server.start()
+            _until(lambda number=number: len(_said(caplog, "takes steps again")) == number + 1)
+    assert _read(database, run)[0].tolist() == [0, 1, 2, 3]
+    assert len(caplog.messages) == 4
+
+
+def _until(is_so):
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _said(caplog, words):
+    return [message for message in caplog.messages if words in message]
+
+
 def test_a_weekend_without_the_service_ends_no_run(server, settings, database, run, tmp_path):
     """Two days pass while the service is stopped; whoever looks first after them fails nothing, and the trainer goes on."""
     logger = parity.Run(run, server=server.address, folder=tmp_path, strict=True, **FAST)
