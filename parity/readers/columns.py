@@ -9,7 +9,7 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import IO
@@ -178,7 +178,59 @@ NOT_THE_LOSS = HELD_OUT | frozenset(
 )
 """Words in the name of a column that has another loss, or its range."""
 
-Series = Sequence[tuple[int, float]]
+
+class Track:
+    """The steps (n,) and values (n,) of one quantity in their order in the log; texts become numbers when they are asked for."""
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[FloatArray, FloatArray | tuple[Sequence[Sequence[str]], int]]] = []
+        self._steps: list[float] = []
+        self._values: list[float] = []
+
+    def add(self, step: float, value: float) -> None:
+        """Add one value."""
+        self._steps.append(step)
+        self._values.append(value)
+
+    def add_block(self, steps: FloatArray, rows: Sequence[Sequence[str]], place: int) -> None:
+        """Add the numbers at one place of rows of texts (n,), with their steps (n,)."""
+        self._close()
+        self._blocks.append((steps, (rows, place)))
+
+    def arrays(self) -> tuple[FloatArray, FloatArray]:
+        """Steps and values."""
+        self._close()
+        blocks = [(steps, numbers_of(*values) if isinstance(values, tuple) else values) for steps, values in self._blocks]
+        whole: tuple[FloatArray, FloatArray] = (
+            np.concatenate([np.empty(0), *(steps for steps, _ in blocks)]),
+            np.concatenate([np.empty(0), *(values for _, values in blocks)]),
+        )
+        self._blocks = [whole]
+        return whole
+
+    def _close(self) -> None:
+        if self._steps:
+            self._blocks.append((np.array(self._steps, np.float64), np.array(self._values, np.float64)))
+            self._steps, self._values = [], []
+
+    def __len__(self) -> int:
+        return sum(len(steps) for steps, _ in self._blocks) + len(self._steps)
+
+    def __iter__(self) -> Iterator[tuple[int, float]]:
+        steps, values = self.arrays()
+        return zip(map(int, steps.tolist()), values.tolist(), strict=True)
+
+
+def numbers_of(rows: Sequence[Sequence[str]], place: int) -> FloatArray:
+    """The texts at one place of rows (n,) as numbers (n,); commas between thousands do not count."""
+    texts = [row[place] for row in rows]
+    try:
+        return np.array(list(map(float, texts)), np.float64)
+    except ValueError:
+        return np.array([float(text.replace(",", "")) for text in texts], np.float64)
+
+
+Series = Sequence[tuple[int, float]] | Track
 """The (step, value) of one quantity, in the order in which they were logged."""
 
 
@@ -264,16 +316,25 @@ def from_series(
     """
     known = sorted(names)
     tags = find_columns([STEP, *known], {key: value for key, value in wanted.items() if key != STEP}, source)
-    rows = series_of(tags[LOSS])
-    steps = np.array([step for step, _ in rows], dtype=np.float64)
-    values = {STEP: steps, LOSS: np.array([value for _, value in rows], dtype=np.float64)}
+    steps, losses = _arrays(series_of(tags[LOSS]))
+    values = {STEP: steps, LOSS: losses}
     for quantity, tag in tags.items():
         if quantity == VALIDATION:
             values[quantity] = at_rows(steps, series_of(tag))
         elif quantity not in values:
-            of_step = dict(series_of(tag))  # of a step that it repeats, the last value
-            values[quantity] = np.array([of_step.get(step, np.nan) for step, _ in rows], dtype=np.float64)
+            own_steps, own = _arrays(series_of(tag))
+            is_alike = np.array_equal(own_steps, steps) and bool((steps[1:] > steps[:-1]).all())
+            of_step = (
+                {} if is_alike else dict(zip(own_steps.tolist(), own.tolist(), strict=True))
+            )  # of a step that it repeats, the last value
+            values[quantity] = own if is_alike else np.array([of_step.get(step, np.nan) for step in steps.tolist()], dtype=np.float64)
     return Columns(values=values, names=tags | {STEP: step}, found=known)
+
+
+def _arrays(series: Sequence[tuple[float, float]] | Track) -> tuple[FloatArray, FloatArray]:
+    if isinstance(series, Track):
+        return series.arrays()
+    return np.array([step for step, _ in series], dtype=np.float64), np.array([value for _, value in series], dtype=np.float64)
 
 
 def rows_with_loss(values: Mapping[str, FloatArray], missing: BoolArray) -> Mapping[str, FloatArray]:
@@ -287,17 +348,16 @@ def rows_with_loss(values: Mapping[str, FloatArray], missing: BoolArray) -> Mapp
     return kept
 
 
-def at_rows(steps: FloatArray, series: Iterable[tuple[float, float]]) -> FloatArray:
+def at_rows(steps: FloatArray, series: Iterable[tuple[float, float]] | Track) -> FloatArray:
     """A sparse series of (step, value), each at the last of (T,) steps that is not after it; NaN elsewhere.
 
     An evaluation belongs to the training step before it, whether or not that step's loss was logged.
     """
     values: FloatArray = np.full(len(steps), np.nan)
     order = np.argsort(steps, kind="stable")
-    for step, value in series:
-        place = int(np.searchsorted(steps[order], step, side="right")) - 1
-        if place >= 0:
-            values[order[place]] = value
+    own, evaluated = _arrays(series if isinstance(series, Track) else [*series])
+    places = np.searchsorted(steps[order], own, side="right") - 1
+    values[order[places[places >= 0]]] = evaluated[places >= 0]  # of one place, the last value
     return values
 
 

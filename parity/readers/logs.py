@@ -21,6 +21,8 @@ from parity.readers.columns import (
     Columns,
     NoLossError,
     ReadError,
+    Series,
+    Track,
     at_rows,
     check_repeats,
     find_columns,
@@ -221,8 +223,8 @@ _HEAD = 1 << 14  # characters that decide whether a text is a log; a longer prea
 
 _AVERAGED: Mapping[str, str] = {"nanochat": "lrm", "litgpt": "loss/train"}  # trainers by a name that they alone print
 
-_Series = dict[str, list[tuple[int, float]]]
-"""What one rank printed: (step, value) by quantity."""
+_Series = Mapping[str, Series]
+"""What one rank printed, by quantity."""
 
 
 @frozen
@@ -336,7 +338,7 @@ def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns
     if len(formats) != 1:
         names = " and ".join(entry.trainer for entry in formats)
         raise ReadError(f"{source}: has step lines of {names}; expected the log of one trainer; keep one trainer's lines")
-    ranks: dict[str, _Series] = {}
+    ranks: dict[str, dict[str, Track]] = {}
     without = 0
     for number, line in numbered_lines(plain):
         if parsed := formats[0].parse(line):
@@ -350,13 +352,12 @@ def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns
             without += not values.keys() & {LOSS, VALIDATION}
             rank = ranks.setdefault((match[1] or match[2]) if match else "", {})
             for quantity, value in values.items():
-                rank.setdefault(quantity, []).append((int(step_number(float(step), f"{source}, line {number}")), value))
+                rank.setdefault(quantity, Track()).add(step_number(float(step), f"{source}, line {number}"), value)
     own = {name: rank for name, rank in ranks.items() if LOSS in rank}
     if not own:
         raise ReadError(f"{source}: the step lines of {formats[0].trainer} have no loss; expected {formats[0].loss} in them")
-    series = _agreed(own, source)
     evaluated = next(({VALIDATION: rank[VALIDATION]} for rank in ranks.values() if VALIDATION in rank), {})
-    series |= evaluated
+    series = {**_agreed(own, source), **evaluated}
     columns = from_series(series, series.__getitem__, {}, source)
     notes = [f"a log of {formats[0].trainer}: losses as printed"]
     if without:
@@ -373,7 +374,8 @@ def is_printed_log(text: str, *, whole: bool = False) -> bool:
 
 def read_printed_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns:
     """Columns of a log of any other trainer; raises ReadError where no loss is in it, or ranks disagree."""
-    printed = read_printed(numbered_lines(text), lambda step, number: int(step_number(step, f"{source}, line {number}")))
+    plain = _COLOUR.sub("", text) if "\x1b" in text else text
+    printed = read_printed(plain, numbered_lines, lambda step, number: int(step_number(step, f"{source}, line {number}")))
     names = sorted({name for rank in printed.ranks.values() for name in rank})
     taken = find_columns([STEP, *names], {key: name for key, name in wanted.items() if key != STEP}, source)
     own = {name: {LOSS: rank[taken[LOSS]], **rank} for name, rank in printed.ranks.items() if taken[LOSS] in rank}

@@ -55,7 +55,7 @@ class Result:
 
 def is_mlperf(text: str) -> bool:
     """Whether a text has an evaluation or a training loss in an MLPerf event."""
-    return any(MARK in line and any(f'"{key}"' in line for key in (_ACCURACY, *_TRAINING)) for line in text.split("\n"))
+    return MARK in text and any(MARK in line and any(f'"{key}"' in line for key in (_ACCURACY, *_TRAINING)) for line in text.split("\n"))
 
 
 def read_result(text: str, source: str) -> Result:

@@ -9,21 +9,21 @@
 A line without a step belongs to the step before it, as in logs of several lines a step. Where no line of the file has a step, as with the
 dicts that transformers prints, the lines with a loss are numbered from 1, and a note says so.
 
-Lines are read one by one and in order, so a file that grows can be read on. What can fail: a trainer that counts steps from 0 in each
+Lines are read in their order, so a file that grows can be read on. What can fail: a trainer that counts steps from 0 in each
 epoch, or micro-batches; its steps repeat with other losses, which is refused (`parity.readers.columns.check_repeats`).
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from parity.readers.columns import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS, STEP
+from parity.readers.columns import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS, STEP, Track, numbers_of
 from parity.structure import frozen
 
 LONGEST = 4096
 """Characters of a line that are looked at."""
-Series = dict[str, list[tuple[int, float]]]
-"""What one rank printed: (step, value) by name."""
+Series = dict[str, Track]
+"""What one rank printed, by name."""
 
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNORECASE)
 # No possessive quantifiers: Python 3.11 before 3.11.5 gets them wrong. What could be matched in many ways is bounded instead.
@@ -145,18 +145,25 @@ def is_printed(lines: Iterable[str]) -> bool:
     return False
 
 
-# A line like the one before, with other numbers, is read by one match of a pattern that was made from that line, its frame. What differs in
-# more than its digits is read by the rule, so both give the same records.
+# A line like the one before, with other numbers, is read by one match of a pattern that was made from that line, its frame, and lines that
+# follow each other in one go. What differs in more than its digits is read by the rule, so both give the same records.
+
+
+_FRAMES = 4
+_PLAIN = r"[-+]?(?:\d+(?!\d|,\d\d\d)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+"""The numbers of a frame: those of the rule but for commas between thousands, NaN and infinity, whose lines the rule reads."""
 
 
 @frozen(eq=False)
 class _Frame:
-    """The pattern of a line with a step, and what its groups are: a rank first if `has_rank`, and then numbers by name, in their order.
+    """The pattern of a line with a step, also with its end (`line`), and what its groups are: a rank first if `has_rank`, and then numbers
+    by name, in their order, with the step at the place `step`.
 
     `planned` are the planned steps that the line states; another number there does not match.
     """
 
     pattern: re.Pattern[str]
+    line: re.Pattern[str]
     has_rank: bool
     step: int
     planned: int | None
@@ -199,12 +206,20 @@ def _frame_of(line: str) -> _Frame | None:
         start, at = rank.span(1 if rank[1] else 2)
         pattern = re.escape(line[:start]) + r"(\d+)"
     for name, (start, end) in order:
-        number = rf"(\d{{1,15}}){_ENDS}" if name == STEP else rf"((?i:{_NUMBER})){_ENDS}"
+        number = rf"(\d{{1,15}}){_ENDS}" if name == STEP else rf"({_PLAIN}){_ENDS}"
         pattern, at = pattern + _any_digits(line, at, start, names) + number, end
     place = [name for name, _ in order]
-    compiled = re.compile(pattern + _any_digits(line, at, len(line), names))
+    pattern += _any_digits(line, at, len(line), names)
     step = place.index(STEP)
-    return _Frame(pattern=compiled, has_rank=rank is not None, step=step, planned=record.planned, names=[*place[:step], *place[step + 1 :]])
+    compiled, with_end = re.compile(pattern), re.compile(pattern + "\n")
+    return _Frame(
+        pattern=compiled,
+        line=with_end,
+        has_rank=rank is not None,
+        step=step,
+        planned=record.planned,
+        names=[*place[:step], *place[step + 1 :]],
+    )
 
 
 def _any_digits(line: str, start: int, end: int, kept: Sequence[tuple[int, int]]) -> str:
@@ -215,7 +230,7 @@ def _any_digits(line: str, start: int, end: int, kept: Sequence[tuple[int, int]]
         if not piece[0][-1].isdigit() or any(first <= at < last for first, last in kept):
             parts.append(re.escape(piece[0]))
         else:
-            parts.append(r"\s+\d+" if piece[0][0].isspace() else r"\d+")
+            parts.append(r"[^\S\n]+\d+" if piece[0][0].isspace() else r"\d+")
     return "".join(parts)
 
 
@@ -231,6 +246,54 @@ def records_of(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Line]]:
 
 
 @frozen(eq=False)
+class _Block:
+    """Lines that follow each other and fit one frame: the texts of its groups (n, groups)."""
+
+    frame: _Frame
+    rows: Sequence[Sequence[str]]
+
+    def add_to(self, ranks: dict[str, Series], now: dict[str, float | None]) -> None:
+        """Add the numbers of all names to the series of their ranks, and note the last step of each."""
+        rows: dict[str, Sequence[Sequence[str]]] = {"": self.rows}
+        if self.frame.has_rank:
+            rows = {rank: [row for row in self.rows if row[0] == rank] for rank in dict.fromkeys(row[0] for row in self.rows)}
+        places = [place for place in range(self.frame.has_rank, len(self.rows[0])) if place != self.frame.has_rank + self.frame.step]
+        for rank, own in rows.items():
+            steps, series = numbers_of(own, self.frame.has_rank + self.frame.step), ranks.setdefault(rank, {})
+            for name, place in zip(self.frame.names, places, strict=True):
+                series.setdefault(name, Track()).add_block(steps, own, place)
+            now[rank] = float(steps[-1])
+
+
+def _blocks_of(text: str) -> Iterator[tuple[int, Line | _Block]]:
+    """The records of a text whose lines end in a newline alone, with the number of the line; those of lines that are alike in blocks."""
+    frames: list[_Frame] = []  # the latest first: lines of several kinds take turns
+    at, number, end = 0, 1, text.rfind("\n") + 1
+    while at < end:
+        rows: list[Sequence[str]] = []
+        for frame in frames:
+            found = None
+            scanner: Any = frame.line.scanner(text, at, end)  # type: ignore[attr-defined]
+            for found in iter(scanner.match, None):
+                rows.append(found.groups())
+            if found is not None:
+                at = found.end()
+                yield number, _Block(frame=frame, rows=rows)
+                number += len(rows)
+                break
+        if rows:
+            continue
+        stop = text.index("\n", at)
+        line, at = text[at:stop], stop + 1
+        record = read_line(line)
+        if record is not None:
+            yield number, record
+            if record.has_loss and (made := _frame_of(line)) is not None:
+                frames = [made, *frames[: _FRAMES - 1]]
+        number += 1
+
+
+@frozen(eq=False)
 class Printed:
     """What was read: series by rank, the planned lengths that were printed, and whether the steps are numbers of lines."""
 
@@ -239,16 +302,26 @@ class Printed:
     is_numbered: bool
 
 
-def read_printed(lines: Iterable[tuple[int, str]], check: Callable[[float, int], int]) -> Printed:
-    """The series of numbered lines; `check` makes a whole number of a step, or raises for the line."""
-    records = [*records_of(lines)]
-    longest = max((record.planned or 0 for _, record in records if record.of_bar), default=0)  # the bar of an evaluation is shorter
-    records = [(number, record) for number, record in records if not record.of_bar or record.planned == longest]
-    is_numbered = all(record.step is None for _, record in records)
+def read_printed(text: str, lines: Callable[[str], Iterable[tuple[int, str]]], check: Callable[[float, int], int]) -> Printed:
+    """The series of a text without colours; `lines` numbers its lines where a carriage return ends some, `check` makes a whole number of a
+    step, or raises for the line. A last line without its end is left out.
+    """
+    is_plain = "\r" not in text and max(map(len, text.split("\n"))) <= LONGEST
+    found = [*(_blocks_of(text) if is_plain else records_of(lines(text)))]
+    longest = max(
+        (one.planned or 0 for _, one in found if isinstance(one, Line) and one.of_bar), default=0
+    )  # an evaluation's bar is shorter
+    is_numbered = all(isinstance(one, Line) and one.step is None for _, one in found)
     ranks: dict[str, Series] = {}
     now: dict[str, float | None] = {}
     planned: set[int] = set()
-    for number, record in records:
+    for number, record in found:
+        if isinstance(record, _Block):
+            record.add_to(ranks, now)
+            planned.update(() if record.frame.planned is None else (record.frame.planned,))
+            continue
+        if record.of_bar and record.planned != longest:
+            continue
         if is_numbered:
             now[record.rank] = (now.get(record.rank) or 0.0) + record.has_loss
         elif record.step is not None:
@@ -257,7 +330,7 @@ def read_printed(lines: Iterable[tuple[int, str]], check: Callable[[float, int],
             continue
         rank, at = ranks.setdefault(record.rank, {}), check(step, number)
         for name, value in record.values.items():
-            rank.setdefault(name, []).append((at, value))
+            rank.setdefault(name, Track()).add(at, value)
         if record.planned is not None and record.has_loss and not record.of_bar:  # a bar may be that of one epoch
             planned.add(record.planned)
     return Printed(ranks=ranks, planned=frozenset(planned), is_numbered=is_numbered)

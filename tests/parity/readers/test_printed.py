@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.readers import read_run
+from parity.readers import printed, read_run
 from parity.readers.columns import ReadError
-from parity.readers.printed import LONGEST, read_line, records_of
+from parity.readers.logs import numbered_lines
+from parity.readers.printed import LONGEST, read_line, read_printed, records_of
 from tests.parity.readers.logs.corpus import PRINTED, printed_lines
 
 LOSSES = [10.8125 - 0.25 * i for i in range(6)]
@@ -43,6 +44,29 @@ def test_a_line_like_one_before_is_read_as_by_the_rule(trainer: str) -> None:
     lines = [part for line in printed_lines(trainer, losses) for part in line.split("\n")]
     by_rule = [(number, record) for number, line in enumerate(lines) if (record := read_line(line)) is not None]
     assert repr([*records_of(enumerate(lines))]) == repr(by_rule)  # NaN is NaN
+
+
+@every_format
+@pytest.mark.parametrize("ranks", [[""], ["0: ", "1: "]])
+def test_blocks_of_lines_are_read_as_one_by_one(trainer: str, ranks: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin has no frames: each line is read by the rule."""
+    rng = np.random.default_rng(3)
+    losses = rng.normal(3, 1, 40).round(6).tolist()
+    losses[7], losses[8], losses[20], losses[21], losses[30] = math.nan, math.inf, 1234.5, -0.25, 7.0
+    lines = [rank + part for line in printed_lines(trainer, losses) for part in line.split("\n") for rank in ranks]
+    for at, other in ((35, "val loss 2.5"), (30, ""), (12, "step 9: saved"), (12, "x" * 300), (3, "step 3 best loss 1")):
+        lines.insert(at, other)
+    text = "".join(f"{line}\n" for line in lines) + "step 99 loss 1.5"
+
+    def read() -> str:
+        found = read_printed(text, numbered_lines, lambda step, _: int(step))
+        return repr(
+            ({rank: {name: [*track] for name, track in own.items()} for rank, own in found.ranks.items()}, found.planned, found.is_numbered)
+        )
+
+    in_blocks = read()
+    monkeypatch.setattr(printed, "_frame_of", lambda _line: None)
+    assert in_blocks == read()
 
 
 def test_what_differs_in_more_than_digits_is_read_by_the_rule() -> None:
