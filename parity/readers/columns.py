@@ -183,7 +183,7 @@ class Track:
     """The steps (n,) and values (n,) of one quantity in their order in the log; texts become numbers when they are asked for."""
 
     def __init__(self) -> None:
-        self._blocks: list[tuple[FloatArray, FloatArray | tuple[Sequence[Sequence[str]], int]]] = []
+        self._blocks: list[tuple[FloatArray, FloatArray | tuple[Sequence[Sequence[str]], int, float]]] = []
         self._steps: list[float] = []
         self._values: list[float] = []
 
@@ -192,10 +192,10 @@ class Track:
         self._steps.append(step)
         self._values.append(value)
 
-    def add_block(self, steps: FloatArray, rows: Sequence[Sequence[str]], place: int) -> None:
-        """Add the numbers at one place of rows of texts (n,), with their steps (n,)."""
+    def add_block(self, steps: FloatArray, rows: Sequence[Sequence[str]], place: int, divisor: float = 1.0) -> None:
+        """Add the numbers at one place of rows of texts (n,), divided by the divisor, with their steps (n,)."""
         self._close()
-        self._blocks.append((steps, (rows, place)))
+        self._blocks.append((steps, (rows, place, divisor)))
 
     def arrays(self) -> tuple[FloatArray, FloatArray]:
         """Steps and values."""
@@ -221,13 +221,9 @@ class Track:
         return zip(map(int, steps.tolist()), values.tolist(), strict=True)
 
 
-def numbers_of(rows: Sequence[Sequence[str]], place: int) -> FloatArray:
-    """The texts at one place of rows (n,) as numbers (n,); commas between thousands do not count."""
-    texts = [row[place] for row in rows]
-    try:
-        return np.array(list(map(float, texts)), np.float64)
-    except ValueError:
-        return np.array([float(text.replace(",", "")) for text in texts], np.float64)
+def numbers_of(rows: Sequence[Sequence[str]], place: int, divisor: float = 1.0) -> FloatArray:
+    """The texts at one place of rows (n,) as numbers (n,), divided by the divisor."""
+    return np.array([float(row[place]) for row in rows], np.float64) / divisor
 
 
 Series = Sequence[tuple[int, float]] | Track

@@ -29,7 +29,7 @@ from parity.readers.columns import (
     from_series,
     step_number,
 )
-from parity.readers.printed import is_printed, read_printed
+from parity.readers.printed import Block, Frame, Line, blocks_of, frame_of_spans, is_printed, read_printed
 from parity.readers.table import SHOWN, SeveralRunsError, arm_column, choose_run, long_layout, read_long, run_column
 from parity.structure import frozen
 from parity.wording import count
@@ -255,18 +255,38 @@ class _Format:
         values: dict[str, float] = {}
         for quantity, before, divisor in self.values:
             if quantity not in values and (number := _number_behind(before, line)) is not None:
-                values[quantity] = number / divisor
-        if self.nan_count is not None and (_number_behind(self.nan_count, line) or 0.0) > 0.0:
+                values[quantity] = float(number[1]) / divisor
+        if self.nan_count is not None and (number := _number_behind(self.nan_count, line)) is not None and float(number[1]) > 0.0:
             values.setdefault(LOSS, math.nan)
         return None if self.needs_loss and LOSS not in values else (match[1], values)
 
+    def read(self, line: str) -> Line | None:
+        """The record of a line, with the step NaN where it is printed rounded; None for a line that is none of the trainer's."""
+        parsed = self.parse(line)
+        if parsed is None:
+            return None
+        step, values = parsed
+        rank = _RANK.match(line)
+        return Line((rank[1] or rank[2]) if rank else "", math.nan if "e" in step else float(step), None, False, values)
 
-def _number_behind(pattern: str, line: str) -> float | None:
-    match = re.search(pattern + r"\s*" + _NUMBER, line, re.IGNORECASE)
-    return float(match[1]) if match else None
+    def frame_of(self, line: str) -> Frame | None:
+        """The frame of a step line with a loss; None for any other."""
+        match = self.step.search(line)
+        if match is None or not match[1].isdigit() or (self.evaluation is not None and self.evaluation.search(line)):
+            return None
+        spans, divisors = {STEP: match.span(1)}, {}
+        for quantity, before, divisor in self.values:
+            if quantity not in spans and (number := _number_behind(before, line)) is not None:
+                spans[quantity], divisors[quantity] = number.span(1), divisor
+        return frame_of_spans(line, spans, divisors=divisors, ends=r"(?=[\s,|\]])") if LOSS in spans else None
 
 
-_MEGATRON = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+\s*\|.*\belapsed time per iteration \(ms\):")
+def _number_behind(pattern: str, line: str) -> re.Match[str] | None:
+    return re.search(pattern + r"\s*" + _NUMBER, line, re.IGNORECASE)
+
+
+# A mark begins with its letters, which is searched fast; what stands before them is looked at then.
+_MEGATRON = re.compile(r"iteration(?<!\witeration)\s+(\d+)\s*/\s*\d+\s*\|.*\belapsed time per iteration \(ms\):")
 _FORMATS = (
     _Format(
         trainer="Megatron-LM",
@@ -285,7 +305,7 @@ _FORMATS = (
     ),
     _Format(
         trainer="NeMo",
-        marks=re.compile(r"\breduced_train_loss[:=]"),
+        marks=re.compile(r"reduced_train_loss(?<!\wreduced_train_loss)[:=]"),
         loss="reduced_train_loss",
         step=re.compile(r"\bglobal_step[:=]\s*([\d.]+(?:e[+-]?\d+)?)"),
         needs_loss=True,
@@ -297,24 +317,24 @@ _FORMATS = (
     ),
     _Format(
         trainer="torchtitan",
-        marks=re.compile(r"\bstep:\s*\d+\s+loss:"),
+        marks=re.compile(r"step:(?<!\wstep:)\s*\d+\s+loss:"),
         loss="loss",
         step=re.compile(r"\bstep:\s*(\d+)\s+loss:", re.IGNORECASE),
         needs_loss=True,
         values=((LOSS, r"\bstep:\s*\d+\s+loss:", 1.0), ("grad_norm", r"\bgrad_norm:", 1.0)),
         evaluation=re.compile(r"\bvalidate\s+step:\s*(\d+)\s+loss:\s*" + _NUMBER, re.IGNORECASE),
-        planned=re.compile(r"\btotal steps:?\s+(\d+)\b"),
+        planned=re.compile(r"total steps(?<!\wtotal steps):?\s+(\d+)\b"),
     ),
     _Format(
         trainer="MaxText",
-        marks=re.compile(r"\bcompleted step: \d+, "),
+        marks=re.compile(r"completed step: (?<!\wcompleted step: )\d+, "),
         loss="lm_loss",
         step=re.compile(r"\bcompleted step:\s*(\d+)\b"),
         values=((LOSS, r"\blm_loss:", 1.0), (LOSS, r"\bloss:", 1.0), ("step_seconds", r"\bseconds:", 1.0)),
     ),
     _Format(
         trainer="DeepSpeed",
-        marks=re.compile(r"\bsteps: \d+ loss: \S+ .*?iter time"),
+        marks=re.compile(r"steps: (?<!\wsteps: )\d+ loss: \S+ .*?iter time"),
         loss="loss",
         step=re.compile(r"\bsteps:\s*(\d+)\s+loss:", re.IGNORECASE),
         needs_loss=True,
@@ -340,19 +360,20 @@ def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns
         raise ReadError(f"{source}: has step lines of {names}; expected the log of one trainer; keep one trainer's lines")
     ranks: dict[str, dict[str, Track]] = {}
     without = 0
-    for number, line in numbered_lines(plain):
-        if parsed := formats[0].parse(line):
-            step, values = parsed
-            if "e" in step:
-                raise ReadError(
-                    f"{source}, line {number}: the progress bar prints the step rounded ({step}); expected whole steps; "
-                    "read the run's TensorBoard folder instead"
-                )
-            match = _RANK.match(line)
-            without += not values.keys() & {LOSS, VALIDATION}
-            rank = ranks.setdefault((match[1] or match[2]) if match else "", {})
-            for quantity, value in values.items():
-                rank.setdefault(quantity, Track()).add(step_number(float(step), f"{source}, line {number}"), value)
+    for number, record in blocks_of(plain, numbered_lines, formats[0].read, formats[0].frame_of):
+        if isinstance(record, Block):
+            record.add_to(ranks, {})
+            continue
+        if record.step is None or math.isnan(record.step):
+            step = next(text for text in formats[0].step.findall(plain.split("\n")[number - 1]) if "e" in text)
+            raise ReadError(
+                f"{source}, line {number}: the progress bar prints the step rounded ({step}); expected whole steps; "
+                "read the run's TensorBoard folder instead"
+            )
+        without += not record.values.keys() & {LOSS, VALIDATION}
+        rank = ranks.setdefault(record.rank, {})
+        for quantity, value in record.values.items():
+            rank.setdefault(quantity, Track()).add(step_number(record.step, f"{source}, line {number}"), value)
     own = {name: rank for name, rank in ranks.items() if LOSS in rank}
     if not own:
         raise ReadError(f"{source}: the step lines of {formats[0].trainer} have no loss; expected {formats[0].loss} in them")

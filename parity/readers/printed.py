@@ -15,6 +15,7 @@ epoch, or micro-batches; its steps repeat with other losses, which is refused (`
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from parity.readers.columns import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS, STEP, Track, numbers_of
@@ -155,32 +156,22 @@ _PLAIN = r"[-+]?(?:\d+(?!\d|,\d\d\d)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 
 
 @frozen(eq=False)
-class _Frame:
-    """The pattern of a line with a step, also with its end (`line`), and what its groups are: a rank first if `has_rank`, and then numbers
-    by name, in their order, with the step at the place `step`.
+class Frame:
+    """The pattern of a line with its end, and what its groups are: a rank first if `has_rank`, and then numbers by name, in their order,
+    with the step at the place `step`.
 
-    `planned` are the planned steps that the line states; another number there does not match.
+    `planned` are the planned steps that the line states; another number there does not match. `divisors` are what numbers are divided by.
     """
 
-    pattern: re.Pattern[str]
     line: re.Pattern[str]
     has_rank: bool
     step: int
     planned: int | None
     names: Sequence[str]
-
-    def read(self, line: str) -> Line | None:
-        """The record of a line that fits; None of any other."""
-        match = self.pattern.fullmatch(line)
-        if match is None:
-            return None
-        rank, *numbers = match.groups() if self.has_rank else ("", *match.groups())
-        step = float(numbers.pop(self.step))
-        values = {name: float(text.replace(",", "")) for name, text in zip(self.names, numbers, strict=True)}
-        return Line(rank, step, self.planned, False, values)
+    divisors: Mapping[str, float]
 
 
-def _frame_of(line: str) -> _Frame | None:
+def _frame_of(line: str) -> Frame | None:
     """The frame of a line with a step and a loss; None for any other, and for steps with commas or that are not whole."""
     record = read_line(line) if len(line) <= LONGEST else None
     if record is None or record.of_bar or record.step is None or not record.has_loss:
@@ -197,28 +188,41 @@ def _frame_of(line: str) -> _Frame | None:
     first, last = steps[min(steps, key=_STEPS.index)]
     if not line[first:last].isdigit():
         return None
-    order = sorted(
-        {**{name: span for name, span in numbers.items() if name in record.values}, STEP: (first, last)}.items(), key=lambda one: one[1]
-    )
+    spans = {**{name: span for name, span in numbers.items() if name in record.values}, STEP: (first, last)}
+    return frame_of_spans(line, spans, names, record.planned)
+
+
+def frame_of_spans(
+    line: str,
+    spans: Mapping[str, tuple[int, int]],
+    kept: Sequence[tuple[int, int]] = (),
+    planned: int | None = None,
+    divisors: Mapping[str, float] = MappingProxyType({}),
+    ends: str = _ENDS,
+) -> Frame:
+    """The frame of a line whose step and other numbers have these spans, and whose digits may differ, except in the spans that are kept.
+
+    `ends` is the pattern of what may follow a number, `divisors` what a number is divided by, by name.
+    """
+    order = sorted(spans.items(), key=lambda one: one[1])
     rank = _RANK.match(line)
     at, pattern = 0, ""
     if rank is not None:
         start, at = rank.span(1 if rank[1] else 2)
         pattern = re.escape(line[:start]) + r"(\d+)"
     for name, (start, end) in order:
-        number = rf"(\d{{1,15}}){_ENDS}" if name == STEP else rf"({_PLAIN}){_ENDS}"
-        pattern, at = pattern + _any_digits(line, at, start, names) + number, end
+        number = rf"(\d{{1,15}}){ends}" if name == STEP else rf"({_PLAIN}){ends}"
+        pattern, at = pattern + _any_digits(line, at, start, kept) + number, end
     place = [name for name, _ in order]
-    pattern += _any_digits(line, at, len(line), names)
+    pattern += _any_digits(line, at, len(line), kept)
     step = place.index(STEP)
-    compiled, with_end = re.compile(pattern), re.compile(pattern + "\n")
-    return _Frame(
-        pattern=compiled,
-        line=with_end,
+    return Frame(
+        line=re.compile(pattern + "\n"),
         has_rank=rank is not None,
         step=step,
-        planned=record.planned,
+        planned=planned,
         names=[*place[:step], *place[step + 1 :]],
+        divisors=divisors,
     )
 
 
@@ -234,22 +238,11 @@ def _any_digits(line: str, start: int, end: int, kept: Sequence[tuple[int, int]]
     return "".join(parts)
 
 
-def records_of(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Line]]:
-    """The records of numbered lines."""
-    frame: _Frame | None = None
-    for number, line in lines:
-        record = frame.read(line) if frame is not None else None
-        if record is None and (record := read_line(line)) is not None and record.has_loss:
-            frame = _frame_of(line) or frame
-        if record is not None:
-            yield number, record
-
-
 @frozen(eq=False)
-class _Block:
+class Block:
     """Lines that follow each other and fit one frame: the texts of its groups (n, groups)."""
 
-    frame: _Frame
+    frame: Frame
     rows: Sequence[Sequence[str]]
 
     def add_to(self, ranks: dict[str, Series], now: dict[str, float | None]) -> None:
@@ -261,13 +254,24 @@ class _Block:
         for rank, own in rows.items():
             steps, series = numbers_of(own, self.frame.has_rank + self.frame.step), ranks.setdefault(rank, {})
             for name, place in zip(self.frame.names, places, strict=True):
-                series.setdefault(name, Track()).add_block(steps, own, place)
+                series.setdefault(name, Track()).add_block(steps, own, place, self.frame.divisors.get(name, 1.0))
             now[rank] = float(steps[-1])
 
 
-def _blocks_of(text: str) -> Iterator[tuple[int, Line | _Block]]:
-    """The records of a text whose lines end in a newline alone, with the number of the line; those of lines that are alike in blocks."""
-    frames: list[_Frame] = []  # the latest first: lines of several kinds take turns
+def blocks_of(
+    text: str,
+    lines: Callable[[str], Iterable[tuple[int, str]]],
+    read: Callable[[str], Line | None],
+    frame_of: Callable[[str], Frame | None],
+) -> Iterator[tuple[int, Line | Block]]:
+    """The records of a text without colours, with the number of the line; those of lines that are alike in blocks.
+
+    `lines` numbers the lines of a text in which carriage returns end some, or some are long; `read` reads one, and `frame_of` is its frame.
+    """
+    if "\r" in text or max(map(len, text.split("\n"))) > LONGEST:
+        yield from ((number, record) for number, line in lines(text) if (record := read(line)) is not None)
+        return
+    frames: list[Frame] = []  # the latest first: lines of several kinds take turns
     at, number, end = 0, 1, text.rfind("\n") + 1
     while at < end:
         rows: list[Sequence[str]] = []
@@ -278,17 +282,17 @@ def _blocks_of(text: str) -> Iterator[tuple[int, Line | _Block]]:
                 rows.append(found.groups())
             if found is not None:
                 at = found.end()
-                yield number, _Block(frame=frame, rows=rows)
+                yield number, Block(frame=frame, rows=rows)
                 number += len(rows)
                 break
         if rows:
             continue
         stop = text.index("\n", at)
         line, at = text[at:stop], stop + 1
-        record = read_line(line)
+        record = read(line)
         if record is not None:
             yield number, record
-            if record.has_loss and (made := _frame_of(line)) is not None:
+            if record.has_loss and (made := frame_of(line)) is not None:
                 frames = [made, *frames[: _FRAMES - 1]]
         number += 1
 
@@ -306,8 +310,7 @@ def read_printed(text: str, lines: Callable[[str], Iterable[tuple[int, str]]], c
     """The series of a text without colours; `lines` numbers its lines where a carriage return ends some, `check` makes a whole number of a
     step, or raises for the line. A last line without its end is left out.
     """
-    is_plain = "\r" not in text and max(map(len, text.split("\n"))) <= LONGEST
-    found = [*(_blocks_of(text) if is_plain else records_of(lines(text)))]
+    found = [*blocks_of(text, lines, read_line, _frame_of)]
     longest = max(
         (one.planned or 0 for _, one in found if isinstance(one, Line) and one.of_bar), default=0
     )  # an evaluation's bar is shorter
@@ -316,7 +319,7 @@ def read_printed(text: str, lines: Callable[[str], Iterable[tuple[int, str]]], c
     now: dict[str, float | None] = {}
     planned: set[int] = set()
     for number, record in found:
-        if isinstance(record, _Block):
+        if isinstance(record, Block):
             record.add_to(ranks, now)
             planned.update(() if record.frame.planned is None else (record.frame.planned,))
             continue

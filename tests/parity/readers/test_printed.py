@@ -10,7 +10,7 @@ import pytest
 from parity.readers import printed, read_run
 from parity.readers.columns import ReadError
 from parity.readers.logs import numbered_lines
-from parity.readers.printed import LONGEST, read_line, read_printed, records_of
+from parity.readers.printed import LONGEST, read_line, read_printed
 from tests.parity.readers.logs.corpus import PRINTED, printed_lines
 
 LOSSES = [10.8125 - 0.25 * i for i in range(6)]
@@ -38,35 +38,31 @@ def test_a_long_preamble_and_nan_change_nothing(trainer: str, tmp_path: Path) ->
     assert np.isnan(run.loss).tolist() == [False, False, False, True, False, False]
 
 
-@every_format
-def test_a_line_like_one_before_is_read_as_by_the_rule(trainer: str) -> None:
-    losses = [*LOSSES, math.nan, math.inf, 0.0, 1e-07, 12.5, 1234.5, 123456.0]
-    lines = [part for line in printed_lines(trainer, losses) for part in line.split("\n")]
-    by_rule = [(number, record) for number, line in enumerate(lines) if (record := read_line(line)) is not None]
-    assert repr([*records_of(enumerate(lines))]) == repr(by_rule)  # NaN is NaN
-
-
-@every_format
-@pytest.mark.parametrize("ranks", [[""], ["0: ", "1: "]])
-def test_blocks_of_lines_are_read_as_one_by_one(trainer: str, ranks: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The twin has no frames: each line is read by the rule."""
-    rng = np.random.default_rng(3)
-    losses = rng.normal(3, 1, 40).round(6).tolist()
-    losses[7], losses[8], losses[20], losses[21], losses[30] = math.nan, math.inf, 1234.5, -0.25, 7.0
-    lines = [rank + part for line in printed_lines(trainer, losses) for part in line.split("\n") for rank in ranks]
-    for at, other in ((35, "val loss 2.5"), (30, ""), (12, "step 9: saved"), (12, "x" * 300), (3, "step 3 best loss 1")):
-        lines.insert(at, other)
+def check_twin(lines: list[str]) -> None:
+    """Lines are read as by the twin without frames, for which each line is read by the rule."""
     text = "".join(f"{line}\n" for line in lines) + "step 99 loss 1.5"
 
     def read() -> str:
         found = read_printed(text, numbered_lines, lambda step, _: int(step))
-        return repr(
-            ({rank: {name: [*track] for name, track in own.items()} for rank, own in found.ranks.items()}, found.planned, found.is_numbered)
-        )
+        ranks = {rank: {name: [*track] for name, track in own.items()} for rank, own in found.ranks.items()}
+        return repr((ranks, found.planned, found.is_numbered))  # NaN is NaN
 
     in_blocks = read()
-    monkeypatch.setattr(printed, "_frame_of", lambda _line: None)
-    assert in_blocks == read()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(printed, "_frame_of", lambda _line: None)
+        assert in_blocks == read()
+
+
+@every_format
+@pytest.mark.parametrize("ranks", [[""], ["0: ", "1: "]])
+def test_lines_that_are_alike_are_read_as_by_the_rule(trainer: str, ranks: list[str]) -> None:
+    losses = np.random.default_rng(3).normal(3, 1, 40).round(6).tolist()
+    losses[7:12] = [math.nan, math.inf, 1234.5, -0.25, 7.0]
+    losses[20:24] = [0.0, 1e-07, 123456.0, 12.5]
+    lines = [rank + part for line in printed_lines(trainer, losses) for part in line.split("\n") for rank in ranks]
+    for at, other in ((35, "val loss 2.5"), (30, ""), (12, "step 9: saved"), (12, "x" * 300), (3, "step 3 best loss 1")):
+        lines.insert(at, other)
+    check_twin(lines)
 
 
 def test_what_differs_in_more_than_digits_is_read_by_the_rule() -> None:
@@ -94,9 +90,9 @@ def test_what_differs_in_more_than_digits_is_read_by_the_rule() -> None:
         ),
     ]
     shares = ["update 0.5 num_updates 3 loss 4.5", "update 5 num_updates 4 loss 4.5"]
-    assert repr([*records_of(enumerate(shares))]) == repr([(number, read_line(line)) for number, line in enumerate(shares)])
+    check_twin(shares)
     for other in others:
-        assert repr([*records_of(enumerate([first, other]))]) == repr([(0, read_line(first)), (1, read_line(other))])
+        check_twin([first, other])
 
 
 def test_other_losses_and_other_steps_of_a_line_are_not_taken(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.readers import read_run
+from parity.readers import logs, read_run
 from parity.readers.columns import ReadError
 from tests.parity.readers.logs.corpus import TRAINERS, deepspeed, maxtext, megatron, nemo, torchtitan
 
@@ -86,6 +86,28 @@ def test_a_last_line_that_was_cut_is_left_out(trainer: str, tmp_path: Path) -> N
     assert len(read_run(write(tmp_path, lines, end="")).steps) == 5
     for cut in range(1, 60):
         assert len(read_run(write(tmp_path, [*lines[:-1], lines[-1][:-cut]], end="")).steps) == 5
+
+
+@every_trainer
+@pytest.mark.parametrize("prefix", ["", "0: "])
+def test_lines_that_are_alike_are_read_as_one_by_one(trainer: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin has no frames: each line is searched for each number."""
+    line, *_ = TRAINERS[trainer]
+    losses = np.random.default_rng(2).normal(3, 1, 40).round(6).tolist()
+    losses[7:11] = [math.nan, math.inf, 1234.5, -0.25]
+    lines = [prefix + line(i, loss, 40) for i, loss in enumerate(losses)]
+    for at, other in (
+        (30, ""),
+        (20, "saving checkpoint at iteration 19"),
+        (9, prefix + megatron(3, math.nan) if trainer == "Megatron-LM" else "x"),
+    ):
+        lines.insert(at, other)
+    path = write(tmp_path, lines)
+    runs = [read_run(path)]
+    monkeypatch.setattr(logs._Format, "frame_of", lambda _self, _line: None)
+    runs.append(read_run(path))
+    first, second = (repr((run.steps.tolist(), run.loss.tolist(), {**run.columns})) for run in runs)
+    assert first == second
 
 
 @every_trainer
