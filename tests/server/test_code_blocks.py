@@ -117,6 +117,9 @@ def files(tmp_path_factory):
     pq.write_table(pa.table({"step": steps.astype(int), "train/ce": loss, "learning_rate": rate}), folder / "nvfp4.parquet")
     shutil.copy(CHECKOUT / "examples" / "llama31-8b" / "curves.csv", folder / "runs.csv")
     method = (CHECKOUT / "docs" / "method.md").read_text("utf-8")
+    for name in ("fp8", "nvfp4"):
+        steps = np.loadtxt(CURVES / f"{name}.csv", delimiter=",", skiprows=1, usecols=(0, 1)).tolist()
+        (folder / f"{name}.log").write_text("".join(f"it={step:.0f} L={loss}\n" for step, loss in steps) + "held out 2.5\n")
     header, row = re.findall(r"^family,group,.*$|^my-700M,.*$", method, re.MULTILINE)[:2]
     rows = [row.replace("2026-09", f"2026-0{month}").replace("0.0011", f"0.001{month}") for month in range(1, 5)]
     (folder / "floors.csv").write_text("\n".join([header, *rows, ""]))
