@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from parity.judging.curve import Curve
-from parity.readers.columns import LOSS, STDIN, Columns, ReadError, curve_of, read_text
+from parity.readers.columns import LOSS, STDIN, Columns, NoLossError, ReadError, curve_of, read_text
 from parity.readers.logs import (
     EVENT_FILES,
     is_json,
     is_printed_log,
     is_tensorboard_file,
     is_train_log,
-    numbered_lines,
     read_folder,
     read_json_lines,
     read_printed_log,
@@ -21,6 +20,7 @@ from parity.readers.logs import (
 )
 from parity.readers.mlperf import is_mlperf, read_mlperf, result_files
 from parity.readers.pattern import PATTERN, proposed, read_by_pattern
+from parity.readers.printed import numbered_lines
 from parity.readers.table import NPZ, SUFFIX, SeveralRunsError, is_prose, read_npz, read_parquet, read_table
 from parity.readers.trackers import is_source, offline_files, offline_name, read_offline, read_source, source_name
 from parity.readers.trackers.run import ConfigFacts, applied, facts_of
@@ -81,7 +81,11 @@ def _read_text(text: str, path: str, run: str | None, wanted: Mapping[str, str])
     if PATTERN in wanted:
         return read_by_pattern(numbered_lines(text), len(text), path, wanted)
     if run is None and is_mlperf(text):
-        return read_mlperf(text, path, wanted)
+        try:
+            return read_mlperf(text, path, wanted)
+        except NoLossError:  # its trainer may print what it does not log
+            if not is_train_log(text, whole=True):
+                raise
     if is_json(text):
         return read_json_lines(text, path, wanted, run)
     logs = ((is_train_log, read_train_log), (is_printed_log, read_printed_log)) if run is None else ()

@@ -29,7 +29,7 @@ from parity.readers.columns import (
     from_series,
     step_number,
 )
-from parity.readers.printed import Block, Frame, Line, blocks_of, frame_of_spans, is_printed, read_printed
+from parity.readers.printed import COLOUR, Block, Frame, Line, blocks_of, frame_of_spans, is_printed, numbered_lines, read_printed
 from parity.readers.table import SHOWN, SeveralRunsError, arm_column, choose_run, long_layout, read_long, run_column
 from parity.structure import frozen
 from parity.wording import count
@@ -56,8 +56,8 @@ def read_json_lines(text: str, source: str, wanted: Mapping[str, str], run: str 
     if layout := long_layout(names, wanted, source):
         return read_long(records, layout, wanted, source, run)
     column = run_column(names)
-    if column is None and (arm := arm_column(names)) is not None and all(record.get(arm) for _, record in records):
-        column = arm
+    if column is None and run is not None:
+        column = arm_column(names)
     if column is not None:
         chosen = choose_run((str(record.get(column)) for _, record in records), run, source)
         records = [(number, record) for number, record in records if str(record.get(column)) == chosen]
@@ -216,7 +216,6 @@ def _value(record: Mapping[str, Any], name: str, quantity: str, where: str) -> f
 # Sources: Megatron-LM training.py (training_log, evaluate_and_print_results; a mean that is NaN is not printed, only counted), NeMo 2.0's
 # progress printer and 1.0's progress bar, torchtitan components/metrics.py, MaxText metric_logger.py, DeepSpeed runtime/pipe/engine.py.
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))")
 _NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?))(?=[\s,|\]]|$)"
 _HEAD = 1 << 14  # characters that decide whether a text is a log; a longer preamble is found after no table could be read
@@ -345,7 +344,7 @@ _FORMATS = (
 
 def is_train_log(text: str, *, whole: bool = False) -> bool:
     """Whether a text has a trainer's step lines, in its first 16 Ki characters or (`whole`) anywhere."""
-    plain = _COLOUR.sub("", text if whole else text[:_HEAD])
+    plain = COLOUR.sub("", text if whole else text[:_HEAD])
     return any(entry.marks.search(plain) for entry in _FORMATS)
 
 
@@ -353,14 +352,14 @@ def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns
     """Columns of a trainer's log; raises ReadError where two trainers wrote it, ranks disagree, or a step was printed rounded."""
     if wanted:
         raise ReadError(f"{source}: a trainer's log has no columns; --column is for tables; remove it")
-    plain = _COLOUR.sub("", text)
+    plain = COLOUR.sub("", text)
     formats = [entry for entry in _FORMATS if entry.marks.search(plain)]
     if len(formats) != 1:
         names = " and ".join(entry.trainer for entry in formats)
         raise ReadError(f"{source}: has step lines of {names}; expected the log of one trainer; keep one trainer's lines")
     ranks: dict[str, dict[str, Track]] = {}
     without = 0
-    for number, record in blocks_of(plain, numbered_lines, formats[0].read, formats[0].frame_of):
+    for number, record in blocks_of(plain, formats[0].read, formats[0].frame_of):
         if isinstance(record, Block):
             record.add_to(ranks, {})
             continue
@@ -395,8 +394,8 @@ def is_printed_log(text: str, *, whole: bool = False) -> bool:
 
 def read_printed_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns:
     """Columns of a log of any other trainer; raises ReadError where no loss is in it, or ranks disagree."""
-    plain = _COLOUR.sub("", text) if "\x1b" in text else text
-    printed = read_printed(plain, numbered_lines, lambda step, number: int(step_number(step, f"{source}, line {number}")))
+    plain = COLOUR.sub("", text) if "\x1b" in text else text
+    printed = read_printed(plain, lambda step, number: int(step_number(step, f"{source}, line {number}")))
     names = sorted({name for rank in printed.ranks.values() for name in rank})
     taken = find_columns([STEP, *names], {key: name for key, name in wanted.items() if key != STEP}, source)
     own = {name: {LOSS: rank[taken[LOSS]], **rank} for name, rank in printed.ranks.items() if taken[LOSS] in rank}
@@ -421,18 +420,6 @@ def _planned(columns: Columns, planned: Set[int]) -> Columns:
         return columns
     stated = dataclasses.replace(columns, planned_steps=min(planned))
     return stated.noted(f"planned length as the log states it: {count(min(planned), 'step')}")
-
-
-def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
-    """(Line number, line without colours); a progress bar's states are lines of one number. A last line without its end may be cut and is
-    left out.
-    """
-    lines = _COLOUR.sub("", text).split("\n")
-    for number, line in enumerate(lines[:-1], 1):
-        for part in line.split("\r"):
-            yield number, part
-    for part in lines[-1].split("\r")[:-1]:
-        yield len(lines), part
 
 
 def _agreed(ranks: Mapping[str, _Series], source: str) -> _Series:

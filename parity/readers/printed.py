@@ -26,6 +26,7 @@ LONGEST = 4096
 Series = dict[str, Track]
 """What one rank printed, by name."""
 
+COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNORECASE)
 # No possessive quantifiers: Python 3.11 before 3.11.5 gets them wrong. What could be matched in many ways is bounded instead.
 _WORD = r"(?!(?:nan|inf(?:inity)?)\b)[a-z_(][\w./()-]*(?![\w./()-])"
@@ -56,6 +57,18 @@ _EVALUATION = HELD_OUT | {"validate", "validating", "evaluate", "evaluating"}
 _OTHER_LOSSES = NOT_THE_LOSS | _AVERAGES | {"best", "final", "last", "lowest", "total"}
 _KNOWN = {name.lower().replace("_", " "): name for names in KNOWN_NAMES.values() for name in names if name != "value"}
 _TRAINING = frozenset(KNOWN_NAMES[LOSS])
+
+
+def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+    """(Line number, line without colours); a progress bar's states are lines of one number. A last line without its end may be cut and is
+    left out.
+    """
+    lines = COLOUR.sub("", text).split("\n")
+    for number, line in enumerate(lines[:-1], 1):
+        for part in line.split("\r"):
+            yield number, part
+    for part in lines[-1].split("\r")[:-1]:
+        yield len(lines), part
 
 
 class Line(NamedTuple):
@@ -258,19 +271,15 @@ class Block:
             now[rank] = float(steps[-1])
 
 
-def blocks_of(
-    text: str,
-    lines: Callable[[str], Iterable[tuple[int, str]]],
-    read: Callable[[str], Line | None],
-    frame_of: Callable[[str], Frame | None],
-) -> Iterator[tuple[int, Line | Block]]:
+def blocks_of(text: str, read: Callable[[str], Line | None], frame_of: Callable[[str], Frame | None]) -> Iterator[tuple[int, Line | Block]]:
     """The records of a text without colours, with the number of the line; those of lines that are alike in blocks.
 
-    `lines` numbers the lines of a text in which carriage returns end some, or some are long; `read` reads one, and `frame_of` is its frame.
+    `read` reads a line, and `frame_of` is its frame.
     """
-    if "\r" in text or max(map(len, text.split("\n"))) > LONGEST:
-        yield from ((number, record) for number, line in lines(text) if (record := read(line)) is not None)
-        return
+    numbers: Sequence[int] = ()
+    if "\r" in text:
+        numbered = [*numbered_lines(text)]
+        numbers, text = [number for number, _ in numbered], "".join(f"{line}\n" for _, line in numbered)
     frames: list[Frame] = []  # the latest first: lines of several kinds take turns
     at, number, end = 0, 1, text.rfind("\n") + 1
     while at < end:
@@ -282,7 +291,7 @@ def blocks_of(
                 rows.append(found.groups())
             if found is not None:
                 at = found.end()
-                yield number, Block(frame=frame, rows=rows)
+                yield numbers[number - 1] if numbers else number, Block(frame=frame, rows=rows)
                 number += len(rows)
                 break
         if rows:
@@ -291,7 +300,7 @@ def blocks_of(
         line, at = text[at:stop], stop + 1
         record = read(line)
         if record is not None:
-            yield number, record
+            yield numbers[number - 1] if numbers else number, record
             if record.has_loss and (made := frame_of(line)) is not None:
                 frames = [made, *frames[: _FRAMES - 1]]
         number += 1
@@ -306,14 +315,11 @@ class Printed:
     is_numbered: bool
 
 
-def read_printed(text: str, lines: Callable[[str], Iterable[tuple[int, str]]], check: Callable[[float, int], int]) -> Printed:
-    """The series of a text without colours; `lines` numbers its lines where a carriage return ends some, `check` makes a whole number of a
-    step, or raises for the line. A last line without its end is left out.
-    """
-    found = [*blocks_of(text, lines, read_line, _frame_of)]
-    longest = max(
-        (one.planned or 0 for _, one in found if isinstance(one, Line) and one.of_bar), default=0
-    )  # an evaluation's bar is shorter
+def read_printed(text: str, check: Callable[[float, int], int]) -> Printed:
+    """The series of a text without colours; `check` makes a whole number of a step, or raises for the line."""
+    found = [*blocks_of(text, read_line, _frame_of)]
+    bars = [one.planned or 0 for _, one in found if isinstance(one, Line) and one.of_bar]
+    longest = max(bars, default=0)  # the bar of an evaluation is shorter
     is_numbered = all(isinstance(one, Line) and one.step is None for _, one in found)
     ranks: dict[str, Series] = {}
     now: dict[str, float | None] = {}

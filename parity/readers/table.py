@@ -235,7 +235,7 @@ def read_table(text: str, source: str, wanted: Mapping[str, str], run: str | Non
 def _rows_of_run(table: Table, wanted: Mapping[str, str], run: str | None) -> tuple[Table, list[str]]:
     """The rows and the columns of one run; other rows become empty lines, so that line numbers stay."""
     names = table.first
-    column = run_column(names) or arm_column(names)
+    column = run_column(names) or (None if run is None else arm_column(names))
     if column is not None:
         index = names.index(column)
         lines = [(line, _fields(line, table.delimiter) if line.strip() else []) for line in table.body.splitlines()]

@@ -94,6 +94,11 @@ def test_evaluations_alone_are_not_taken_for_training(write):
         read_run(write("result_0.txt", log()))
 
 
+def test_what_the_trainer_prints_is_read_where_the_events_have_no_training_loss(write):
+    lines = [f"completed step: {step}, seconds: 0.05, loss: {4 - step / 10:.3f}, perplexity: 9" for step in range(5)]
+    assert read_run(write("result_0.txt", [*log()[:-1], *lines])).loss.tolist() == [4.0, 3.9, 3.8, 3.7, 3.6]
+
+
 def test_an_accuracy_of_another_benchmark_is_no_loss(write):
     path = write("result_0.txt", log(submission_benchmark="bert", losses=(0.6, 0.7, 0.72)))
     with pytest.raises(ReadError, match="no loss column"):

@@ -9,7 +9,6 @@ import pytest
 
 from parity.readers import printed, read_run
 from parity.readers.columns import ReadError
-from parity.readers.logs import numbered_lines
 from parity.readers.printed import LONGEST, read_line, read_printed
 from tests.parity.readers.logs.corpus import PRINTED, printed_lines
 
@@ -43,7 +42,7 @@ def check_twin(lines: list[str]) -> None:
     text = "".join(f"{line}\n" for line in lines) + "step 99 loss 1.5"
 
     def read() -> str:
-        found = read_printed(text, numbered_lines, lambda step, _: int(step))
+        found = read_printed(text, lambda step, _: int(step))
         ranks = {rank: {name: [*track] for name, track in own.items()} for rank, own in found.ranks.items()}
         return repr((ranks, found.planned, found.is_numbered))  # NaN is NaN
 
@@ -51,6 +50,12 @@ def check_twin(lines: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(printed, "_frame_of", lambda _line: None)
         assert in_blocks == read()
+
+
+def test_a_bars_states_and_a_long_line_leave_the_others_as_they_are() -> None:
+    lines = [f"step {step} loss {4 - step / 100:.3f}" for step in range(20)]
+    check_twin([*lines[:10], "settings " + "x" * LONGEST, *lines[10:]])
+    check_twin(["\r".join([*lines[:5], "step 5"]), *lines[6:10], "\r".join(lines[10:])])
 
 
 @every_format
