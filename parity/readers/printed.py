@@ -164,6 +164,8 @@ def is_printed(lines: Iterable[str]) -> bool:
 
 
 _FRAMES = 4
+_SIMPLE = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+_CLOSING = ("", " ", "\t", "|", "]")
 _PLAIN = r"[-+]?(?:\d+(?!\d|,\d\d\d)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 """The numbers of a frame: those of the rule but for commas between thousands, NaN and infinity, whose lines the rule reads."""
 
@@ -224,7 +226,9 @@ def frame_of_spans(
         start, at = rank.span(1 if rank[1] else 2)
         pattern = re.escape(line[:start]) + r"(\d+)"
     for name, (start, end) in order:
-        number = rf"(\d{{1,15}}){ends}" if name == STEP else rf"({_PLAIN}){ends}"
+        is_closed = line[end : end + 1] in _CLOSING  # then the rest of the pattern says what follows the number
+        number = r"(\d{1,15})" if name == STEP else f"({_SIMPLE if is_closed else _PLAIN})"
+        number += "" if is_closed else ends
         pattern, at = pattern + _any_digits(line, at, start, kept) + number, end
     place = [name for name, _ in order]
     pattern += _any_digits(line, at, len(line), kept)
