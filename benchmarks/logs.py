@@ -38,7 +38,7 @@ FORMS = {
 
 
 def write(path: Path, form: str, megabytes: float) -> int:
-    """Write a log of so many megabytes; the number of its steps."""
+    """Write a log of the given size; returns its number of steps."""
     line, rng = FORMS[form][0], np.random.default_rng(1)
     steps = int(megabytes * 1e6 / (len(line.format(s=100_000, n=1_000_000, l=2.5)) + 1))
     with path.open("w") as file:
@@ -71,9 +71,9 @@ def steps_of(path: Path) -> int:
 def seconds(call: Callable[[], int], steps: int) -> float:
     """The CPU time of one call, which must find every step."""
     begun = time.process_time()
-    found = call()
-    if found != steps:
-        raise SystemExit(f"{found:,} steps, expected {steps:,}")
+    steps_read = call()
+    if steps_read != steps:
+        raise SystemExit(f"{steps_read:,} steps, expected {steps:,}")
     return time.process_time() - begun
 
 
@@ -82,14 +82,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=float, default=100.0)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     worst = 0.0
     with tempfile.TemporaryDirectory() as folder:
         for form, (_, pattern) in FORMS.items():
             path = Path(folder) / "train.log"
-            steps = write(path, form, asked.megabytes)
+            steps = write(path, form, arguments.megabytes)
             times: dict[str, list[float]] = {"loop": [], "parity": []}
-            for _ in range(asked.rounds):
+            for _ in range(arguments.rounds):
                 times["loop"].append(seconds(partial(loop, path, pattern), steps))
                 times["parity"].append(seconds(partial(steps_of, path), steps))
             ours, peer = statistics.median(times["parity"]), statistics.median(times["loop"])

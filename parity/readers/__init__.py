@@ -20,7 +20,6 @@ from parity.readers.logs import (
 )
 from parity.readers.mlperf import is_mlperf, read_mlperf, result_files
 from parity.readers.pattern import PATTERN, proposed, read_by_pattern
-from parity.readers.printed import numbered_lines
 from parity.readers.table import NPZ, SUFFIX, SeveralRunsError, is_prose, read_npz, read_parquet, read_table
 from parity.readers.trackers import is_source, offline_files, offline_name, read_offline, read_source, source_name
 from parity.readers.trackers.run import ConfigFacts, applied, facts_of
@@ -79,7 +78,7 @@ def _read(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
 
 def _read_text(text: str, path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
     if PATTERN in wanted:
-        return read_by_pattern(numbered_lines(text), len(text), path, wanted)
+        return read_by_pattern(text, path, wanted)
     if run is None and is_mlperf(text):
         try:
             return read_mlperf(text, path, wanted)
@@ -99,7 +98,7 @@ def _read_text(text: str, path: str, run: str | None, wanted: Mapping[str, str])
             if is_log(text, whole=True):
                 return read_log(text, path, wanted)
         if run is None and is_prose(text, path):
-            option = proposed(line for _, line in numbered_lines(text))
+            option = proposed(text)
             remedy = (
                 f"say where they stand: {option}" if option else "write a CSV file with the columns step and loss, or say --pattern REGEX"
             )

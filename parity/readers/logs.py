@@ -260,7 +260,7 @@ class _Format:
         return None if self.needs_loss and LOSS not in values else (match[1], values)
 
     def read(self, line: str) -> Line | None:
-        """The record of a line, with the step NaN where it is printed rounded; None for a line that is none of the trainer's."""
+        """The record of a line, with NaN for a step that is printed rounded; None for any line that the trainer did not print."""
         parsed = self.parse(line)
         if parsed is None:
             return None

@@ -1,7 +1,7 @@
 """MLPerf training logs: lines `:::MLLOG {...}` with an event each, alone or between a trainer's other lines, and folders of such files.
 
     evaluation   `eval_accuracy`; of the language models below a loss in nats (`eval_loss`), of other benchmarks an accuracy
-    training     `train_loss` or `reduced_train_loss`, an event of its own or a value of `tracked_stats`, with the learning rate beside it
+    training     `train_loss` or `reduced_train_loss`, as an event or as a value of `tracked_stats`; the event may hold the learning rate
     position     the samples that were consumed (`samples_count`, in older rounds `epoch_num`); an event without one is left out
     facts        seed, batch size, learning rate and sequence length, as a tracker's config; a precision is shown, never read as a recipe
 
@@ -23,7 +23,7 @@ from parity.structure import frozen
 MARK = ":::MLLOG "
 EVALUATION, SAMPLES, FOLDER = "eval_loss", "samples", "folder"
 _ACCURACY = "eval_accuracy"
-_IN_NATS = ("gpt3", "gpt_oss_20b", "llama2_70b_lora", "llama31_405b", "llama31_8b", "deepseekv3_671b")
+_IN_NATS = ("gpt3", "gpt_oss_20b", "llama2_70b_lora", "llama31_405b", "llama31_8b")
 """Benchmarks whose `eval_accuracy` is a cross-entropy in nats per token."""
 _TRAINING = ("train_loss", "reduced_train_loss")
 _POSITIONS = ("samples_count", "epoch_num")
@@ -62,6 +62,7 @@ def read_result(text: str, source: str) -> Result:
     """The events of a log; ReadError with the line of one that is not valid. A last line that is cut short is left out."""
     series: Series = {}
     facts: dict[str, str] = {}
+    position = next((name for name in _POSITIONS if f'"{name}"' in text), _POSITIONS[0])  # one for all: they may be of two units
     for number, event in _events(text, source):
         key, value, about = event.get("key"), event.get("value"), event.get("metadata")
         about = about if isinstance(about, dict) else {}
@@ -70,7 +71,7 @@ def read_result(text: str, source: str) -> Result:
             facts.setdefault(known, str(value))
         values = value if key == "tracked_stats" and isinstance(value, dict) else {key: value}
         losses = {name: found for name in (_ACCURACY, *_TRAINING) if (found := plain_number(values.get(name))) is not None}
-        place = next((found for name in _POSITIONS if (found := plain_number(about.get(name))) is not None), None)
+        place = plain_number(about.get(position))
         if not losses or place is None:
             continue
         at = int(step_number(place, f"{source}, line {number}"))

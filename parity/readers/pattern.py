@@ -30,13 +30,13 @@ from parity.readers.columns import (
     plain_number,
     step_number,
 )
-from parity.readers.printed import LONGEST
+from parity.readers.printed import LONGEST, numbered_lines
 from parity.wording import did_you_mean
 
 PATTERN = "pattern"
 """The key of the patterns among the names of columns."""
 SECONDS, CHARACTERS_PER_SECOND = 10.0, 1_000_000
-"""The time that a search may take: so many seconds, and one more for so many characters of the text."""
+"""The time limit of a search: SECONDS, and one second more for each CHARACTERS_PER_SECOND of the text."""
 
 
 def compiled(text: str, name: str) -> tuple[re.Pattern[str], ...]:
@@ -63,8 +63,8 @@ def compiled(text: str, name: str) -> tuple[re.Pattern[str], ...]:
 _EXAMPLE = r"such as 'iter (?P<step>\d+): loss (?P<loss>\S+)'"
 
 
-def read_by_pattern(lines: Iterable[tuple[int, str]], characters: int, source: str, wanted: Mapping[str, str]) -> Columns:
-    """Columns of a log's numbered lines, of so many characters together, by the patterns in `wanted`.
+def read_by_pattern(text: str, source: str, wanted: Mapping[str, str]) -> Columns:
+    """Columns of a log, by the patterns in `wanted`.
 
     Raises ReadError where no line has a loss, a group holds no number, or the search takes too long.
     """
@@ -76,9 +76,9 @@ def read_by_pattern(lines: Iterable[tuple[int, str]], characters: int, source: s
     patterns = compiled(wanted[PATTERN], "--pattern")
     has_step = any(STEP in pattern.groupindex for pattern in patterns)
     series: dict[str, list[tuple[int, float]]] = {}
-    with _limited(SECONDS + characters / CHARACTERS_PER_SECOND, source):
+    with _limited(SECONDS + len(text) / CHARACTERS_PER_SECOND, source):
         step = 0.0
-        for number, values in _found(lines, patterns, source):
+        for number, values in _found(numbered_lines(text), patterns, source):
             step = values.pop(STEP, step + (LOSS in values and not has_step))
             at = int(step_number(step, f"{source}, line {number}"))
             for quantity, value in values.items():
@@ -131,16 +131,21 @@ def _limited(seconds: float, source: str) -> Iterator[None]:
 _LOOKED_AT = 5000  # lines
 _NUMBER = re.compile(r"(?<![\d.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?|\bnan\b", re.IGNORECASE)
 _BEFORE = re.compile(r"\S{0,24}\s*$")
+_LOSSES = re.compile(r"loss|nll|xent|\bce\b|cross", re.IGNORECASE)
+_OTHERS = re.compile(
+    r"val|eval|test|\blr\b|rate|norm|time|\bdt\b|sec|epoch|acc|ppl|perpl|mfu|mem|tok|scale|aux|best|avg|mean|ema|smooth", re.IGNORECASE
+)
+"""Words before a number that is not the training loss, or not that of one step."""
 _SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()])")
 
 
-def proposed(lines: Iterable[str]) -> str | None:
+def proposed(text: str) -> str | None:
     """The option to type for a log, found from its own lines; None where no two lines have a step and what may be a loss."""
     alike: dict[str, list[str]] = {}
-    for line in islice(lines, _LOOKED_AT):
-        text = line[:LONGEST].rstrip()
-        if len(_NUMBER.findall(text)) > 1:
-            alike.setdefault(re.sub(r"\s+", " ", _NUMBER.sub("0", text)), []).append(text)
+    for _, line in islice(numbered_lines(text), _LOOKED_AT):
+        shown = line[:LONGEST].rstrip()
+        if len(_NUMBER.findall(shown)) > 1:
+            alike.setdefault(re.sub(r"\s+", " ", _NUMBER.sub("0", shown)), []).append(shown)
     for group in sorted(alike.values(), key=len, reverse=True):
         if len(group) > 1 and (pattern := _pattern_of(group)) is not None:
             return f"--pattern {shlex.quote(pattern)}"
@@ -149,32 +154,44 @@ def proposed(lines: Iterable[str]) -> str | None:
 
 def _pattern_of(lines: Sequence[str]) -> str | None:
     """A pattern for lines that differ in their numbers alone."""
-    found = [list(_NUMBER.finditer(line)) for line in lines]
-    numbers = [[float(match[0].replace(",", "")) for match in matches] for matches in zip(*found, strict=True)]
-    texts = [[match[0] for match in matches] for matches in zip(*found, strict=True)]
+    columns = [*zip(*(_NUMBER.finditer(line) for line in lines), strict=True)]  # the matches of each number, over the lines
+    first = [matches[0] for matches in columns]
+    texts = [[match[0] for match in matches] for matches in columns]
+    numbers = [[float(text.replace(",", "")) for text in column] for column in texts]
     steps = [
         at
         for at, values in enumerate(numbers)
         if all(text.replace(",", "").isdigit() for text in texts[at]) and values == sorted(values) and len(set(values)) == len(values)
     ]
-    fractions = [at for at, values in enumerate(numbers) if any("." in text for text in texts[at]) and max(values) <= LARGEST_LOSS]
-    named = [at for at in fractions if re.search(r"loss|nll|xent|ce\b|cross", _before(lines[0], found[0], at), re.IGNORECASE)]
-    if not steps or not fractions:
+    may_be = [
+        at
+        for at, values in enumerate(numbers)
+        if any("." in text for text in texts[at])
+        and max(values) <= LARGEST_LOSS
+        and len(set(values)) > 1
+        and not _OTHERS.search(_name(lines[0], first, at))
+    ]
+    named = [at for at in may_be if _LOSSES.search(_name(lines[0], first, at))]
+    if not steps or not (named or len(may_be) == 1):  # of several without a name none is proposed: the wrong one could pass
         return None
-    step, loss = steps[0], (named or fractions)[0]
+    step, loss = steps[0], (named or may_be)[0]
     whole = r"[\d,]+" if any("," in text for text in texts[step]) else r"\d+"
-    number = r"\S+" if _ends_word(lines[0], found[0][loss]) else r"[\w.+-]+"
+    number = r"\S+" if _ends_word(lines[0], first[loss]) else r"[\w.+-]+"
     groups = {step: f"(?P<{STEP}>{whole})", loss: f"(?P<{LOSS}>{number})"}
-    pattern = ".*?".join(_before(lines[0], found[0], at) + group for at, group in sorted(groups.items()))
+    pattern = ".*?".join(_before(lines[0], first, at) + group for at, group in sorted(groups.items()))
     matches = [re.search(pattern, line) for line in lines]
     is_found = all(match is not None and match[STEP] == text for match, text in zip(matches, texts[step], strict=True))
     return pattern if is_found else None
 
 
-def _before(line: str, found: Sequence[re.Match[str]], at: int) -> str:
-    """What stands directly before a number, as a pattern: its name."""
-    start = found[at - 1].end() if at else 0
-    match = _BEFORE.search(line[start : found[at].start()])
+def _name(line: str, numbers: Sequence[re.Match[str]], at: int) -> str:
+    """What stands between a number and the one before it: its name."""
+    return line[numbers[at - 1].end() if at else 0 : numbers[at].start()]
+
+
+def _before(line: str, numbers: Sequence[re.Match[str]], at: int) -> str:
+    """The last word before a number, as a pattern."""
+    match = _BEFORE.search(_name(line, numbers, at))
     escaped = _SPECIAL.sub(r"\\\1", match[0]) if match else ""
     return re.sub(r"\s{2,}|\s$", r"\\s+", escaped)  # numbers of other widths are aligned by blanks
 

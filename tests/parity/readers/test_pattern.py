@@ -128,7 +128,7 @@ STRANGE = {
 @pytest.mark.parametrize("lines", STRANGE.values(), ids=STRANGE)
 def test_the_proposed_pattern_reads_the_log_it_was_made_from(log, lines):
     banner = ["training on 8 devices", "rank 0 of 8 ready", "rank 1 of 8 ready"]
-    flag, text = shlex.split(proposed([*banner, *lines]))
+    flag, text = shlex.split(proposed("\n".join([*banner, *lines, ""])))
     curve = log([*banner, *lines], text)
     assert flag == "--pattern"
     assert len(curve.steps) == 8
@@ -136,6 +136,18 @@ def test_the_proposed_pattern_reads_the_log_it_was_made_from(log, lines):
     assert (np.diff(curve.steps) > 0).all()
 
 
-@pytest.mark.parametrize("lines", [["one 1 line 2.5"], ["a 3 b 2.5", "a 2 b 2.4"], ["a 1 b 2", "a 2 b 3"], ["a 1 b 200.5", "a 2 b 300.5"]])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["one 1 line 2.5"],
+        ["a 3 b 2.5", "a 2 b 2.4"],
+        ["a 1 b 2", "a 2 b 3"],
+        ["a 1 b 200.5", "a 2 b 300.5"],
+        [f"t {n} rate 0.{n}1" for n in (1, 2)],
+        [f"t {n} x 3.{n} y 2.{n}" for n in (1, 2)],
+        [f"t {n} val loss 3.{n}" for n in (1, 2)],
+        [f"t {n} obj 2.5" for n in (1, 2)],
+    ],
+)
 def test_nothing_is_proposed_where_no_step_rises_or_nothing_may_be_a_loss(lines):
-    assert proposed(lines) is None
+    assert proposed("\n".join([*lines, ""])) is None
