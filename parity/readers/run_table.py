@@ -247,9 +247,18 @@ def proposed_options(source: str) -> list[str]:
     arms = values[arm]
     runs = [name for name in cells.names if name.strip().lower() in _NAMES_OF_RUNS]
     runs = [name for name in runs if len(set(zip(cells.texts(arm), cells.texts(name), strict=True))) > len(arms)]
-    options = ["--arm-by", arm, *(["--run-by", runs[0]] if runs else []), "--baseline", arms[0]]
-    if SAMPLES in cells.names and not any(name.lower() in KNOWN_NAMES[STEP] for name in cells.names):
-        options += ["--step", SAMPLES]
+    steps = [name for name in cells.names if name.lower() in KNOWN_NAMES[STEP]] or [name for name in cells.names if name == SAMPLES]
+
+    def are_apart(columns: Sequence[str]) -> bool:
+        rows = [*zip(*(cells.texts(name) for name in (arm, *columns, *steps[:1])), strict=True)]
+        return len(set(rows)) == len(rows)
+
+    places = [name for name in cells.names if name.strip().lower() in CONDITIONS and name != arm]
+    runs = next(
+        (names for names in ([], *([name] for name in runs), *([place, *runs[:1]] for place in places)) if are_apart(names)), runs[:1]
+    )
+    options = ["--arm-by", arm, *(["--run-by", ",".join(runs)] if runs else []), "--baseline", arms[0]]
+    options += ["--step", SAMPLES] if steps == [SAMPLES] else []
     held_out = [name for name in cells.names if is_held_out(name)]
     is_alone = not any(name.lower() in KNOWN_NAMES[LOSS] for name in cells.names)
     return [*options, "--loss", held_out[0]] if held_out and (is_alone or Path(source).is_dir()) else options

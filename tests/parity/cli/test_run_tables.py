@@ -217,6 +217,14 @@ def test_a_table_alone_is_refused_with_the_options_that_read_it(tables: dict[str
     assert {document["verdict"] for document in documents(run, *call.split(), "--planned-steps", "1500")[1]} >= {"fail"}
 
 
+def test_runs_of_several_machines_are_proposed_by_both(tables: dict[str, str], run: Run) -> None:
+    code, _, err = run("compare", tables["evaluations"])
+    assert code == EXIT_CODES["usage"]
+    call = err.partition("`parity compare ")[2].partition("`")[0]
+    assert call.partition(" ")[2] == "--arm-by precision --run-by system,run --baseline FP8 --step samples --loss eval_loss_nats"
+    assert run("compare", *call.split())[0] != EXIT_CODES["usage"]
+
+
 def test_an_arm_of_several_runs_is_no_run(tables: dict[str, str], run: Run) -> None:
     code, _, err = run("compare", f"{tables['curves']}:fp8", f"{tables['curves']}:bad", "--planned-steps", "1500")
     assert code == EXIT_CODES["usage"]
