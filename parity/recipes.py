@@ -17,6 +17,8 @@ _WIDTHS = ((32, ("f32",)), (16, ("bf16",)), (8, ("fp8", "mxfp8")), (4, ("nvfp4",
 # What recipes compute the forward product as, where that is not their own name: they differ in the backward pass alone, or may.
 _FORWARD = {"fp8_current": "fp8", "fp8_delayed": "fp8", "nvfp4_no_rht": "nvfp4", "nvfp4_no_sr": "nvfp4", "mxfp4_rht_sr": "mxfp4"}
 
+UNSTATED = f"{OTHER}unstated"  # on a server's record: the recipe of an arm that nobody has stated
+
 
 class RecipeError(ValueError):
     """A word that is not a recipe, or a recipe that contradicts the rounding; the message says what was expected."""

@@ -135,7 +135,7 @@ def candidate_gaps(cache: Cache, session: Session, job: Job, candidates: Sequenc
             basis, curves = cached.basis, _read(session, runs, wanted)
         else:
             curves = loading.loss_curves(session, runs)
-            priors, planned = verdict_priors(document) if document else None, job.spec["schedule"]["steps"]
+            priors, planned = verdict_priors(document) if document else None, job.planned_steps
             basis = gap_basis(baseline.whole, curves, criteria, planned, priors, independent=baseline.independent)
             cache.put(key, _Cached(basis=basis, steps_done=done))
         level = (interval_level(document) if document else None) or shared.confidence(criteria.confidence)
@@ -209,7 +209,7 @@ class GapsDocument:
     """
 
     baseline: str
-    planned_steps: int
+    planned_steps: int | None
     first_step: list[int]
     last_step: list[int]
     candidates: list[CandidateGapDocument]
@@ -235,7 +235,7 @@ def gaps_of(cache: Cache, session: Session, job: Job, arms: Sequence[Arm], wante
         ]
     return GapsDocument(
         baseline=job.arms[0].name,
-        planned_steps=job.spec["schedule"]["steps"],
+        planned_steps=job.planned_steps,
         first_step=steps[0].tolist(),
         last_step=steps[1].tolist(),
         candidates=candidates,

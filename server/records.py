@@ -25,6 +25,12 @@ class Body:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
 
+class Sent(Body):
+    """A body that keeps `sent`, the parsed JSON as it came: what it does not have is a default of ours that nobody stated."""
+
+    __slots__ = ("sent",)
+
+
 def of(kind: type[T], source: object, /, **more: object) -> T:
     """A dataclass with what a row or another object has under the names of its fields, and with `more`.
 

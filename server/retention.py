@@ -410,6 +410,7 @@ _OF_A_LOOK = (
     "job_tags",
     "job_notes",
     "sign_offs",
+    "statements",
 )  # of its events only the last is left by then
 _MARK = "its curve was deleted (PARITY_RETENTION_JOB_DAYS)"
 

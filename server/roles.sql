@@ -10,10 +10,10 @@ grant usage on schema public to :api, :worker;
 -- A job and its runs: both roles note progress; only the API submits.
 grant select, update (status, code, message, device_class, threads, early_stop, event_sequence, floors, reruns, worst_gap, started_at,
     finished_at, judging_by, judging_until, reruns_family) on jobs to :api, :worker;
-grant insert, update (gate_groups, look, look_candidates) on jobs to :api;
+grant insert, update (gate_groups, look, look_candidates, spec, is_open) on jobs to :api;
 grant select, update (state, code, message, epoch, crashes, worker_id, lease_expires_at, fingerprint, manifest, rounding, reused_from,
     kept_checkpoints, steps_done, last_loss, recorded_at, steps_per_second, started_at, finished_at) on runs to :api, :worker;
-grant insert on runs to :api;
+grant insert, update (planned_steps) on runs to :api;
 grant select on arms to :api, :worker;
 grant insert, update (question) on arms to :api;
 grant select, insert, update on attempts to :api, :worker;
@@ -53,6 +53,9 @@ grant insert on imported_groups to :api;
 grant select, insert on job_notes to :api;
 grant select, insert, delete on job_tags to :api;
 grant select, insert, update (revoked_at, revoked_by, revoke_reason) on sign_offs to :api;
+-- What an owner stated of external runs; whoever judges a job reads it.
+grant select on statements to :api, :worker;
+grant insert on statements to :api;
 revoke all on alembic_version, baseline_events, job_notes, job_tags, sign_offs from :worker;
 
 -- Tokens, logins and keys.

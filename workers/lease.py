@@ -193,7 +193,7 @@ def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float) -> 
         epoch=epoch,
         token=tokens.issue(session, run.id, epoch),
         spec=spec,
-        steps=run.planned_steps,
+        steps=run.length,
         steps_done=run.steps_done,
         max_seconds=None if job.max_run_seconds is None else job.max_run_seconds - trained,
         seconds_trained=trained,

@@ -95,7 +95,7 @@ class EndedJobs:
 
 def _all_runs_ended(since: float | None, again: Collection[str]) -> Select[str]:
     """The open jobs without an open run; with `since`, of those with a run that ended after it, and those named."""
-    jobs = select(Job.id).where(Job.status.in_(JOB_OPEN), ~exists().where(Run.job_id == Job.id, Run.state.in_(RUN_OPEN)))
+    jobs = select(Job.id).where(Job.status.in_(JOB_OPEN), ~Job.is_open, ~exists().where(Run.job_id == Job.id, Run.state.in_(RUN_OPEN)))
     if since is None:
         return jobs
     return jobs.where(or_(Job.id.in_(select(Run.job_id).where(Run.finished_at >= since)), Job.id.in_(again)))

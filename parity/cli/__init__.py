@@ -11,25 +11,18 @@ INTERRUPTED = 4  # `infrastructure` in parity.cli.terminal, which is not importe
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with a documented code; bad input never ends in a traceback."""
-    as_process = arguments is None
-    if as_process:
+    if arguments is None:  # a process of its own
         _quit_on_interrupt()
     from parity.cli.application import run  # noqa: PLC0415  (takes a second or two, in which Ctrl-C may come)
 
-    try:
-        if as_process:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        code = run(arguments)
-    except KeyboardInterrupt:  # before or after `run` handles it itself
-        sys.stderr.write("parity: interrupted\n")
-        code = INTERRUPTED
-    if as_process:
-        _quit_on_interrupt()
-    sys.exit(code)
+    sys.exit(run(arguments))
 
 
 def _quit_on_interrupt() -> None:
-    """While modules are imported or the interpreter shuts down an exception could get lost or printed: leave at once instead."""
+    """Leave at once: an exception could get lost in a callback of the interpreter, or be printed, while modules are imported or it ends.
+
+    A command that has something to say when it is interrupted handles the signal for as long (`parity.cli.watching.goes_on`).
+    """
 
     def leave(_number: int, _frame: FrameType | None) -> None:
         os.write(2, b"parity: interrupted\n")

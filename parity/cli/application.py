@@ -113,6 +113,9 @@ class Commands(LazyGroup):
             "Send the steps that training scripts logged with parity.Run and could not send; spools of running processes are skipped.",
         ),
         "import": Place("parity.cli.runs", OWN_RUNS, "Record finished runs of a job with engine external."),
+        "runs": Place(
+            "parity.cli.runs", OWN_RUNS, "Judge the runs of a job that you train, and state what no record holds of them.", app="runs"
+        ),
     }
 
 

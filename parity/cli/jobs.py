@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from parity.cli import watching
-from parity.cli.connection import Asked, JobId
+from parity.cli.connection import Asked, AskedForVerdicts, JobId
 from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
 from parity.cli.output import show, write_file
 from parity.cli.remarks import labels_of
@@ -67,12 +67,6 @@ def with_noise(content: Document, runs: int | None, stop_at: float | None) -> Do
 # The commands about one job: submit, watch, cancel, report. `application` maps their errors to exit codes.
 
 app = typer.Typer()
-
-
-class AskedForVerdicts(Asked, panel=OUTPUT):
-    """A server that is asked for the verdicts of a job, and how they are printed."""
-
-    markdown: bool = flag("--markdown", "Print Markdown instead of text.")
 
 
 class Queue(Options, panel=QUEUE):

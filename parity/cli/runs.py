@@ -1,18 +1,19 @@
-"""The commands for runs that users train: resend steps that a script could not send, import runs that were logged elsewhere."""
+"""The commands for runs that users train: resend what a script could not send, import what was logged elsewhere, state what is known."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from parity.cli.connection import Asked
+from parity.cli import watching
+from parity.cli.connection import Asked, AskedForVerdicts, JobId
 from parity.cli.inputs import pairs, pattern_option, stated_columns
-from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
-from parity.cli.output import print_json
+from parity.cli.options import Follow, Options, argument, flag, flat, option, refuse, repeatable
+from parity.cli.output import print_json, show
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, read_table
-from parity.cli.terminal import EXIT_CODES, SERVER, TABLE, UsageError
+from parity.cli.terminal import EXIT_CODES, SERVER, TABLE, Group, UsageError, exit_code
 from parity.client import spool
 from parity.client.rest import Client, ClientError, Document, UnreachableError, may_be_accepted_later
 from parity.client.spool import Delivery, SpoolError, send_run
@@ -63,8 +64,8 @@ def _noise_words(job: Document, name: str) -> str:
     return f"; import the {count(noise, 'rerun')} that {'stops' if noise == 1 else 'stop'} early with --as-run" if noise else ""
 
 
-def why_incomplete(curve: Completeness, planned_steps: int) -> str | None:
-    """Why a curve is not the whole of a run that was planned to take so many steps, or None."""
+def why_incomplete(curve: Completeness, planned_steps: int | None) -> str | None:
+    """Why a curve is not the whole of a run that was planned to take so many steps (None: nobody has stated how many), or None."""
     first, last, stride = curve.first, curve.last, curve.stride
     if first is None or last is None or stride is None:
         return f"it has {curve.count} steps, expected two at least"
@@ -73,7 +74,7 @@ def why_incomplete(curve: Completeness, planned_steps: int) -> str | None:
         return f"{expected - curve.count} of {expected} steps are missing between step {first} and {last}, in {curve.gaps} gaps"
     if first > stride:
         return f"it begins at step {first}, expected the beginning: 0 to {stride}"
-    if last + stride < planned_steps:
+    if planned_steps is not None and last + stride < planned_steps:
         return f"it ends at step {last}, but this run takes {planned_steps} steps"
     return None
 
@@ -126,15 +127,15 @@ def resend(
                     print(f"parity: {path}: skipped: in use by a running process, or owned by another user", file=sys.stderr)
                     continue
                 header = spool.read_header(path)
-                run = header["run"] or as_run
-                if run is None:
+                if not (header["run"] or as_run or header.get("project")):
                     unnamed += 1
                     again = f"`parity resend {path.parent} --as-run RUN`"
                     print(f"parity: {path}: not sent: it was recorded without a run; name its run with {again}", file=sys.stderr)
                     continue
                 with Client(server or header["server"], at.token) as client:
-                    delivery = Delivery(path, client, run=run)
+                    delivery = Delivery(path, client, run=as_run)
                     delivery.send_rest()
+                    run = delivery.run
         except SpoolError as error:
             raise UsageError(str(error)) from None
         except ClientError as error:
@@ -227,6 +228,92 @@ def import_runs(
     return EXIT_CODES["pass"]
 
 
+runs = typer.Typer(
+    name="runs",
+    help="Judge the runs of a job that you train, and state what no record holds of them.",
+    cls=Group,
+    epilog="parity runs state j0000000000001 --rounding nvfp4=nearest",
+    rich_markup_mode=None,
+)
+
+
+class Facts(Options):
+    """What an owner states of external runs."""
+
+    recipe: list[str] = repeatable("State the recipe of an arm. Repeatable.", "ARM=RECIPE")
+    rounding: list[str] = repeatable("State how an arm rounds gradients, stochastic or nearest. Repeatable.", "ARM=HOW")
+    seeds: list[str] = repeatable("State the seed of each run of an arm, in order. Repeatable.", "ARM=S,S,...")
+    planned_steps: int | None = option(None, "State the planned length of a run.", "N")
+    tokens_per_step: int | None = option(None, "State the tokens that a step trains on.", "N")
+    family: str | None = option(None, "Name the family of reruns whose run noise all arms borrow (`parity floors list`).", "NAME")
+
+    def request(self) -> dict[str, Any]:
+        """The facts that are stated, as the server takes them."""
+        seeds = {arm: [_seed(arm, each) for each in own.split(",")] for arm, own in pairs(self.seeds, "--seeds").items()}
+        by_arm = {"recipe": pairs(self.recipe, "--recipe"), "rounding": pairs(self.rounding, "--rounding"), "seeds": seeds}
+        of_job = picked(self, "planned_steps", "tokens_per_step", "family")
+        return {fact: value for fact, value in (by_arm | of_job).items() if value not in (None, {})}
+
+
+@runs.command("state", epilog="parity runs state j0000000000001 --rounding nvfp4=nearest --planned-steps 1500")
+@flat
+def state(job: JobId, stated: Facts, at: AskedForVerdicts) -> int:
+    """State what no record holds of a job's external runs, before they end or after, and print how they are judged with it.
+
+    Nothing on record is overwritten. After the job's end its recorded verdict stays, and each further statement of the same fact counts
+    as a further look at the question. Needs the token that submitted the job, or scope admin.
+    """
+    request = stated.request()
+    if not request:
+        raise UsageError("nothing is stated; give --recipe, --rounding, --seeds, --planned-steps, --tokens-per-step or --family")
+    with at.client() as client:
+        remarks = client.state(job, request)
+        arms = client.job(job)["arms"]
+        is_whole = all(any(run["state"] == "finished" for run in arm["runs"]) for arm in arms)
+        verdicts = client.rejudge(job)["verdicts"] if is_whole else []
+    for each in remarks["statements"]:
+        of = f" of {each['arm']}" if each["arm"] else ""
+        print(f"stated: {each['fact']}{of} {each['value']}, by {each['who']}, {each['created_at']}", file=sys.stderr)
+    if not is_whole:
+        print("The job is judged with it once each arm has a finished run.", file=sys.stderr)
+    show(verdicts, as_json=at.as_json, markdown=at.markdown)
+    return EXIT_CODES["pass"]
+
+
+@runs.command("judge", epilog="parity runs judge j0000000000001")
+@flat
+def judge_now(job: JobId, at: AskedForVerdicts) -> int:
+    """Print how a job's finished runs are judged as of now; nothing is recorded.
+
+    Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
+    """
+    with at.client() as client:
+        verdicts = client.rejudge(job)["verdicts"]
+    show(verdicts, as_json=at.as_json, markdown=at.markdown)
+    return exit_code(verdicts)
+
+
+@runs.command("conclude", epilog="parity runs conclude j0000000000001")
+@flat
+def conclude(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
+    """Close a project of parity.Run, which takes no further run then, and print its recorded verdict.
+
+    Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass. Needs the token that made the project, or scope admin.
+    """
+    with at.client() as client:
+        client.conclude(job)
+        with watching.goes_on("job", watch=f"parity watch {job}", end=f"parity cancel {job}"):
+            document = watching.follow(client, job, following.progress(), following.timeout)
+    show(document["verdicts"], as_json=at.as_json, markdown=at.markdown)
+    return exit_code(document["verdicts"])
+
+
+def _seed(arm: str, text: str) -> int:
+    if not text.strip().isdecimal():
+        raise UsageError(f"--seeds {arm} has {text.strip()!r:.40}; expected whole numbers from 0, separated by commas")
+    return int(text)
+
+
 def _runs_of_files(files: list[str], stated: Import, facts: Mapping[str, str]) -> list[FinishedRun]:
     """The runs that files hold, one each; raises UsageError where --as-run does not name as many runs."""
     as_run = stated.as_run
@@ -261,8 +348,8 @@ def _refuse_other_runs(spools: list[Path], as_run: str) -> None:
     """Raise UsageError unless all spools were recorded without a run, in one folder, with one recipe: they become one run."""
     headers = {path: spool.read_header(path) for path in spools}
     for path, header in headers.items():
-        if header["run"]:
-            raise UsageError(f"{path}: was recorded for run {header['run']}; expected steps without a run, because of --as-run {as_run}")
+        if named := header["run"] or header.get("project"):
+            raise UsageError(f"{path}: was recorded for {named}; expected steps without a run, because of --as-run {as_run}")
     for what, values in (("folders", {str(path.parent) for path in spools}), ("recipes", {str(h["recipe"]) for h in headers.values()})):
         if len(values) > 1:
             raise UsageError(f"the spools are of {len(values)} {what} ({', '.join(sorted(values))}); expected those of one run")

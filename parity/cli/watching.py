@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -121,10 +122,13 @@ def _state(client: Client, document: Document) -> str:
 @contextmanager
 def goes_on(kind: str, *, watch: str, end: str) -> Iterator[None]:
     """On Ctrl-C, leave a job, an analysis or a search running, and say which command follows it and which ends it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:
         raise JobEndedError(f"stopped watching; the {kind} goes on. Follow it: {watch}. End it: {end}") from None
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def follow_lines(documents: Iterable[Document], lines: Lines, console: Console) -> Document:

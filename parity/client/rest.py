@@ -120,6 +120,18 @@ class Client:
         """End a sign-off now; the job's tags, notes and sign-offs."""
         return self._post(f"jobs/{job_id}/sign-offs/{quote(sign_off_id, safe='')}:revoke", {"reason": reason})
 
+    def state(self, job_id: str, facts: Mapping[str, Any]) -> Document:
+        """State facts of a job's external runs that no record holds; the job's tags, notes, sign-offs and statements."""
+        return self._post(f"jobs/{job_id}/statements", facts)
+
+    def rejudge(self, job_id: str) -> Document:
+        """The verdicts on a job's finished runs as of now; its recorded verdicts do not change."""
+        return self._post(f"jobs/{job_id}:rejudge", {})
+
+    def conclude(self, job_id: str) -> Document:
+        """Close a project, so that its finished runs are judged."""
+        return self._post(f"jobs/{job_id}:conclude")
+
     def cancel(self, job_id: str) -> Document:
         """Cancel a job; no error when it has ended already."""
         return self._post(f"jobs/{job_id}:cancel")
@@ -176,6 +188,13 @@ class Client:
     def run(self, run_id: str) -> Document:
         """A run: its state, its newest attempt, and which of its steps have come."""
         return self._get(f"runs/{run_id}")
+
+    def run_of(self, project: str, facts: Mapping[str, Any], key: str | None = None) -> Document:
+        """The run of a project's arm, which is made where it is not there: `arm`, and what is known of `seed`, `recipe`, `planned_steps`.
+
+        The same key means the same run.
+        """
+        return self._post(f"projects/{quote(project, safe='')}/runs", facts, headers=_idempotent(key))
 
     def attach(
         self,

@@ -131,7 +131,7 @@ class Recorder:
         self._refused = threading.Event()  # nobody will ever want what follows
         self._is_wrong_token = False
         self._locked_out = threading.Event()  # the server refused the token once more, at the end of the run
-        self._is_offline = about["run"] is None
+        self._is_offline = about["run"] is None and not about.get("project")
         self.folder = self._writable(folder)
         work = (self._write_spool,) if self._is_offline else (self._write_spool, self._send)
         self._threads = [threading.Thread(target=each, name=each.__name__, daemon=True) for each in work]
@@ -337,6 +337,7 @@ _log = logging.getLogger("parity")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,63}")
 _OFFLINE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _MOST_COLUMNS = 64
+_LONGEST_PROJECT = 200
 _MESSAGE_CHARACTERS = 2000
 _EXIT_DISK_SECONDS = 2.0
 
@@ -346,11 +347,15 @@ class RunError(Exception):
 
 
 class Run:
-    """One attempt of one run of a job with engine external.
+    """One attempt of one run of a job with engine external, or of a project.
 
     Args:
         run: id of the run, as the job's page and `parity status JOB` show it; default PARITY_RUN. Without one nothing is recorded,
-            unless `offline` names a folder.
+            unless `project` or `offline` is given.
+        project: name of a project, in place of a job that was submitted: the first run of an arm makes what it needs.
+        arm: name of the arm in the project; the first one is the baseline.
+        seed: the seed of the run's data and weights. A restart with the same seed goes on with the run; without one each is a new run.
+        planned_steps: how many steps the runs of the project are meant to take, if that is known.
         server: address of the server; default PARITY_URL.
         token: bearer token of the job's owner, of scope submit or worker; default PARITY_TOKEN. With it the Run gets a token of its own,
             which may write this run only and is kept next to the spool until everything is sent.
@@ -371,6 +376,10 @@ class Run:
         self,
         run: str | None = None,
         *,
+        project: str | None = None,
+        arm: str | None = None,
+        seed: int | None = None,
+        planned_steps: int | None = None,
         server: str | None = None,
         token: str | None = None,
         recipe: str | None = None,
@@ -381,7 +390,7 @@ class Run:
         finish_seconds: float = 60.0,
         offline: str | None = None,
     ) -> None:
-        self.run = str(run or os.environ.get("PARITY_RUN", ""))
+        self.run = str(run or ("" if project is not None else os.environ.get("PARITY_RUN", "")))
         self._strict = strict
         self._finish_seconds = finish_seconds
         self._complaints: set[str] = set()
@@ -389,11 +398,15 @@ class Run:
         self._last_step = -1
         self._validated: set[int] = set()
         self._recorder: Recorder | None = None
-        is_offline = not self.run and offline is not None
+        of_project = {"project": project, "arm": arm, "seed": seed, "planned_steps": planned_steps} if project is not None else {}
+        if wrong := _wrong_project(self.run, of_project):
+            self._complain("run", f"{wrong}; nothing is recorded")
+            return
+        is_offline = not self.run and not of_project and offline is not None
         if is_offline and not _OFFLINE.fullmatch(str(offline)):
             self._complain("run", f"offline is {offline!r:.80}; expected letters, digits and _ . -, at most 64; nothing is recorded")
             return
-        if not is_offline and not re.fullmatch(r"r[0-9a-f-]{10,60}", self.run):
+        if not is_offline and not of_project and not re.fullmatch(r"r[0-9a-f-]{10,60}", self.run):
             self._complain("run", f"run is {self.run!r}; expected the id of a run (argument `run`, or PARITY_RUN); nothing is recorded")
             return
         try:
@@ -401,8 +414,9 @@ class Run:
         except RecipeError as error:
             self._complain("run", f"{error}; nothing is recorded")
             return
-        where = Path(folder or os.environ.get("PARITY_SPOOL", "parity-spool")) / (f"unnamed-{offline}" if is_offline else self.run)
-        about = {"run": self.run or None, "server": server or os.environ.get("PARITY_URL", DEFAULT_URL), "recipe": recipe}
+        kept_in = _folder_of(of_project) if of_project else f"unnamed-{offline}" if is_offline else self.run
+        where = Path(folder or os.environ.get("PARITY_SPOOL", "parity-spool")) / kept_in
+        about = {"run": self.run or None, "server": server or os.environ.get("PARITY_URL", DEFAULT_URL), "recipe": recipe, **of_project}
         try:
             self._recorder = Recorder(
                 where,
@@ -528,6 +542,30 @@ def _number(value: Any) -> Any:
     if isinstance(value, str | bytes):
         raise TypeError(f"{value!r:.40} is not a number")
     return value if hasattr(value, "block_until_ready") else float(value)
+
+
+def _wrong_project(run: str, of_project: Mapping[str, Any]) -> str:
+    """What is wrong with a project, its arm, seed and length; "" for nothing."""
+    if not of_project:
+        return ""
+    project, arm, seed, steps = of_project.values()
+    if run:
+        return f"run {run} and project {project!r:.80} are both given; expected one of them"
+    if not str(project).strip() or not str(project).isprintable() or len(str(project)) > _LONGEST_PROJECT:
+        return f"project is {project!r:.80}; expected 1 to {_LONGEST_PROJECT} printable characters"
+    if not isinstance(arm, str) or not _OFFLINE.fullmatch(arm):
+        return f"arm is {arm!r:.80}; expected the name of the arm in the project: letters, digits and _ . -, at most 64"
+    for name, value, least in (("seed", seed, 0), ("planned_steps", steps, 1)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+            return f"{name} is {value!r:.80}; expected a whole number from {least}"
+    return ""
+
+
+def _folder_of(of_project: Mapping[str, Any]) -> str:
+    """The folder for spools of a project's run: the same for a seed, so that a restart finds what is left; else one of its own."""
+    project = re.sub(r"[^A-Za-z0-9_.-]", "_", of_project["project"])[:64]
+    own = f"{time.time_ns()}-{os.getpid()}" if of_project["seed"] is None else f"seed{of_project['seed']}"
+    return f"{project}-{of_project['arm']}-{own}"
 
 
 def _check_names(names: tuple[str, ...]) -> bool:

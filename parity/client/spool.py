@@ -6,7 +6,7 @@ What a training script logged, on disk until the server has it: one file an atte
     {"step": 0, "loss": 10.8, "grad_norm": 3.1}
     {"end": "finished", "message": null}
 
-`run` is null where no run was named. Lines are only ever added, so a process that is killed leaves whole lines and at most one torn
+`run` is null where no run was named; the server makes that of a `project` (with `arm`, `seed`, `planned_steps`). Lines are only ever added, so a process that is killed leaves whole lines and at most one torn
 one at the end, which is not read. A second file records how much the server has: the attempt's epoch, its token and a byte offset. Files
 survive the process, not a power cut.
 """
@@ -36,6 +36,7 @@ if sys.platform != "win32":
 
 SCHEMA = 1
 SUFFIX, REFUSED = ".jsonl", ".refused"
+_OF_A_PROJECT = ("arm", "seed", "recipe", "planned_steps")  # of a header: what the server is told of a run that it makes
 _LONGEST_LINE = 65_536  # of an end, whose message has 2,000 characters
 
 
@@ -45,9 +46,10 @@ class SpoolError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """How far the server has a spool: the epoch and token of its attempt (None before it attached) and the bytes that were taken."""
+    """How far the server has a spool: the run, epoch and token of its attempt (None before it attached) and the bytes that were taken."""
 
     path: Path
+    run: str | None = None
     epoch: int | None = None
     offset: int = 0
     token: str | None = field(default=None, repr=False)
@@ -58,13 +60,13 @@ class Progress:
         path = spool.with_suffix(".sent")
         try:
             saved = json.loads(path.read_text(encoding="utf-8"))
-            return cls(path=path, epoch=saved["epoch"], offset=int(saved["offset"]), token=saved.get("token"))
+            return cls(path=path, run=saved.get("run"), epoch=saved["epoch"], offset=int(saved["offset"]), token=saved.get("token"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return cls(path=path)
 
     def save(self) -> None:
         """Remember, so that a reader never sees half of it."""
-        write_whole(self.path, json.dumps(picked(self, "epoch", "offset", "token")))
+        write_whole(self.path, json.dumps(picked(self, "run", "epoch", "offset", "token")))
 
 
 @frozen
@@ -187,18 +189,18 @@ def remove(path: Path) -> None:
     path.with_suffix(".sent").unlink(missing_ok=True)
 
 
-def last_epoch(folder: Path) -> int:
-    """The newest attempt of the run that was made from this folder; 0 before the first."""
+def last_epoch(folder: Path, run: str) -> int:
+    """The newest attempt of a run that was made from this folder; 0 before the first."""
     try:
-        return int((folder / "epoch").read_text(encoding="utf-8"))
+        return int((folder / f"epoch-{run}").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return 0
 
 
-def remember_epoch(folder: Path, epoch: int) -> None:
-    """Remember an attempt that was made from this folder."""
-    if epoch > last_epoch(folder):
-        write_whole(folder / "epoch", str(epoch))
+def remember_epoch(folder: Path, run: str, epoch: int) -> None:
+    """Remember an attempt of a run that was made from this folder."""
+    if epoch > last_epoch(folder, run):
+        write_whole(folder / f"epoch-{run}", str(epoch))
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -250,6 +252,14 @@ class Delivery:
         self.unreadable = 0
 
     @property
+    def run(self) -> str:
+        """The run that the steps belong to. Raises SpoolError for a spool that names none, before it attached."""
+        run = self._read_header()["run"] or self._run or self._progress.run
+        if run is None:
+            raise SpoolError(f"{self.path}: was recorded without a run; name its run with --as-run RUN")
+        return str(run)
+
+    @property
     def epoch(self) -> int | None:
         """The attempt that the server gave it; None before."""
         return self._progress.epoch
@@ -257,9 +267,10 @@ class Delivery:
     def attach(self) -> None:
         """Begin the attempt, if that was not done: also before the first step, so that a page shows the trainer."""
         if self._progress.epoch is None:
-            epoch = self._attach(None if self._live else last_epoch(self.path.parent))
+            self._make_run()
+            epoch = self._attach(None if self._live else last_epoch(self.path.parent, self.run))
             with suppress(OSError):
-                remember_epoch(self.path.parent, epoch)
+                remember_epoch(self.path.parent, self.run, epoch)
 
     def send_some(self) -> bool:
         """Send the next rows; False when nothing is left for now, or when the spool is at its end and gone."""
@@ -268,7 +279,7 @@ class Delivery:
         if not part.rows and part.end is None:
             return False
         self.attach()
-        run, epoch = self._read_header()["run"], self._progress.epoch
+        run, epoch = self.run, self._progress.epoch
         assert epoch is not None  # noqa: S101 (attached above)
         try:
             for kind, names, table in batches(part.rows):
@@ -296,7 +307,7 @@ class Delivery:
         self.send_all()
         if self.path.exists():
             if self._progress.epoch is not None:
-                run, why = self._read_header()["run"], "the process ended without a word"
+                run, why = self.run, "the process ended without a word"
                 try:
                     self._write(partial(self._client.finish, run, self._progress.epoch, "broke_off", why))
                 except ClientError as error:
@@ -310,11 +321,19 @@ class Delivery:
         self.path.rename(kept)
         return f"{error}. The steps that the server refused are kept in {kept}"
 
+    def _make_run(self) -> None:
+        """Ask for the run of a project, by the spool's own name: it is one run also where the answer is lost."""
+        header = self._read_header()
+        if header.get("project") and not self._progress.run:
+            facts = {name: header[name] for name in _OF_A_PROJECT if header[name] is not None}
+            self._progress.run = self._client.run_of(header["project"], facts, self.path.stem)["id"]
+            self._remember()
+
     def _attach(self, after: int | None) -> int:
         """Begin the attempt, or get it again with another token; its epoch."""
         header = self._read_header()
         # The spool's own name, so that it is one attempt also where the answer is lost, or this process before it noted it.
-        answer = self._client.attach(header["run"], header["manifest"], header["recipe"], after, self.path.stem)
+        answer = self._client.attach(self.run, header["manifest"], header["recipe"], after, self.path.stem)
         self._progress.epoch, self._progress.token = answer["epoch"], answer.get("token")
         self._remember()
         return int(answer["epoch"])
@@ -336,8 +355,7 @@ class Delivery:
 
     def _read_header(self) -> dict[str, Any]:
         if self._header is None:
-            header = read_header(self.path)
-            self._header = header | {"run": header["run"] or self._run}
+            self._header = read_header(self.path)
         return self._header
 
 

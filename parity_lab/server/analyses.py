@@ -40,7 +40,7 @@ from training.spec import JobSpec
 def late_loss(session: Session, run: Run) -> float:
     """The mean loss (nats) of a run in the last part of its steps, which the policy of its job names."""
     curve = loading.losses(session, run)
-    first = run.planned_steps * (1.0 - criteria_from_mapping(run.job.criteria).window_fraction)
+    first = run.length * (1.0 - criteria_from_mapping(run.job.criteria).window_fraction)
     value = float(curve.loss[curve.steps >= first].mean())
     if not math.isfinite(value):
         raise ConflictError(f"the loss of run {run.id} is not finite at its end")
@@ -292,7 +292,7 @@ def _smallest_effect(verdict: Verdict, setup: Setup) -> float | None:
 def seconds_of(parents: Sequence[Run], steps: float) -> float | None:
     """About how long so many steps take on one device, at the speed of the fastest of these runs; None while that is unknown."""
     speeds = [
-        run.planned_steps / (run.finished_at - run.started_at)
+        run.length / (run.finished_at - run.started_at)
         for run in parents
         if run.started_at and run.finished_at and run.finished_at > run.started_at
     ]

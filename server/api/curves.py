@@ -416,7 +416,7 @@ class GapDocument(PairDocument):
     mean: list[Number]
     low: list[Number]
     high: list[Number]
-    planned_steps: int
+    planned_steps: int | None
 
 
 @router.get("/jobs/{job_id}/gap", responses=UNCHANGED)
@@ -435,7 +435,7 @@ def gap(
         job = find_job(session, job_id)
         tags.check(job, "gap", candidate, bins, first_step, last_step, spacing)
         baseline, chosen = pair_of(job, candidate)
-        planned = job.spec["schedule"]["steps"]
+        planned = job.planned_steps
         wanted = Range(first=first_step, last=last_step, bins=bins, log=spacing == "log")
         [own] = candidate_gaps(context.cache, session, job, [chosen], wanted)
         binned = own.binned

@@ -14,7 +14,7 @@ from parity.judging.evidence import bundle_bytes
 from parity.judging.live.rules import State, sentence
 from parity.structure import frozen
 from server.api.lists import JobPage, Sort, Wanted, job_list, principal_names
-from server.api.remarks import NoteDocument, SignOffEntry, remarks_of
+from server.api.remarks import NoteDocument, SignOffEntry, StatementEntry, remarks_of
 from server.api.runs import AttemptDocument, RunDocument, attempt_documents, run_document, seconds_since
 from server.api.verdicts import criteria_of
 from server.concurrency import Turns
@@ -23,15 +23,17 @@ from server.database.sessions import find_job, time_text
 from server.database.states import RUN_ENDED
 from server.database.tables import Arm, Job, JobStatus, Role, Run
 from server.errors import ForbiddenError, InvalidError, NotFoundError
+from server.jobs import projects
 from server.jobs.baselines import BaselineChoice, resolve
 from server.jobs.conclude import case_of, kind_of, verdict_documents
 from server.jobs.forecasts import Known, known_before, latest, lenders_for, planned
 from server.jobs.lifecycle import cancel_job, requesters_of
 from server.jobs.remarks import MOST_TAGS
 from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
+from server.jobs.statements import tokens_per_step
 from server.jobs.submit import Labels, Order, Submission, check_queue, check_size, submit_job_once
 from server.jobs.workers import can_take, live_workers, why_waiting
-from server.records import Body, Number, of
+from server.records import Number, Sent, of
 from server.web.auth import Context, InContext, Principal, Sender
 from server.web.requests import BodyRoute, StrictBody
 from training.spec import JobSpec, Model
@@ -54,11 +56,11 @@ def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
     free_at = [0.0] * max(1, slots, len(running))
     left: dict[str, float | None] = {run.id: 0.0 if run.state in RUN_ENDED else None for run in runs}
     for run in [*running, *(run for run in runs if run.state == "queued")]:
-        speed = _speed(run, runs)
+        speed = None if run.planned_steps is None else _speed(run, runs)
         if speed is None:
             left[run.id] = None
             continue
-        end = heapq.heappop(free_at) + max(0, run.planned_steps - run.steps_done) / speed
+        end = heapq.heappop(free_at) + max(0, run.length - run.steps_done) / speed
         heapq.heappush(free_at, end)
         left[run.id] = end
     return left
@@ -71,9 +73,9 @@ def last_end(ends: Sequence[float | None]) -> float | None:
 
 
 def share_done(runs: Sequence[Run]) -> float:
-    """The share of the planned steps of these runs that is done, 0 to 1."""
-    planned = sum(run.planned_steps for run in runs)
-    return sum(run.steps_done for run in runs) / planned if planned else 0.0
+    """The share of the planned steps of these runs that is done, 0 to 1; 0 where nobody has stated them."""
+    planned = [run for run in runs if run.planned_steps]
+    return sum(run.steps_done for run in planned) / sum(run.length for run in planned) if planned else 0.0
 
 
 def _speed(run: Run, runs: Sequence[Run]) -> float | None:
@@ -130,7 +132,7 @@ class ArmDocument:
     recipe: str
     overrides: list[str]
     steps_done: int
-    planned_steps: int
+    planned_steps: int | None
     loss: Number | None
     steps_per_second: float | None
     eta_seconds: float | None
@@ -160,10 +162,11 @@ class JobDocument:
     message: str | None
     waiting: str | None
     engine: str
-    layer_policy: str
+    layer_policy: str | None
     capability: str
     device_class: str | None
     max_run_seconds: float | None
+    is_open: bool
     reuse: bool
     baseline: NamedDocument | None
     config_hash: str | None
@@ -171,6 +174,8 @@ class JobDocument:
     branch: str | None
     look: LookDocument | None
     parameters: int | None
+    planned_steps: int | None
+    tokens_per_step: int | None
     share_done: float
     eta_seconds: float | None
     created_at: str
@@ -184,6 +189,7 @@ class JobDocument:
     tags: list[str]
     notes: list[NoteDocument]
     sign_offs: list[SignOffEntry]
+    statements: list[StatementEntry]
     links: Mapping[str, str]
 
 
@@ -207,10 +213,11 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         JobDocument,
         job,
         waiting=why_waiting(job, slots, live),
-        layer_policy=job.spec["layer_policy"],
+        layer_policy=job.spec.get("layer_policy"),
         baseline=_named_baseline(session, job),
         look=shared and of(LookDocument, shared, number=shared.look),
         # With engine external the specification need not have the model.
+        tokens_per_step=tokens_per_step(job),
         parameters=None if job.engine == "external" else Model(**job.spec["model"]).parameters,
         share_done=share_done(job.runs),
         eta_seconds=last_end([*left.values()]),
@@ -220,6 +227,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         tags=remarks.tags,
         notes=remarks.notes,
         sign_offs=remarks.sign_offs,
+        statements=remarks.statements,
         links=links,
     )
 
@@ -236,7 +244,7 @@ def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[
         arm,
         overrides=[phrase(each) for each in arm.overrides],
         steps_done=sum(run.steps_done for run in runs),
-        planned_steps=sum(run.planned_steps for run in runs),
+        planned_steps=None if any(run.planned_steps is None for run in arm.runs) else sum(run.length for run in arm.runs),
         loss=begun[-1].loss if begun else None,
         steps_per_second=sum(speeds) if speeds else None,
         eta_seconds=last_end([run.eta_seconds for run in runs]),
@@ -269,7 +277,7 @@ _packing = Turns("packing evidence")
 
 
 @frozen
-class JobRequest(Body):
+class JobRequest(Sent):
     """The server's part of `parity.yaml`: the job and the policy that judges it.
 
     `baseline` names a promoted baseline, or has `reuse: false` to train the job's own in any case; `priority` puts the job
@@ -364,6 +372,7 @@ def _wanted_of(request: JobRequest, submitter: Principal, *, fresh: bool = False
     reuse = not fresh and (request.baseline is None or request.baseline.reuse)
     return {
         "spec": request.job,
+        "sent": request.sent["job"],
         "criteria": criteria_of(request.criteria),
         "order": Order(priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse),
         "choice": request.baseline,
@@ -408,6 +417,18 @@ def cancel(job_id: str, context: InContext) -> JobDocument:
     """Cancel a job, as its owner or an admin. Cancelling an ended job changes nothing and is not an error."""
     with context.database.write() as session:
         cancel_job(session, job_id)
+    return _document(context, job_id)
+
+
+@router.post("/jobs/{job_id}:conclude", status_code=202)
+def conclude(job_id: str, context: InContext) -> JobDocument:
+    """Close a project, as its owner or an admin: its finished runs are judged soon after, and it takes no further run.
+
+    409 for a job that is no open project, while a run of it trains, and where an arm has no finished run.
+    """
+    with context.database.write() as session:
+        projects.close(session, job_id)
+    context.judge.wake(job_id)
     return _document(context, job_id)
 
 

@@ -41,7 +41,9 @@ _ARMS = select(*_arms["job_id", "name", "recipe"]).where(_arms.job_id.in_(_IDS))
 _TAGS = select(*_tags["job_id", "tag"]).where(_tags.job_id.in_(_IDS)).order_by(_tags.job_id, _tags.tag)
 _VERDICTS = select(*_verdicts[_OF_A_VERDICT]).where(_verdicts.job_id.in_(_IDS))
 _STEPS = (
-    select(_runs.job_id, func.sum(_runs.steps_done), func.sum(_runs.planned_steps)).where(_runs.job_id.in_(_IDS)).group_by(_runs.job_id)
+    select(_runs.job_id, func.sum(_runs.steps_done), func.sum(_runs.planned_steps))
+    .where(_runs.job_id.in_(_IDS), _runs.planned_steps.is_not(None))
+    .group_by(_runs.job_id)
 )
 
 

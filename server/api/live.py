@@ -142,7 +142,7 @@ class LiveDocument:
     baseline: str
     state: State | None
     sentence: str
-    planned_steps: int
+    planned_steps: int | None
     margin_nats: float | None
     half_width: float | None
     step: list[int]
@@ -165,10 +165,10 @@ def live_forecast(job_id: str, context: InContext, tags: Tags, candidate: Candid
         tags.check(job, "live", candidate)
         baseline, chosen = pair_of(job, candidate)
         made, pairs = forecasts.forecasts(job, chosen.name), forecasts.pairs_of(job, chosen)
-        planned, ended = job.spec["schedule"]["steps"], job.status in JOB_ENDED
+        planned, ended = job.planned_steps, job.status in JOB_ENDED
     last = made[-1] if made else None
     steps, gaps = _observed(pairs)
-    end = (pairs[0].origin or 0) + planned - 1 if pairs else planned - 1
+    end = ((pairs[0].origin or 0) if pairs else 0) + (planned or 0) - 1
     nothing = NEVER if ended else NOTHING_YET
     return LiveDocument(
         candidate=chosen.name,

@@ -1,4 +1,4 @@
-"""What people added to a job, over REST: tags, notes and sign-offs."""
+"""What people added to a job, over REST: tags, notes, sign-offs and what its owner stated of external runs."""
 
 from typing import Annotated
 
@@ -11,14 +11,15 @@ from parity.structure import frozen
 from server.api.lists import principal_names
 from server.database import sessions
 from server.database.sessions import find_job
-from server.database.tables import Job
-from server.jobs import remarks
+from server.database.tables import Fact, Job
+from server.jobs import remarks, statements
 from server.jobs.remarks import MOST_TAGS, validity
+from server.jobs.statements import StatementRequest
 from server.records import Body, of
 from server.web.auth import InContext, Sender
 from server.web.requests import BodyRoute, StrictBody
 
-# What people added to a job, as the API and the pages show it: tags, notes and sign-offs.
+# What people added to a job, as the API and the pages show it.
 
 
 @frozen
@@ -53,18 +54,35 @@ class SignOffEntry:
 
 
 @frozen
+class StatementEntry:
+    """A fact of external runs that their owner stated where the record held nothing; `arm` is empty for one of the whole job.
+
+    `is_late`: the job had ended, so its recorded verdict is without it, and `:rejudge` has it.
+    """
+
+    fact: Fact
+    arm: str
+    value: str | int | list[int]
+    who: str
+    is_late: bool
+    created_at: str
+
+
+@frozen
 class Remarks:
-    """The tags, notes and sign-offs of a job, oldest first."""
+    """The tags, notes, sign-offs and statements of a job, oldest first."""
 
     job: str
     tags: list[str]
     notes: list[NoteDocument]
     sign_offs: list[SignOffEntry]
+    statements: list[StatementEntry]
 
 
 def remarks_of(session: Session, job: Job) -> Remarks:
     """What people added to a job; the state of each sign-off is by the database's clock."""
-    people = {who for each in job.sign_offs for who in (each.who, each.revoked_by)} | {note.who for note in job.notes}
+    people = {who for each in job.sign_offs for who in (each.who, each.revoked_by)}
+    people |= {each.who for each in (*job.notes, *job.statements)}
     names = principal_names(session, people) if people else {}
     now = sessions.now(session) if job.sign_offs else 0.0
     return Remarks(
@@ -81,10 +99,11 @@ def remarks_of(session: Session, job: Job) -> Remarks:
             )
             for each in job.sign_offs
         ],
+        statements=[of(StatementEntry, each, who=names.get(each.who, each.who)) for each in job.statements],
     )
 
 
-# What people add to a job over REST: tags, notes, and sign-offs of inconclusive verdicts.
+# What people add to a job over REST.
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 _Reason = Annotated[str, Field(min_length=remarks.LEAST_REASON, max_length=remarks.MOST_REASON)]
@@ -122,7 +141,7 @@ class RevokeRequest(Body):
 
 @router.get("/jobs/{job_id}/remarks")
 def show(job_id: str, context: InContext) -> Remarks:
-    """The tags, notes and sign-offs of a job. `state` of a sign-off is by the server's clock."""
+    """The tags, notes, sign-offs and statements of a job. `state` of a sign-off is by the server's clock."""
     with context.database.read() as session:
         return remarks_of(session, find_job(session, job_id))
 
@@ -139,6 +158,17 @@ def add_note(job_id: str, request: StrictBody[NoteRequest], context: InContext, 
     """Add a note to a job. Notes are never changed or deleted on their own."""
     with context.database.write() as session:
         return remarks_of(session, remarks.add_note(session, job_id, sender.id, request.text))
+
+
+@router.post("/jobs/{job_id}/statements", status_code=201)
+def state(job_id: str, request: StrictBody[StatementRequest], context: InContext, sender: Sender) -> Remarks:
+    """State facts of a job's external runs that nobody has stated, as its owner or an admin; `:rejudge` then answers with them.
+
+    All of the request is recorded or nothing: 409 where a fact is on record, because nothing is overwritten. After the job's end each
+    further request about the same fact is a further look at the question.
+    """
+    with context.database.write() as session:
+        return remarks_of(session, statements.state(session, job_id, request, sender.id))
 
 
 @router.post("/jobs/{job_id}/sign-offs", status_code=201)

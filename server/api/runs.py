@@ -22,8 +22,9 @@ from server.database.states import RUN_ENDED
 from server.database.store import Coverage
 from server.database.tables import Attempt, AttemptState, Job, Run, RunKind, RunState, Worker
 from server.errors import InvalidError, NotFoundError
-from server.jobs import external
+from server.jobs import external, projects
 from server.jobs.external import NAME, AttachRequest, Batch, Kind, Name, Outcome
+from server.jobs.projects import RunRequest
 from server.logs import without_secrets
 from server.records import Body, Number, number, of
 from server.web.auth import InContext, Sender, check_attempt
@@ -82,7 +83,7 @@ class RunDocument:
     attempts: list[AttemptDocument]
     priority: int
     steps_done: int
-    planned_steps: int
+    planned_steps: int | None
     loss: Number | None
     steps_per_second: float | None
     eta_seconds: float | None
@@ -243,7 +244,7 @@ class RunProgress:
     code: str | None
     message: str | None
     epoch: int
-    planned_steps: int
+    planned_steps: int | None
     covered: Coverage
     new_steps: int = 0
 
@@ -275,6 +276,26 @@ def show(run_id: str, context: InContext) -> RunRecord:
     """One run: its state, its newest attempt, and which of its steps have arrived."""
     with context.database.read() as session:
         return _answer(session, RunRecord, find_run(session, run_id))
+
+
+@router.post("/projects/{project}/runs", status_code=201, responses={200: {"model": RunRecord, "description": "a run that goes on"}})
+def of_project(
+    project: Annotated[str, PathParameter(min_length=1, max_length=200, description="name of the project; the first run makes it")],
+    request: StrictBody[RunRequest],
+    response: Response,
+    context: InContext,
+    sender: Sender,
+    idempotency_key: Annotated[str | None, Header(max_length=200, description="the same key returns the same run")] = None,
+) -> RunRecord:
+    """The run of a project's arm for a trainer without a job file: project, arm and run are made where they are not there yet.
+
+    A project belongs to who made it. Attach to the run next. Its job is judged when its owner concludes it (`:conclude`).
+    """
+    with context.database.write() as session:
+        run, is_new = projects.run_of(session, context.settings, project, request, sender.id, idempotency_key)
+        answer = _answer(session, RunRecord, run)
+    response.status_code = 201 if is_new else 200
+    return answer
 
 
 @router.post("/runs/{run_id}:attach")

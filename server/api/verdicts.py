@@ -30,7 +30,7 @@ from server.concurrency import Turns
 from server.database.sessions import Database, find_job
 from server.database.tables import Job, is_id
 from server.errors import InvalidError, NotFoundError
-from server.jobs.conclude import case_of, verdict_documents
+from server.jobs.conclude import case_now, case_of, verdict_documents
 from server.records import Body, Number
 from server.settings import Settings
 from server.web.auth import InContext
@@ -93,9 +93,9 @@ class EvaluationRequest(Body):
 
 @frozen
 class RejudgeRequest(Body):
-    """Another policy for the curves of a job."""
+    """Another policy for the curves of a job; without `criteria` its own."""
 
-    criteria: Mapping[str, Any]
+    criteria: Mapping[str, Any] | None = None
 
 
 @frozen
@@ -130,12 +130,15 @@ def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
 
 @router.post("/jobs/{job_id}:rejudge")
 def rejudge(job_id: str, request: StrictBody[RejudgeRequest], context: InContext) -> Evaluation:
-    """The verdict on a job's finished runs under another policy. The job's own verdict does not change."""
-    criteria = criteria_of(request.criteria)
+    """The verdict on a job's finished runs as of now: with all that its owner has stated, under another policy or its own.
+
+    The job's recorded verdict does not change.
+    """
+    criteria = None if request.criteria is None else criteria_of(request.criteria)
     with context.database.read() as session:
         job = find_job(session, job_id)
-        case = case_of(session, job, criteria)
-    if not case.baseline or not all(case.candidates.values()):
+        case = case_now(session, job, criteria)
+    if not case.baseline or not case.candidates or not all(case.candidates.values()):
         raise InvalidError(f"job {job_id} is {job.status} and has an arm without a finished run, so it cannot be judged")
     return Evaluation(gating=False, verdicts=[*case.documents()])
 

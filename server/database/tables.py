@@ -11,7 +11,7 @@ import secrets
 import time
 from typing import Annotated, Any, Literal, cast
 
-from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint, Index, String, Table, Text, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint, Index, String, Table, Text, UniqueConstraint, false
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from parity.judging.decision import State
@@ -23,11 +23,12 @@ RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "
 AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", "lost", "released"]
 Role = Literal["baseline", "candidate"]
 RunKind = Literal["full", "noise", "why", "pilot"]
+Fact = Literal["recipe", "rounding", "seeds", "planned_steps", "tokens_per_step", "family"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
 DeliveryState = Literal["pending", "delivered", "failed"]
 _STATES = (JobStatus, RunState, AttemptState, DeliveryState)
-_KINDS = (Role, RunKind, Rounding, BaselineRole, BaselineEventKind, WebhookEvent)
+_KINDS = (Role, RunKind, Rounding, BaselineRole, BaselineEventKind, WebhookEvent, Fact)
 
 Key = Annotated[str, mapped_column(primary_key=True)]
 NumberedKey = Annotated[int, mapped_column(primary_key=True)]
@@ -132,6 +133,8 @@ class Job(Base):
     # The process that judges the job, until when (unix seconds); nobody else judges it meanwhile.
     judging_by: Mapped[str | None]
     judging_until: Mapped[float | None]
+    # Whether it takes further arms and runs (`server.jobs.projects`); it is not judged before its owner says so.
+    is_open: Mapped[bool] = mapped_column(default=False, server_default=false())
     # Which look at its question the job is, and how many candidates share the error; None if nobody counts its looks.
     look: Mapped[int | None]
     look_candidates: Mapped[int | None]
@@ -147,6 +150,19 @@ class Job(Base):
     tags: Mapped[list[JobTag]] = relationship(order_by="JobTag.tag", cascade="all, delete-orphan")
     notes: Mapped[list[JobNote]] = relationship(order_by="JobNote.id")
     sign_offs: Mapped[list[SignOff]] = relationship(order_by="SignOff.id")
+    statements: Mapped[list[Statement]] = relationship(order_by="Statement.created_at, Statement.id")
+
+    @property
+    def planned_steps(self) -> int | None:
+        """The steps of its full runs; None where those are a user's own, and nobody has stated the steps."""
+        steps: int | None = self.spec.get("schedule", {}).get("steps")
+        return steps if steps is not None else next((each.value for each in self.statements if each.fact == "planned_steps"), None)
+
+    @property
+    def family(self) -> str | None:
+        """The family of reruns that it names, or that its owner stated later."""
+        named: str | None = self.spec.get("family")
+        return named or next((each.value for each in self.statements if each.fact == "family"), None)
 
     @property
     def is_judged(self) -> bool:
@@ -235,15 +251,23 @@ class Run(Base):
     forked_from: Mapped[str | None] = mapped_column(ForeignKey("runs.id"), index=True)
     # The numbers of steps after which a checkpoint of the run is kept.
     kept_checkpoints: Mapped[list[int] | None] = mapped_column(JSON)
-    planned_steps: Mapped[int]
+    # None: an external run of which nobody has stated how long it is meant to be.
+    planned_steps: Mapped[int | None]
     steps_done: Mapped[FromZero]
     last_loss: Mapped[str | None] = mapped_column(String(32))
     steps_per_second: Mapped[float | None]
     # When the newest training steps were recorded; open pages follow it.
     recorded_at: Mapped[float | None]
+    # The trainer's name for the request that made it, where that was no job file.
+    made_by: Mapped[str | None]
     created_at: Mapped[float]
     started_at: Mapped[float | None]
     finished_at: Mapped[float | None] = mapped_column(index=True)
+
+    @property
+    def length(self) -> int:
+        """Its planned steps; of a user's own run of which nobody stated them, those that it has taken."""
+        return self.steps_done if self.planned_steps is None else self.planned_steps
 
     job: Mapped[Job] = relationship(back_populates="runs")
     arm: Mapped[Arm] = relationship(back_populates="runs")
@@ -379,6 +403,25 @@ class SignOff(Base):
     revoked_at: Mapped[float | None]
     revoked_by: Mapped[str | None]
     revoke_reason: Mapped[LongText | None]
+
+
+class Statement(Base):
+    """A fact of external runs that was on no record until the job's owner stated it: each once, and rows are only added.
+
+    `arm` is empty for a fact of the whole job. `who` is the id of a principal. `is_late`: the job had ended by then.
+    """
+
+    __tablename__ = "statements"
+    __table_args__ = (UniqueConstraint("job_id", "fact", "arm"),)
+
+    id: Mapped[Key]
+    job_id: Mapped[JobKey]
+    fact: Mapped[Fact]
+    arm: Mapped[str] = mapped_column(String(64))
+    value: Mapped[Any] = mapped_column(JSON)
+    who: Mapped[str]
+    is_late: Mapped[bool]
+    created_at: Mapped[float]
 
 
 class Baseline(Base):

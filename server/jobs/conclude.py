@@ -18,18 +18,20 @@ from sqlalchemy.orm import Session
 
 from parity.extensions import lab
 from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
+from parity.judging.curve import Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.floors import Floors, read_floors
 from parity.structure import frozen
 from server.concurrency import Repeating
 from server.curves import loading
+from server.curves.loading import multiplicity_of
 from server.database import sessions
 from server.database.sessions import Database
 from server.database.states import EARLY_STOP, JOB_ENDED, JOB_OPEN, RUN_ENDED
 from server.database.tables import Arm, Job, Run, Verdict, new_id
-from server.jobs import forecasts, lifecycle
-from server.jobs.floors import family_of, family_that_lends, keep_reruns, lent_floors, reruns_of
+from server.jobs import forecasts, lifecycle, statements
+from server.jobs.floors import family_of, family_that_lends, keep_reruns, lent_floors, named_floors, reruns_of
 from server.records import of
 
 # The verdicts of a job: the judge's documents, and a summary of each for a list.
@@ -216,9 +218,9 @@ def _look_at_the_end(database: Database, job_id: str) -> None:
 
 
 def ready_to_conclude(session: Session, job_id: str) -> bool:
-    """True if every run of the job has ended and the job is not concluded yet."""
+    """True if every run of the job has ended, none is still to be added, and the job is not concluded yet."""
     job = session.get(Job, job_id)
-    if job is None or job.status in JOB_ENDED:
+    if job is None or job.is_open or job.status in JOB_ENDED:
         return False
     return session.scalar(select(Run.id).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED)).limit(1)) is None
 
@@ -274,32 +276,46 @@ def _has_ended(arm: Arm) -> bool:
 
 
 def _floors_of(session: Session, job: Job) -> Floors | None:
-    return read_floors(job.floors) if job.floors else lent_floors(session, job, family_of(job))
+    if job.floors:
+        return read_floors(job.floors)
+    return named_floors(session, job.family) if job.family else lent_floors(session, job, family_of(job))
 
 
-def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors: Floors | None = None) -> Case:
+def case_now(session: Session, job: Job, criteria: Criteria | None = None) -> Case:
+    """The judge's input for a job as it would be judged now, with all that its owner has stated (`server.jobs.statements`)."""
+    policy, look = statements.as_a_look(job, criteria or criteria_from_mapping(job.criteria), None if criteria else multiplicity_of(job))
+    case = case_of(session, job, policy, _floors_of(session, job) if job.statements else None, late=True)
+    return replace(case, multiplicity=look)
+
+
+def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors: Floors | None = None, *, late: bool = False) -> Case:
     """The judge's input for a job: the curves of its finished runs, the policy (its own by default) and the plan.
 
     Its arms borrow from `floors`, by default from those of its verdicts: fixed at submission if the job names a family, else when it is
-    judged.
+    judged. What its owner stated after its end counts if `late`; the recorded verdict is without it.
     """
     baseline, *candidates = job.arms
+
+    def finished(runs: Sequence[Run]) -> list[Curve]:
+        ended = [run for run in runs if run.state == "finished"]
+        return statements.applied(loading.curves(session, ended), ended, late=late)
+
     if floors is None and job.floors:
         floors = read_floors(job.floors)
     family = family_that_lends(job, floors) if floors else None
     return Case(
-        baseline=loading.finished(session, baseline.runs),
-        candidates={arm.name: loading.finished(session, arm.runs) for arm in candidates},
+        baseline=finished(baseline.runs),
+        candidates={arm.name: finished(arm.runs) for arm in candidates},
         criteria=criteria or criteria_from_mapping(job.criteria),
         controls=[loading.curve(session, session.get_one(Run, run_id)) for run_id in job.controls or ()],
-        planned_steps=job.spec["schedule"]["steps"],
-        layer_policy=job.spec["layer_policy"],
+        planned_steps=statements.planned_steps(job, late=late),
+        layer_policy=job.spec.get("layer_policy"),
         baseline_name=baseline.name,
         layer_snr_db={arm.name: loading.snr_db(session, arm) for arm in candidates},
-        noise_runs={arm.name: reruns for arm in job.arms if (reruns := loading.finished(session, arm.noise_runs))},
+        noise_runs={arm.name: reruns for arm in job.arms if (reruns := finished(arm.noise_runs))},
         floors=floors,
         families={arm.name: family for arm in job.arms} if family else {},
-        multiplicity=loading.multiplicity_of(job) if criteria is None else None,
+        multiplicity=multiplicity_of(job) if criteria is None else None,
     )
 
 

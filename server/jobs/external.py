@@ -12,7 +12,7 @@ from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
 
 from parity.judging.curve import Rounding
-from parity.recipes import RecipeError, check_rounding
+from parity.recipes import UNSTATED, RecipeError, check_rounding
 from parity.structure import frozen
 from server.concurrency import Repeating
 from server.database import sessions, store
@@ -21,7 +21,7 @@ from server.database.states import JOB_ENDED, RUN_ENDED, SILENT
 from server.database.store import Coverage, Range, coverage, stride_of
 from server.database.tables import LISTENING, Attempt, Chunk, Duty, Run, RunState
 from server.errors import ConflictError, InvalidError, StaleAttemptError
-from server.jobs import lifecycle
+from server.jobs import lifecycle, statements
 from server.jobs.fingerprint import external_fingerprint, named_baseline_mismatch
 from server.records import Body
 from server.settings import Settings
@@ -160,8 +160,9 @@ def attach(session: Session, settings: Settings, run_id: str, request: AttachReq
     run = _external(session, run_id)
     newest = None if key is None else session.get(Attempt, (run_id, run.epoch))
     is_repeated = newest is not None and newest.key == key
-    if request.recipe is not None and request.recipe != run.arm.recipe:
-        raise InvalidError(f"recipe is {request.recipe}, expected {run.arm.recipe}, the recipe of arm {run.arm.name} of run {run_id}")
+    known = statements.of_arm(run.arm).recipe if run.arm.recipe == UNSTATED else run.arm.recipe
+    if request.recipe is not None and known not in (None, request.recipe):
+        raise InvalidError(f"recipe is {request.recipe}, expected {known}, the recipe of arm {run.arm.name} of run {run_id}")
     try:
         check_rounding(run.arm.recipe, request.rounding, f"rounding of arm {run.arm.name}")
     except RecipeError as error:
@@ -307,7 +308,7 @@ def _note_progress(session: Session, run: Run, steps: NDArray[np.int64], judged:
             Chunk.run_id == run.id, Chunk.kind == "train", Chunk.epoch == run.epoch
         )
     ).one()
-    run.steps_done = min(run.planned_steps, last + 1)
+    run.steps_done = last + 1 if run.planned_steps is None else min(run.planned_steps, last + 1)
     newest = int(np.argmax(steps))
     if steps[newest] == last:
         run.last_loss = repr(float(judged[newest]))

@@ -105,6 +105,8 @@ def unsound(session: Session, run: Run) -> str | None:
     curve = loading.losses(session, run)
     steps = curve.completeness
     stride = steps.stride or 1  # a user's own trainer may log every n-th step, and count from 1
+    if run.planned_steps is None:
+        return f"nobody has stated how many steps run {run.id} was meant to take"
     reaches = steps.first is not None and steps.last is not None and steps.first <= stride and steps.last + stride >= run.planned_steps
     if not reaches or steps.gaps or (run.job.engine != "external" and steps.count != run.planned_steps):
         return f"run {run.id} has recorded {steps.count} of its {run.planned_steps} steps"

@@ -186,7 +186,7 @@ def _late_means(session: Session, runs: Sequence[Run]) -> NDArray[np.float64]:
     """Mean loss (nats) of each run in its late window, of those whose every step there is recorded and finite."""
     means = []
     for run in runs:
-        window = make_window(run.planned_steps, 0, WINDOW_FRACTION, "declared")
+        window = make_window(run.length, 0, WINDOW_FRACTION, "declared")
         steps, columns = store.read_range(session, run.id, "train", window.first, window.last, ["lm_loss"])
         if len(steps) == window.last - window.first + 1 and np.isfinite(columns["lm_loss"]).all():
             means.append(columns["lm_loss"].mean())
@@ -287,8 +287,7 @@ def named_floors(session: Session, family: str) -> Floors:
 
 def family_that_lends(job: Job, floors: Floors) -> str:
     """The family from which a job borrows `floors`: the one that it names, else the one that lends without being named."""
-    named: str | None = job.spec.get("family")
-    return named or family_in(floors)
+    return job.family or family_in(floors)
 
 
 def _read(table: str) -> Floors:

@@ -113,7 +113,7 @@ def equal_earlier_run(session: Session, spec: JobSpec, criteria: Criteria) -> Kn
 
 
 def _known(session: Session, run: Run, criteria: Criteria) -> Known:
-    first = int(run.planned_steps * (1.0 - criteria.window_fraction))
+    first = int(run.length * (1.0 - criteria.window_fraction))
     _, columns = store.read_range(session, run.id, "train", first, names=["lm_loss", "step_seconds"])
     level, seconds = (values[np.isfinite(values) & (values > 0.0)] for values in (columns["lm_loss"], columns["step_seconds"]))
     return Known(
@@ -322,7 +322,9 @@ def _may_stop(arm: Arm, forecast: Forecast, criteria: Criteria) -> bool:
 
 
 def _partners(baseline: Arm, candidate: Arm) -> list[tuple[Run, Run]]:
-    """The pairs of runs that may have steps in common."""
+    """The pairs of runs that may have steps in common; none where nobody has stated when they end."""
+    if candidate.job.planned_steps is None:
+        return []
     begun = {"running", "finished"}
     partners = []
     for run in candidate.runs:
@@ -341,7 +343,7 @@ def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run
     is_new = before is None or before["epochs"] != epochs or before["with"] != baseline.id
     if before is None or is_new:
         # A newer attempt has replaced steps of earlier forecasts, possibly with other numbers.
-        before = {"next_step": 0, "looked": 0, "state": begin(candidate.planned_steps).document()}
+        before = {"next_step": 0, "looked": 0, "state": begin(candidate.length).document()}
     base, other = (store.read_range(session, run.id, "train", before["next_step"], names=["lm_loss"]) for run in (baseline, candidate))
     steps, here, there = np.intersect1d(base[0], other[0], assume_unique=True, return_indices=True)
     part = slice(0, _STEPS_A_CALL)

@@ -123,13 +123,14 @@ def question_of(job: Job, arm: Arm) -> str:
 def _question(job: Job, arm: Arm) -> dict[str, Any]:
     """What the verdict on one candidate answers."""
     spec: dict[str, Any] = job.spec
-    data, path = spec["data"], spec["data"]["path"]
+    data = spec.get("data", {})
+    path = data.get("path")
     asked = (job.arms[0].requested, arm.requested)
     baseline, candidate = ({key: value for key, value in each.items() if key not in _NOT_OF_AN_ARM} for each in asked)
     return {
         **{key: spec.get(key) for key in _OF_THE_QUESTION},
         "data": data | {"path": posixpath.normpath(path)} if path else data,  # one spelling of its path
-        "schedule": {key: value for key, value in spec["schedule"].items() if key != "gradients_every"} | _RECORDED,
+        "schedule": {key: value for key, value in spec.get("schedule", {}).items() if key != "gradients_every"} | _RECORDED,
         "baseline": baseline,
         "candidate": candidate,
         "promoted": job.baseline_id,

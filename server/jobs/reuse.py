@@ -224,8 +224,7 @@ def _judged_with_other_reruns(session: Session, job: Job) -> str | None:
         return None
     if job.named is not None and sorted(job.controls or ()) != (controls := controls_now(job, job.named)):
         return f"it was judged with {len(job.controls or ())} controls of its baseline, which has {len(controls)} now, not all the same"
-    family = job.spec.get("family")
-    now = named_floors(session, family) if family else lent_floors(session, job, family_of(job))
+    now = named_floors(session, job.family) if job.family else lent_floors(session, job, family_of(job))
     if (now.csv() if now else None) == job.floors:
         return None
     then = len(read_floors(job.floors).rows) if job.floors else 0

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import func, select
@@ -57,6 +57,9 @@ def check_queue(session: Session, settings: Settings, sender: str) -> None:
 
 # Submits a job: writes its arms and runs, once per idempotency key. The caller owns the transaction.
 
+_OF_EVERY_JOB = frozenset({"name", "engine", "baseline", "candidates"})
+_PARTS = frozenset({"model", "data", "schedule"})
+
 
 @frozen
 class Order:
@@ -94,7 +97,7 @@ NO_LABELS = Labels()
 
 @frozen
 class Submission:
-    """A job as somebody submits it. `choice` is the baseline that it is judged against."""
+    """A job as somebody submits it. `choice` is the baseline that it is judged against, `sent` its specification without defaults."""
 
     spec: JobSpec
     criteria: Criteria
@@ -102,6 +105,7 @@ class Submission:
     revision: str = ""
     choice: BaselineChoice | None = None
     labels: Labels = NO_LABELS
+    sent: Mapping[str, Any] | None = None
 
 
 def submit_job_once(
@@ -141,8 +145,21 @@ def submit_registered(
 ) -> Job:
     """`submit_job`, counted as a look at its question. Raises LookError for a look that is not registered."""
     job = submit_job(session, wanted.spec, wanted.criteria, principal, wanted.order, wanted.revision, named, wanted.labels)
+    if wanted.sent is not None and job.engine == "external":
+        job.spec = stated_of(job.spec, wanted.sent)
+        for run in job.runs:
+            run.planned_steps = job.planned_steps
     ledger.register(session, job, outdated)
     return job
+
+
+def stated_of(spec: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]:
+    """What a specification says that its sender stated: the model, data and schedule of a user's own trainer are not our defaults."""
+    stated = {name: value for name, value in spec.items() if name in sent or name in _OF_EVERY_JOB}
+    for part in _PARTS & stated.keys():
+        if "preset" not in sent[part]:
+            stated[part] = {name: value for name, value in spec[part].items() if name in sent[part]}
+    return stated
 
 
 def _body_digest(wanted: Submission) -> str:

@@ -25,6 +25,7 @@ from server.database import store
 from server.database.sessions import find_job, time_text
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run
+from server.jobs import statements
 from server.jobs.conclude import kind_of
 from server.jobs.workers import can_take, live_workers, why_waiting
 from server.pages import baselines, forms, job_lists, rendering
@@ -326,9 +327,11 @@ def show(
         added = additions().about_job(session, job)
         document = job_document(session, job, context.settings.lease_seconds)
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
+        unstated = statements.unstated(job)
     values = {
         "job": document,
         "lab": added,
+        "unstated": unstated,
         "modules": JOB_MODULES,
         "table": candidate_table(document, candidate, cast(Order, order) if order in ORDERS else ""),
         "there": {kind: set(names) for kind, names in recorded.items()},

@@ -5,6 +5,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Form, Request, Response
 from fastapi.responses import RedirectResponse
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import select
 
 from parity.judging.sign_offs import why_not_acceptable
@@ -12,23 +13,24 @@ from server.api.jobs import JobDocument
 from server.database.sessions import time_text
 from server.database.tables import Token
 from server.errors import ForbiddenError, InvalidError, NotFoundError
-from server.jobs import remarks
+from server.jobs import remarks, statements
 from server.pages.rendering import admin, pages_router, templates, visitor
 from server.web import auth
 from server.web.auth import RULES, SCOPES, Context, InContext, Principal, check_rule
 from server.web.requests import FormText
 
-# What people add to a job, on its page: forms for tags, notes and sign-offs. Who may use one is the rule of the API's own operation.
+# What people add to a job, on its page. Who may use a form is the rule of the API's own operation.
 
 router = pages_router()
 _JOB = "/api/v1/jobs/{job_id}"
 _TAG, _NOTE, _SIGN_OFF = f"PUT {_JOB}/tags", f"POST {_JOB}/notes", f"POST {_JOB}/sign-offs"
+_STATE, _STATEMENT = f"POST {_JOB}/statements", TypeAdapter(statements.StatementRequest)
 _REVOKE = f"POST {_JOB}/sign-offs/{{sign_off_id}}:revoke"
 
 
 def values(request: Request, context: Context, job: JobDocument) -> Mapping[str, Any]:
     """What the part of the job page about remarks needs: what the visitor may do, and which verdicts can be signed off."""
-    operations = {"tag": _TAG, "note": _NOTE, "sign_off": _SIGN_OFF, "revoke": _REVOKE}
+    operations = {"tag": _TAG, "note": _NOTE, "sign_off": _SIGN_OFF, "revoke": _REVOKE, "state": _STATE}
     signed = {each.candidate: each for each in job.sign_offs if each.state == "valid"}
     undecided = [verdict for verdict in job.verdicts if verdict["verdict"] == "inconclusive" and verdict["candidate"]["name"] not in signed]
     reasons = {verdict["candidate"]["name"]: why_not_acceptable(verdict) for verdict in undecided}  # type: ignore[arg-type]
@@ -59,6 +61,40 @@ def add_note(job_id: str, request: Request, context: InContext, text: FormText =
     with context.database.write() as session:
         remarks.add_note(session, job_id, sender.id, text)
     return _back(job_id)
+
+
+@router.post("/jobs/{job_id}/statements")
+def state(
+    job_id: str,
+    request: Request,
+    context: InContext,
+    what: Annotated[list[FormText] | None, Form(max_length=500)] = None,
+    value: Annotated[list[FormText] | None, Form(max_length=500)] = None,
+) -> Response:
+    """State facts of external runs: the lists have a fact with its arm ("rounding nvfp4") and what is stated of it, empty for nothing."""
+    sender = _check(request, context, _STATE, job_id)
+    facts = {name: text.strip() for name, text in zip(what or (), value or (), strict=False) if text.strip()}
+    with context.database.write() as session:
+        statements.state(session, job_id, _statement(facts), sender.id)
+    return _back(job_id)
+
+
+def _statement(facts: Mapping[str, str]) -> statements.StatementRequest:
+    """What a form states, by fact and arm."""
+    sent: dict[str, Any] = {}
+    for name, text in facts.items():
+        fact, _, arm = name.partition(" ")
+        if fact == "seeds":
+            sent.setdefault(fact, {})[arm] = [_parsed("seeds", part, int, "whole numbers, separated by commas") for part in text.split(",")]
+        elif arm:
+            sent.setdefault(fact, {})[arm] = text
+        else:
+            sent[fact] = text if fact == "family" else _parsed(fact, text.replace(",", ""), int, "a whole number")
+    try:
+        return _STATEMENT.validate_python(sent)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise InvalidError(f"{' of '.join(map(str, wrong['loc']))} is {wrong['input']!r:.80}; {wrong['msg'].lower()}") from None
 
 
 @router.post("/jobs/{job_id}/sign-offs")

@@ -25,6 +25,7 @@ from starlette.types import Scope
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run, is_id
 from server.errors import InvalidError
+from server.records import Sent
 from server.web.limits import LARGEST, MOST_COUNTED, check_body
 
 # The texts of a request: only what a database can store and a response can repeat, and each in one spelling.
@@ -142,6 +143,8 @@ def _exactly(sent: object, parse: Callable[[object], T]) -> T | _Unread:
     sent = clean_body(sent)
     parsed = parse(sent)
     _compare(sent, parsed, "")
+    if isinstance(parsed, Sent):
+        object.__setattr__(parsed, "sent", sent)
     return parsed
 
 

@@ -285,7 +285,7 @@ def test_two_who_find_the_same_spool_send_it_once(served, database, run, tmp_pat
 def test_a_leftover_whose_attach_was_not_heard_of_is_sent(served, database, run, tmp_path, stale):
     """Its process ended between the server's answer and its note of the attempt; also where the server has given that attempt up since."""
     path = _left(tmp_path, run, served, *({"step": step, "loss": 1.0} for step in range(20)))
-    spool.remember_epoch(path.parent, 0)
+    spool.remember_epoch(path.parent, run, 0)
     with Client(served) as client:
         assert client.attach(run, {}, key=path.stem)["epoch"] == 1
         assert client.attach(run, {}, key=path.stem)["epoch"] == 1
@@ -299,7 +299,7 @@ def test_a_leftover_whose_attach_was_not_heard_of_is_sent(served, database, run,
 
 def test_a_leftover_does_not_fence_who_attached_after_it(served, database, run, tmp_path):
     path = _left(tmp_path, run, served, {"step": 0, "loss": 1.0})
-    spool.remember_epoch(path.parent, 0)
+    spool.remember_epoch(path.parent, run, 0)
     with Client(served) as client:
         client.attach(run, {}, key=path.stem)
         client.attach(run, {}, key="another")

@@ -105,7 +105,7 @@ export const logAxis = {
 const PIXELS_A_TICK = 90;
 /** The axis of steps, in steps, in tokens, or (`seconds`) in time, linear or logarithmic. */
 export function stepAxis(axis, view, tokensAStep, { seconds = false } = {}) {
-  const inTokens = view.x === "tokens" && !seconds;
+  const inTokens = view.x === "tokens" && tokensAStep > 0 && !seconds;
   const [unit, words] = seconds ? [1, elapsed] : inTokens ? [tokensAStep, tokens] : [1, (step) => whole(Math.round(step))];
   const own = { ...axis, label: seconds ? "training time" : inTokens ? "tokens" : "step", labelSize: 20, size: 34, space: PIXELS_A_TICK, values: (_, at) => at.map((x) => words(x * unit)) };
   if (!inTokens && !view.logx) return own;

@@ -1,0 +1,183 @@
+"""Projects: jobs of external runs without a job file. The first run of an arm makes what it needs; whoever owns the project concludes it.
+
+A project is an open job of engine external. Each of its owner's trainers names the project, its arm and its seed; the first arm is the
+baseline. An open job takes further arms and runs, and is not judged by itself: `:rejudge` answers at any time, and `conclude` records the
+verdict under the default policy and closes the job. A policy of one's own is registered before the runs, in a job file.
+"""
+
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+from pydantic import Field
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from parity.judging.criteria import NVFP4, Criteria
+from parity.judging.curve import MAX_STEP
+from parity.recipes import OTHER, UNSTATED, RecipeError, check_recipe
+from parity.structure import frozen
+from parity.wording import count
+from server.database import sessions, tables
+from server.database.sessions import find_job, hold_lock
+from server.database.states import JOB_OPEN, RUN_ENDED
+from server.database.tables import Arm, Job, Run
+from server.errors import ConflictError, InvalidError
+from server.jobs import lifecycle, statements
+from server.jobs.submit import announce_new
+from server.records import Body
+from server.settings import Settings
+from training.rules import RECIPES
+from training.spec import MOST_CANDIDATES
+from training.spec import Arm as SpecArm
+
+_MOST_SEED = 2**53
+
+
+@frozen
+class RunRequest(Body):
+    """A run of a project's arm. Without `seed` it is a run of its own each time; with one, a trainer that restarts goes on with its run.
+
+    `recipe` and `planned_steps` are recorded when they are first stated; later requests may leave them out, and must not contradict them.
+    """
+
+    arm: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+    seed: Annotated[int, Field(ge=0, le=_MOST_SEED)] | None = None
+    recipe: Annotated[str, Field(max_length=100)] | None = None
+    planned_steps: Annotated[int, Field(ge=1, le=MAX_STEP)] | None = None
+
+
+def run_of(session: Session, settings: Settings, project: str, request: RunRequest, who: str, key: str | None) -> tuple[Run, bool]:
+    """The run of a project for a trainer, and whether it is new. `key` is the trainer's name for this request: it gets one run for it.
+
+    ConflictError where it contradicts what is on record, InvalidError for a recipe that is not known and for too many arms or runs.
+    """
+    if not project.strip() or not project.isprintable():
+        raise InvalidError(f"project is {project!r:.80}; expected printable characters")
+    try:
+        check_recipe(request.recipe)
+    except RecipeError as error:
+        raise InvalidError(str(error)) from None
+    hold_lock(session, f"project {who} {project}")
+    own = select(Job).where(Job.name == project, Job.is_open, Job.submitted_by == who, Job.status.in_(JOB_OPEN)).order_by(Job.id.desc())
+    job = session.scalars(own.limit(1)).first() or _new_job(project, request, who)
+    arm = next((arm for arm in job.arms if arm.name == request.arm), None) or _new_arm(job, request)
+    known = _going_on(arm, request.seed, key)
+    if known is None and len(job.runs) >= settings.max_runs_per_job:
+        raise InvalidError(f"project {project} has {len(job.runs)} runs, the most of one job (PARITY_MAX_RUNS_PER_JOB); conclude it first")
+    session.add(job)
+    session.flush()
+    _note_facts(session, job, arm, request, who)
+    return (known, False) if known is not None else (_new_run(session, job, arm, request, key), True)
+
+
+def _new_job(project: str, request: RunRequest, who: str) -> Job:
+    return Job(
+        id=tables.new_id("j"),
+        name=project,
+        status="queued",
+        engine="external",
+        capability="external",
+        spec={"name": project, "engine": "external", "baseline": _described(request), "candidates": []},
+        devices=1,
+        criteria=Criteria(profile=NVFP4).document(),
+        submitted_by=who,
+        reuse=False,
+        is_open=True,
+        created_at=time.time(),
+    )
+
+
+def _described(request: RunRequest) -> dict[str, object]:
+    """An arm as a specification has it."""
+    return asdict(SpecArm(name=request.arm, recipe=_recipe(request)))
+
+
+def _recipe(request: RunRequest) -> str:
+    """The recipe of a new arm, where it is a word that a specification has; any other word is a statement (`_note_facts`)."""
+    recipe = request.recipe
+    return recipe if recipe is not None and (recipe in RECIPES or recipe.startswith(OTHER)) else UNSTATED
+
+
+def _new_arm(job: Job, request: RunRequest) -> Arm:
+    if len(job.arms) > MOST_CANDIDATES:
+        raise InvalidError(f"project {job.name} has {len(job.arms)} arms, the most of one job; conclude it first")
+    described = _described(request)
+    if job.arms:
+        job.spec = {**job.spec, "candidates": [*job.spec["candidates"], described]}
+    role: tables.Role = "candidate" if job.arms else "baseline"
+    arm = Arm(id=tables.new_id("a"), position=len(job.arms), name=request.arm, role=role, recipe=_recipe(request))
+    job.arms.append(arm)
+    return arm
+
+
+def _going_on(arm: Arm, seed: int | None, key: str | None) -> Run | None:
+    """The run that this trainer goes on with: that of its key, else the arm's run of its seed that has not ended."""
+    for run in arm.runs:
+        if key is not None and run.made_by == key:
+            return run
+    return next((run for run in arm.runs if seed is not None and run.seed == seed and run.state not in RUN_ENDED), None)
+
+
+def _new_run(session: Session, job: Job, arm: Arm, request: RunRequest, key: str | None) -> Run:
+    seed, is_first = request.seed or 0, not job.runs
+    run = Run(
+        id=tables.new_id("r"),
+        arm_id=arm.id,
+        position=len(job.runs),
+        seed=seed,
+        replicate=sum(other.seed == seed for other in arm.runs),
+        capability="external",
+        state="awaiting_data",
+        planned_steps=job.planned_steps,
+        made_by=key,
+        created_at=sessions.now(session),
+    )
+    job.runs.append(run)
+    session.flush()
+    session.refresh(arm, ["runs"])
+    if is_first:
+        announce_new(session, job)
+    return run
+
+
+def _note_facts(session: Session, job: Job, arm: Arm, request: RunRequest, who: str) -> None:
+    """Record recipe and length where they are first stated; ConflictError where they contradict what is on record."""
+    recorded = statements.of_arm(arm).recipe
+    if request.recipe is not None and recorded not in (None, request.recipe):
+        raise ConflictError(f"recipe of {arm.name} is {request.recipe}, but {recorded} is on record; expected one recipe in an arm")
+    if request.planned_steps is not None and job.planned_steps not in (None, request.planned_steps):
+        length = f"planned_steps is {request.planned_steps}, but {job.planned_steps} are on record"
+        raise ConflictError(f"{length}; expected one length for all runs")
+    facts = statements.StatementRequest(
+        recipe={arm.name: request.recipe} if request.recipe is not None and recorded is None else {},
+        planned_steps=request.planned_steps if job.planned_steps is None else None,
+    )
+    if facts.stated():
+        statements.state(session, job.id, facts, who)
+
+
+def close(session: Session, job_id: str) -> Job:
+    """Close a project, so that it is judged; runs that wait for a trainer are cancelled.
+
+    ConflictError for another job, while a run trains, and where an arm has no finished run.
+    """
+    job = find_job(session, job_id)
+    # Every writer locks runs before their job.
+    runs = session.scalars(select(Run).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED)).order_by(Run.id).with_for_update()).all()
+    session.refresh(job, with_for_update=True)
+    if not job.is_open or job.status not in JOB_OPEN:
+        raise ConflictError(f"job {job_id} is {job.status}; expected an open project, which takes runs without a job file")
+    training = [run for run in runs if run.state == "running"]
+    if training:
+        named = ", ".join(f"{run.arm.name} {run.id}" for run in training[:3])
+        raise ConflictError(f"project {job.name} has {count(len(training), 'run')} in training, {named}; conclude it after their end")
+    lacking = [arm.name for arm in job.arms if not any(run.state == "finished" for run in arm.runs)]
+    if lacking or len(job.arms) < 2:
+        what = f"arm {lacking[0]} has no finished run" if lacking else f"it has one arm, {job.arms[0].name}"
+        raise ConflictError(f"project {job.name} cannot be judged: {what}; expected a baseline and a candidate with a finished run each")
+    for run in runs:
+        lifecycle.cancel(session, run, message="the project was concluded")
+    job.is_open = False
+    session.flush()
+    return job

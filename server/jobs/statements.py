@@ -1,0 +1,228 @@
+"""What a job's owner states of external runs where the record holds nothing, before they end or after, and what it costs.
+
+Nothing is ever overwritten: each fact of an arm, or of the job, can be stated once, and only if neither the specification nor a trainer
+has stated it. Who said what, and when, stands in the verdict. Before the job ends a statement is part of its verdict. Later it is part of
+what `:rejudge` answers, while the recorded verdict stays; a second request about the same fact is a look at the question then, because
+its author may have seen what the first one did.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+from sqlalchemy.orm import Session
+
+from parity.judging.criteria import MAX_LOOKS, Criteria, Multiplicity
+from parity.judging.curve import MAX_STEP, Curve, Rounding
+from parity.judging.speed import TOKENS
+from parity.recipes import ALWAYS_STOCHASTIC, UNSTATED, RecipeError, check_recipe, check_rounding, rounds_to_nearest
+from parity.structure import frozen
+from parity.wording import count
+from server.database import sessions
+from server.database.sessions import find_job, hold_lock
+from server.database.states import JOB_ENDED
+from server.database.tables import Arm, Fact, Job, Run, Statement, new_id
+from server.errors import ConflictError, InvalidError
+from server.jobs.floors import named_floors
+from server.records import Body
+
+_Seeds = Annotated[list[Annotated[int, Field(ge=0, le=2**53)]], Field(min_length=1, max_length=64)]
+OF_ARMS: tuple[Fact, ...] = ("recipe", "rounding", "seeds")
+OF_JOBS: tuple[Fact, ...] = ("planned_steps", "tokens_per_step", "family")
+_STATED = "stated later: "
+
+
+@frozen
+class StatementRequest(Body):
+    """Facts of external runs that are on no record: by arm `recipe`, `rounding` and the `seeds` of its runs in their order; of the job
+    `planned_steps`, `tokens_per_step`, and the `family` of reruns whose run noise all arms borrow.
+    """
+
+    recipe: Annotated[Mapping[str, str], Field(max_length=65)] = field(default_factory=dict)
+    rounding: Annotated[Mapping[str, Rounding], Field(max_length=65)] = field(default_factory=dict)
+    seeds: Annotated[Mapping[str, _Seeds], Field(max_length=65)] = field(default_factory=dict)
+    planned_steps: Annotated[int, Field(ge=1, le=MAX_STEP)] | None = None
+    tokens_per_step: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    family: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+    def stated(self) -> list[tuple[Fact, str, Any]]:
+        """Each fact with its arm, "" for the whole job, and its value."""
+        of_arms = [(fact, arm, value) for fact in OF_ARMS for arm, value in getattr(self, fact).items()]
+        return [*of_arms, *((fact, "", getattr(self, fact)) for fact in OF_JOBS if getattr(self, fact) is not None)]
+
+
+def state(session: Session, job_id: str, request: StatementRequest, who: str) -> Job:
+    """Put what an owner states on record: all of it or nothing.
+
+    ConflictError where a fact is on record already, InvalidError for a value that it cannot have.
+    """
+    hold_lock(session, f"statements {job_id}")
+    job = find_job(session, job_id)
+    if job.engine != "external":
+        raise InvalidError(f"job {job_id} has engine {job.engine}, whose runs record all of this; expected a job with engine external")
+    facts = request.stated()
+    if not facts:
+        raise InvalidError(f"nothing is stated; expected {', '.join((*OF_ARMS, *OF_JOBS[:-1]))} or {OF_JOBS[-1]}")
+    now, is_late = sessions.now(session), job.status in JOB_ENDED
+    for fact, arm, value in facts:
+        _check(session, job, fact, arm, value)
+        own = {"fact": fact, "arm": arm, "value": value, "who": who, "is_late": is_late, "created_at": now}
+        job.statements.append(Statement(id=new_id("f"), job_id=job.id, **own))
+        _check_together(job, arm)
+    if request.planned_steps is not None:
+        for run in job.runs:
+            run.planned_steps = request.planned_steps
+    session.flush()
+    return job
+
+
+def _check(session: Session, job: Job, fact: Fact, name: str, value: Any) -> None:
+    """Refuse a fact that is on record, and a value that it cannot have."""
+    arm = _arm(job, name) if fact in OF_ARMS else None
+    recorded = on_record(job, fact, arm)
+    if recorded is not None:
+        of = f" of {name}" if name else ""
+        raise ConflictError(f"{fact}{of} is on record as {recorded}, and nothing on record is overwritten; leave it out")
+    if fact == "recipe":
+        _valid(lambda: check_recipe(value, f"recipe of {name}"))
+    if arm is not None and fact == "seeds" and len(value) != len(arm.runs):
+        raise InvalidError(f"seeds of {name} are {count(len(value), 'number')}; expected one for each of its {count(len(arm.runs), 'run')}")
+    if fact == "family":
+        named_floors(session, value)
+
+
+def _check_together(job: Job, name: str) -> None:
+    """Refuse a rounding that contradicts the recipe of its arm, whichever was stated last."""
+    if name:
+        known = of_arm(_arm(job, name))
+        _valid(lambda: check_rounding(known.recipe, known.rounding, f"rounding of {name}"))
+
+
+def _valid(check: Callable[[], None]) -> None:
+    try:
+        check()
+    except RecipeError as error:
+        raise InvalidError(str(error)) from None
+
+
+def _arm(job: Job, name: str) -> Arm:
+    arm = next((arm for arm in job.arms if arm.name == name), None)
+    if arm is None:
+        raise InvalidError(f"job {job.id} has no arm {name!r:.80}; its arms are {', '.join(arm.name for arm in job.arms)}")
+    return arm
+
+
+def on_record(job: Job, fact: Fact, arm: Arm | None = None) -> str | None:
+    """What the record has of a fact of an arm, or of the job, as text; None where nobody has stated it."""
+    stated = next((each.value for each in job.statements if (each.fact, each.arm) == (fact, arm.name if arm else "")), None)
+    recorded = stated if stated is not None else _recorded(job, fact, arm)
+    return None if recorded is None else ", ".join(map(str, recorded)) if isinstance(recorded, list) else str(recorded)
+
+
+def _recorded(job: Job, fact: Fact, arm: Arm | None) -> object:
+    """What specification and trainers have said of a fact."""
+    if arm is None:
+        return {"planned_steps": job.planned_steps, "tokens_per_step": tokens_per_step(job), "family": job.family}[fact]
+    if fact == "recipe":
+        return None if arm.recipe == UNSTATED else arm.recipe
+    if fact == "rounding":
+        told = next((run.rounding for run in (*arm.runs, *arm.noise_runs) if run.rounding is not None), None)
+        return told or ("nearest" if rounds_to_nearest(arm.recipe) else "stochastic" if arm.recipe in ALWAYS_STOCHASTIC else None)
+    # The judge takes seed 0 for one that nobody stated.
+    return [run.seed for run in arm.runs] if any(run.seed for run in arm.runs) else None
+
+
+def unstated(job: Job) -> list[tuple[Fact, str]]:
+    """The facts that the owner of a job can still state, each with its arm, "" for the whole job; none where a worker trains it."""
+    if job.engine != "external":
+        return []
+    of_arms = [(fact, arm.name) for arm in job.arms for fact in OF_ARMS if on_record(job, fact, arm) is None]
+    return [*of_arms, *((fact, "") for fact in OF_JOBS if on_record(job, fact) is None)]
+
+
+# What the judge and the pages make of it.
+
+
+@frozen
+class Known:
+    """What is known of an arm's runs beside their steps; None where that is on no record. `notes` say who stated what later."""
+
+    recipe: str | None
+    rounding: Rounding | None
+    seeds: Sequence[int] | None
+    notes: tuple[str, ...]
+
+
+def of_arm(arm: Arm, *, late: bool = True) -> Known:
+    """What the record and the owner say of an arm; `late`: also what was stated after the job's end."""
+    made = [each for each in arm.job.statements if each.arm == arm.name and (late or not each.is_late)]
+    stated: dict[str, Any] = {each.fact: each.value for each in made}
+    recipe = stated.get("recipe") or (None if arm.recipe == UNSTATED else arm.stated_recipe)
+    return Known(recipe=recipe, rounding=stated.get("rounding"), seeds=stated.get("seeds"), notes=tuple(map(note, made)))
+
+
+def note(made: Statement) -> str:
+    """A statement as the verdict lists it."""
+    of = f" of {made.arm}" if made.arm else ""
+    value = ", ".join(map(str, made.value)) if isinstance(made.value, list) else made.value
+    return f"{_STATED}{made.fact.replace('_', ' ')}{of}: {value}, by {made.who}, {sessions.time_text(made.created_at)}"
+
+
+def applied(curves: Sequence[Curve], runs: Sequence[Run], *, late: bool = True) -> list[Curve]:
+    """The curves of these runs of one arm, with what its owner stated of them."""
+    if not runs or not runs[0].job.statements:
+        return [*curves]
+    arm, job = runs[0].arm, runs[0].job
+    known = of_arm(arm, late=late)
+    of_job = [each for each in job.statements if not each.arm and (late or not each.is_late)]
+    tokens = next((each.value for each in of_job if each.fact == "tokens_per_step"), None)
+    seed_of = dict(zip([run.id for run in arm.runs], known.seeds or (), strict=False))
+    changed = []
+    for curve, run in zip(curves, runs, strict=True):
+        seed = seed_of.get(run.id)
+        columns = curve.columns
+        if tokens is not None and TOKENS not in columns:
+            columns = {**columns, TOKENS: curve.steps.astype(np.float64) * tokens}
+        changed.append(
+            replace(
+                curve,
+                recipe=known.recipe,
+                rounding=curve.rounding or known.rounding,
+                seed=curve.seed if seed is None else seed,
+                seed_stated=curve.seed_stated or seed is not None,
+                columns=columns,
+                notes=(*curve.notes, *known.notes, *map(note, of_job)),
+            )
+        )
+    return changed
+
+
+def planned_steps(job: Job, *, late: bool = True) -> int | None:
+    """The steps that the runs of a job were meant to take; None where nobody has stated them."""
+    made = next((each for each in job.statements if each.fact == "planned_steps"), None)
+    return job.planned_steps if late or made is None or not made.is_late else None
+
+
+def tokens_per_step(job: Job) -> int | None:
+    """The tokens that each step trains on; None where nobody has stated them."""
+    data = job.spec.get("data", {})
+    if "batch_size" in data and "sequence_length" in data:
+        return int(data["batch_size"] * data["sequence_length"])
+    return next((each.value for each in job.statements if each.fact == "tokens_per_step"), None)
+
+
+def as_a_look(job: Job, criteria: Criteria, shared: Multiplicity | None) -> tuple[Criteria, Multiplicity | None]:
+    """The policy and the look at the question, where what was stated after the job's end makes further looks.
+
+    One statement of each fact is free. Each later request about the same fact is one look more, registered by nobody before it.
+    """
+    requests = Counter((each.fact, each.created_at) for each in job.statements if each.is_late)
+    further = sum(Counter(fact for fact, _ in requests).values()) - len({fact for fact, _ in requests})
+    if not further:
+        return criteria, shared
+    before = shared or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
+    looks = min(MAX_LOOKS, before.looks + further)
+    return replace(criteria, looks=looks), replace(before, look=min(looks, before.look + further), looks=looks)

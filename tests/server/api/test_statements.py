@@ -1,0 +1,203 @@
+"""What an owner states of external runs after the fact: where the record holds nothing, once, and what it costs."""
+
+import json
+
+import httpx2
+import numpy as np
+import pytest
+
+from parity import cli
+from parity.client.rest import Client, ClientError
+from parity.client.spool import send_run
+from parity.judging.curve import curve_from_arrays
+from parity.judging.evidence import verify
+from server.database.tables import Job, Statement
+
+STEPS = 600
+
+
+def _spec(**changes):
+    baseline, candidate = {"recipe": "fp8_current", "replicates": 2}, {"recipe": "other:myfp4", "name": "myfp4", "replicates": 2}
+    spec = {"name": "mine", "engine": "external", "schedule": {"steps": STEPS}, "baseline": baseline, "candidates": [candidate]}
+    return spec | changes
+
+
+def _curve(arm, replicate, steps=STEPS):
+    t = np.arange(steps)
+    batch = np.random.default_rng(replicate).normal(0, 0.05, steps)
+    own = np.random.default_rng([replicate, len(arm)])
+    loss = 2.0 + 3.0 * np.exp(-t / 60) + batch + own.normal(0, 0.004, steps) + own.normal(0, 0.0005)
+    rate = 1e-3 * 0.5 * (1 + np.cos(np.pi * (t + 1) / steps))
+    return curve_from_arrays(t, loss, columns={"learning_rate": rate})
+
+
+@pytest.fixture
+def client(served):
+    with Client(served) as client:
+        yield client
+
+
+def _trained(client, spec, finish=True):
+    job = client.submit(spec, {"margin": "1%"})
+    if finish:
+        for arm in job["arms"]:
+            for run in arm["runs"]:
+                assert send_run(client, run["id"], _curve(arm["name"], run["replicate"]), {"device_class": "h100"}, None) is None
+    return job["id"]
+
+
+def _rounding(verdict):
+    return {run.get("rounding") for run in verdict["inputs"]["candidate"]}
+
+
+def _refused(client, job, facts, status):
+    with pytest.raises(ClientError) as caught:
+        client.state(job, facts)
+    assert caught.value.status == status
+    return str(caught.value)
+
+
+def test_the_record_has_only_what_was_stated(client):
+    job = client.submit(_spec(), {"margin": "1%"})
+    assert {name: job["spec"][name] for name in ("engine", "schedule")} == {"engine": "external", "schedule": {"steps": STEPS}}
+    assert not {"model", "data", "seed", "layer_policy", "devices"} & job["spec"].keys()
+    assert (job["planned_steps"], job["tokens_per_step"], job["layer_policy"], job["parameters"]) == (STEPS, None, None, None)
+    spec = {name: value for name, value in _spec().items() if name != "schedule"} | {"data": {"batch_size": 8, "sequence_length": 512}}
+    other = client.submit(spec, {"margin": "1%"})
+    assert (other["planned_steps"], other["tokens_per_step"], other["spec"]["data"]) == (None, 4096, spec["data"])
+    assert {run["planned_steps"] for arm in other["arms"] for run in arm["runs"]} == {None}
+    page = httpx2.get(client.page(other["id"]), timeout=60).text
+    assert "length not stated of 4,096 tokens" in page
+    assert "1,500" not in page  # the steps of our own trainer's schedule
+    assert "1,500" not in httpx2.get(client.page(job["id"]), timeout=60).text
+
+
+def test_a_statement_before_the_end_is_part_of_the_verdict(client, ended, served):
+    spec = _spec()
+    del spec["schedule"]
+    job = _trained(client, spec, finish=False)
+    remarks = client.state(job, {"rounding": {"myfp4": "nearest"}, "planned_steps": STEPS, "tokens_per_step": 4096})
+    assert {(each["fact"], each["arm"], each["value"], each["is_late"]) for each in remarks["statements"]} == {
+        ("rounding", "myfp4", "nearest", False),
+        ("planned_steps", "", STEPS, False),
+        ("tokens_per_step", "", 4096, False),
+    }
+    for arm in client.job(job)["arms"]:
+        for run in arm["runs"]:
+            assert run["planned_steps"] == STEPS
+            send_run(client, run["id"], _curve(arm["name"], run["replicate"]), {"device_class": "h100"}, None)
+    with httpx2.Client(base_url=served, timeout=60) as raw:
+        document = ended(raw, job)
+    (verdict,) = document["verdicts"]
+    assert _rounding(verdict) == {"nearest"}
+    assert verdict["window"]["last"] == STEPS - 1
+    notes = verdict["inputs"]["candidate"][0]["notes"]
+    assert {note.split(", by ")[0] for note in notes} == {
+        "stated later: rounding of myfp4: nearest",
+        f"stated later: planned steps: {STEPS}",
+        "stated later: tokens per step: 4096",
+    }
+    assert client.rejudge(job)["verdicts"] == [verdict]
+    page = httpx2.get(client.page(job), timeout=60).text
+    assert "600 steps" in page
+
+
+def test_a_late_statement_changes_the_answer_and_not_the_record(client, ended, served, tmp_path):
+    job = _trained(client, _spec())
+    with httpx2.Client(base_url=served, timeout=60) as raw:
+        before = ended(raw, job)["verdicts"]
+        assert _rounding(before[0]) == {None}
+        client.state(job, {"rounding": {"myfp4": "nearest"}, "tokens_per_step": 4096})
+        (now,) = client.rejudge(job)["verdicts"]
+        assert _rounding(now) == {"nearest"}
+        assert now["gap"]["hi"] - now["gap"]["lo"] < before[0]["gap"]["hi"] - before[0]["gap"]["lo"]
+        assert now["multiplicity"]["look"] == 1
+        assert client.job(job)["verdicts"] == before
+        bundle = tmp_path / "evidence.zip"
+        bundle.write_bytes(raw.get(f"/api/v1/jobs/{job}/evidence.zip").content)
+    assert not verify(str(bundle)).differences
+
+
+def test_a_second_late_statement_of_a_fact_is_a_look(client, ended, served):
+    job = _trained(client, _spec(baseline={"recipe": "other:mine", "name": "base", "replicates": 2}))
+    with httpx2.Client(base_url=served, timeout=60) as raw:
+        ended(raw, job)
+    client.state(job, {"rounding": {"myfp4": "nearest"}})
+    client.state(job, {"tokens_per_step": 512})
+    assert client.rejudge(job)["verdicts"][0]["multiplicity"]["looks"] == 1
+    client.state(job, {"rounding": {"base": "nearest"}})
+    shared = client.rejudge(job)["verdicts"][0]["multiplicity"]
+    assert (shared["look"], shared["looks"]) == (2, 2)
+
+
+def test_both_arms_in_one_request_are_one_statement(client, ended, served):
+    job = _trained(client, _spec(baseline={"recipe": "other:mine", "name": "base", "replicates": 2}))
+    with httpx2.Client(base_url=served, timeout=60) as raw:
+        ended(raw, job)
+    client.state(job, {"rounding": {"myfp4": "nearest", "base": "nearest"}, "seeds": {"myfp4": [1, 2], "base": [1, 2]}})
+    (verdict,) = client.rejudge(job)["verdicts"]
+    assert verdict["multiplicity"]["looks"] == 1
+    assert [run["seed"] for run in verdict["inputs"]["candidate"]] == [1, 2]
+
+
+def test_nothing_on_record_is_overwritten(client, database):
+    job = _trained(client, _spec(family="modded-nanogpt-124M/track3", seed=7), finish=False)
+    assert "600" in _refused(client, job, {"planned_steps": 700}, 409)
+    assert "other:myfp4" in _refused(client, job, {"recipe": {"myfp4": "nvfp4"}}, 409)
+    assert "nearest" in _refused(client, job, {"rounding": {"fp8_current": "stochastic"}}, 409)  # as the recipe does
+    assert "7, 7" in _refused(client, job, {"seeds": {"myfp4": [1, 2]}}, 409)
+    assert "modded" in _refused(client, job, {"family": "any-decoder"}, 409)
+    client.state(job, {"rounding": {"myfp4": "nearest"}})
+    assert "nearest" in _refused(client, job, {"rounding": {"myfp4": "stochastic"}, "tokens_per_step": 5}, 409)
+    with database.read() as session:
+        assert [each.fact for each in session.query(Statement)] == ["rounding"]  # all of a request or nothing
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "nothing is stated"),
+        ({"rounding": {"nvfp5": "nearest"}}, "fp8_current, myfp4"),
+        ({"seeds": {"myfp4": [1]}}, "2 runs"),
+        ({"family": "no such family"}, "no such family"),
+        ({"rounding": {"myfp4": "up"}}, "up"),
+        ({"planned_steps": 0}, "0"),
+    ],
+)
+def test_what_cannot_be_is_refused(client, database, facts, words):
+    job = _trained(client, _spec(), finish=False)
+    assert words in _refused(client, job, facts, 422)
+    with database.read() as session:
+        assert session.query(Statement).count() == 0
+
+
+def test_runs_of_workers_record_everything_themselves(client, make_job, database):
+    job = client.submit(json.loads(json.dumps(make_job(100).document())), {"margin": "1%"})["id"]
+    assert "engine emulated" in _refused(client, job, {"rounding": {"fp8_current": "nearest"}}, 422)
+
+
+def test_the_command_states_and_judges(client, served, ended, capsys):
+    job = _trained(client, _spec())
+    with httpx2.Client(base_url=served, timeout=60) as raw:
+        ended(raw, job)
+    with pytest.raises(SystemExit) as left:
+        cli.main(["runs", "state", job, "--rounding", "myfp4=nearest", "--server", served])
+    captured = capsys.readouterr()
+    assert left.value.code == 0, captured.err
+    assert "stated: rounding of myfp4 nearest, by this machine" in captured.err
+    assert "myfp4" in captured.out
+    for words, code in ((["--rounding", "myfp4=nearest"], 2), ([], 2), (["--seeds", "myfp4=a"], 2), (["--rounding", "nearest"], 2)):
+        with pytest.raises(SystemExit) as left:
+            cli.main(["runs", "state", job, *words, "--server", served])
+        assert left.value.code == code
+
+
+def test_a_family_that_is_stated_lends(client, served, ended, database):
+    job = _trained(client, _spec())
+    with httpx2.Client(base_url=served, timeout=60) as raw:
+        ended(raw, job)
+    client.state(job, {"family": "any-decoder"})
+    (verdict,) = client.rejudge(job)["verdicts"]
+    assert verdict["tau"]["baseline"]["borrowed"]["family"] == "any-decoder"
+    with database.read() as session:
+        assert session.get_one(Job, job).family == "any-decoder"

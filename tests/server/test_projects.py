@@ -1,0 +1,194 @@
+"""Runs without a job file: the first run of an arm makes what it needs, and the project is judged when its owner says so."""
+
+import dataclasses
+import json
+import threading
+
+import httpx2
+import numpy as np
+import pytest
+
+import parity
+from parity import cli
+from parity.client.rest import Client, ClientError
+from parity.client.run import RunError
+from server.database import store
+from server.database.tables import Job, Run
+
+STEPS = 500
+FAST = {"flush_seconds": 0.02, "finish_seconds": 60.0}
+
+
+@pytest.fixture
+def client(served):
+    with Client(served) as client:
+        yield client
+
+
+def _losses(arm, seed, steps=STEPS):
+    t = np.arange(steps)
+    batch = np.random.default_rng(seed).normal(0, 0.05, steps)
+    own = np.random.default_rng([seed, *arm.encode()])
+    return 2.0 + 3.0 * np.exp(-t / 50) + batch + own.normal(0, 0.004, steps), 1e-3 * 0.5 * (1 + np.cos(np.pi * (t + 1) / steps))
+
+
+def _train(served, folder, arm, seed, steps=STEPS, project="mine", **more):
+    stated = {"planned_steps": STEPS, "manifest": {"device_class": "h100"}, **more}
+    with parity.Run(project=project, arm=arm, seed=seed, server=served, folder=folder, strict=True, **stated, **FAST) as run:
+        for step, (loss, rate) in enumerate(zip(*_losses(arm, seed, steps), strict=True)):
+            run.log(step, loss=loss, learning_rate=rate)
+
+
+def _refused(call, status):
+    with pytest.raises(ClientError) as caught:
+        call()
+    assert caught.value.status == status
+    return str(caught.value)
+
+
+def _only_job(database):
+    with database.read() as session:
+        return session.query(Job).one().id
+
+
+def test_from_two_scripts_to_a_verdict(served, client, database, tmp_path, capsys):
+    for seed in (1, 2):
+        _train(served, tmp_path, "fp8", seed, recipe="fp8_current")
+        _train(served, tmp_path, "nvfp4", seed, recipe="nvfp4")
+    job = _only_job(database)
+    document = client.job(job)
+    assert (document["is_open"], document["status"], document["engine"], document["planned_steps"]) == (True, "running", "external", STEPS)
+    assert [(arm["name"], arm["role"], arm["recipe"], len(arm["runs"])) for arm in document["arms"]] == [
+        ("fp8", "baseline", "fp8_current", 2),
+        ("nvfp4", "candidate", "nvfp4", 2),
+    ]
+    assert document["spec"]["candidates"][0]["name"] == "nvfp4"
+    assert not {"model", "data", "seed"} & document["spec"].keys()
+    with database.read() as session:
+        for run in session.query(Run):
+            assert run.state == "finished"
+            expected = _losses(run.arm.name, run.seed)[0]
+            assert store.read(session, run.id, "train")[1]["lm_loss"].tobytes() == expected.tobytes()
+    (now,) = client.rejudge(job)["verdicts"]
+    assert [run["seed"] for run in now["inputs"]["candidate"]] == [1, 2]
+    with pytest.raises(SystemExit) as left:
+        cli.main(["runs", "conclude", job, "--server", served, "--json"])
+    (recorded,) = json.loads(capsys.readouterr().out)["verdicts"]
+    assert recorded == now
+    assert left.value.code == {"pass": 0, "fail": 1, "inconclusive": 3}[now["verdict"]]
+    assert client.job(job)["status"] == "concluded"
+    assert httpx2.get(client.page(job), timeout=60).status_code == 200
+    _train(served, tmp_path, "fp8", 1)  # which begins another job of that name
+    with database.read() as session:
+        assert session.query(Job).count() == 2
+
+
+def test_an_open_project_has_pages_from_its_first_run_on(served, client, tmp_path, database):
+    _train(served, tmp_path, "fp8", 1, steps=40)
+    job = _only_job(database)
+    document = client.job(job)
+    assert document["arms"][0]["recipe"] == "other:unstated"
+    for path in (f"/jobs/{job}", "/jobs", f"/jobs/{job}/compare", f"/api/v1/jobs/{job}/remarks", f"/api/v1/jobs/{job}/gaps"):
+        assert httpx2.get(f"{served}{path}", timeout=60).status_code == 200, path
+    assert "one arm, fp8" in _refused(lambda: client.conclude(job), 409)
+    assert _refused(lambda: client.rejudge(job), 422)
+    run = client.run_of("mine", {"arm": "nvfp4", "seed": 1})
+    assert "nvfp4 has no finished run" in _refused(lambda: client.conclude(job), 409)
+    client.attach(run["id"], {})
+    assert run["id"] in _refused(lambda: client.conclude(job), 409)  # it trains
+
+
+def test_a_restart_with_its_seed_goes_on_and_one_without_is_a_run_of_its_own(served, client, database, tmp_path):
+    with pytest.raises(RuntimeError, match="boom"), parity.Run(project="p", arm="a", seed=3, server=served, folder=tmp_path, **FAST) as run:
+        run.log(0, loss=2.0)
+        raise RuntimeError("boom")
+    with parity.Run(project="p", arm="a", seed=3, server=served, folder=tmp_path, strict=True, **FAST) as run:
+        run.log(1, loss=1.0)
+    with database.read() as session:
+        (row,) = session.query(Run)
+        assert (row.epoch, row.state, row.seed, row.planned_steps) == (2, "finished", 3, None)
+        assert store.read(session, row.id, "train")[0].tolist() == [0, 1]
+    for _ in range(2):
+        with parity.Run(project="p", arm="a", server=served, folder=tmp_path, strict=True, **FAST) as run:
+            run.log(0, loss=2.0)
+    with parity.Run(project="p", arm="a", seed=3, server=served, folder=tmp_path, strict=True, **FAST) as run:
+        run.log(0, loss=2.5)
+    with database.read() as session:
+        assert [(run.seed, run.replicate) for run in session.query(Run).order_by(Run.position)] == [(3, 0), (0, 0), (0, 1), (3, 1)]
+
+
+def test_a_request_whose_answer_was_lost_makes_one_run(client, database):
+    first = client.run_of("p", {"arm": "a"}, "key-1")["id"]
+    assert client.run_of("p", {"arm": "a"}, "key-1")["id"] == first
+    assert client.run_of("p", {"arm": "a"}, "key-2")["id"] != first
+
+
+def test_arms_that_begin_at_once_are_one_project(client, served, database):
+    def begin(arm):
+        with Client(served) as own:
+            own.run_of("p", {"arm": arm, "seed": 1})
+
+    threads = [threading.Thread(target=begin, args=(arm,)) for arm in "abcdabcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    document = client.job(_only_job(database))
+    assert sorted(arm["name"] for arm in document["arms"]) == ["a", "b", "c", "d"]
+    assert [arm["role"] for arm in document["arms"]] == ["baseline", *["candidate"] * 3]
+    assert [len(arm["runs"]) for arm in document["arms"]] == [1] * 4
+
+
+def test_what_contradicts_the_record_is_refused(client, database):
+    client.run_of("p", {"arm": "a", "seed": 1, "recipe": "fp8", "planned_steps": 100})
+    assert "fp8" in _refused(lambda: client.run_of("p", {"arm": "a", "seed": 2, "recipe": "nvfp4"}), 409)
+    assert "100" in _refused(lambda: client.run_of("p", {"arm": "b", "seed": 1, "planned_steps": 200}), 409)
+    assert "recipe" in _refused(lambda: client.run_of("p", {"arm": "b", "recipe": "nvfp5"}), 422)
+    assert _refused(lambda: client.run_of("p", {"arm": "b b"}), 422)
+    with database.read() as session:
+        assert session.query(Run).count() == 1
+        assert len(session.query(Job).one().arms) == 1
+    unstated = client.run_of("p", {"arm": "b", "seed": 1})
+    client.run_of("p", {"arm": "b", "seed": 1, "recipe": "nvfp4"})  # stated when it is known
+    assert "expected nvfp4" in _refused(lambda: client.attach(unstated["id"], {}, "mxfp8"), 422)
+    client.attach(unstated["id"], {}, "nvfp4")
+
+
+def test_a_job_that_is_no_open_project_is_not_concluded(client, make_job):
+    spec = json.loads(json.dumps(make_job(100, engine="external").document()))
+    job = client.submit(spec, {"margin": "1%"})["id"]
+    assert "open project" in _refused(lambda: client.conclude(job), 409)
+
+
+def test_without_a_server_the_steps_wait_in_the_spool(served, database, tmp_path, capsys, monkeypatch):
+    from parity.client import run as recorder
+
+    monkeypatch.setattr(recorder, "PAUSES", dataclasses.replace(recorder.PAUSES, first_seconds=0.02))
+    with parity.Run(project="p", arm="a", seed=1, server="http://127.0.0.1:9", folder=tmp_path, finish_seconds=0.2) as run:
+        run.log(0, loss=2.0)
+        run.log(1, loss=1.5)
+    with pytest.raises(SystemExit) as left:
+        cli.main(["resend", *map(str, tmp_path.rglob("*.jsonl")), "--server", served])
+    assert left.value.code == 0, capsys.readouterr().err
+    with database.read() as session:
+        (row,) = session.query(Run)
+        assert (row.state, row.seed, row.job.name, row.arm.name) == ("finished", 1, "p", "a")
+        assert store.read(session, row.id, "train")[1]["lm_loss"].tolist() == [2.0, 1.5]
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"project": "p"}, "arm is None"),
+        ({"project": "p", "arm": "a b"}, "arm is 'a b'"),
+        ({"project": "", "arm": "a"}, "project is ''"),
+        ({"project": "p", "arm": "a", "seed": -1}, "seed is -1"),
+        ({"project": "p", "arm": "a", "seed": True}, "seed is True"),
+        ({"project": "p", "arm": "a", "planned_steps": 0}, "planned_steps is 0"),
+        ({"project": "p", "arm": "a", "run": "r019aa5c1f2e0-8f3c1d2e4b"}, "both given"),
+    ],
+)
+def test_what_is_wrong_with_a_project_is_said_at_once(options, words, tmp_path):
+    with pytest.raises(RunError, match=words):
+        parity.Run(**options, folder=tmp_path, strict=True)
