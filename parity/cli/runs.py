@@ -348,7 +348,8 @@ def _refuse_other_runs(spools: list[Path], as_run: str) -> None:
     """Raise UsageError unless all spools were recorded without a run, in one folder, with one recipe: they become one run."""
     headers = {path: spool.read_header(path) for path in spools}
     for path, header in headers.items():
-        if named := header["run"] or header.get("project"):
+        if header["run"] or header.get("project"):
+            named = f"run {header['run']}" if header["run"] else f"project {header['project']}"
             raise UsageError(f"{path}: was recorded for {named}; expected steps without a run, because of --as-run {as_run}")
     for what, values in (("folders", {str(path.parent) for path in spools}), ("recipes", {str(h["recipe"]) for h in headers.values()})):
         if len(values) > 1:

@@ -6,9 +6,9 @@ What a training script logged, on disk until the server has it: one file an atte
     {"step": 0, "loss": 10.8, "grad_norm": 3.1}
     {"end": "finished", "message": null}
 
-`run` is null where no run was named; the server makes that of a `project` (with `arm`, `seed`, `planned_steps`). Lines are only ever added, so a process that is killed leaves whole lines and at most one torn
-one at the end, which is not read. A second file records how much the server has: the attempt's epoch, its token and a byte offset. Files
-survive the process, not a power cut.
+`run` is null where no run was named; the server makes that of a `project` (with `arm`, `seed`, `planned_steps`). Lines are only ever
+added, so a process that is killed leaves whole lines and at most one torn one at the end, which is not read. A second file records how
+much the server has: the run, the attempt's epoch, its token and a byte offset. Files survive the process, not a power cut.
 """
 
 from __future__ import annotations

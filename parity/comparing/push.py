@@ -15,7 +15,7 @@ from parity.comparing.arms import InputError
 from parity.judging.curve import Curve, series_digest
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
-from parity.recipes import OTHER, RECIPES, rounds_to_nearest
+from parity.recipes import OTHER, RECIPES, UNSTATED, rounds_to_nearest
 from parity.structure import canonical_json, frozen
 from parity.version import VERSION
 from parity.wording import count
@@ -97,7 +97,7 @@ def _names(arms: Sequence[str]) -> dict[str, str]:
 
 def _job(case: Case, names: Mapping[str, str]) -> dict[str, Any]:
     arms = [
-        {"name": names[name], "recipe": _recipe(runs[0], names[name]), "replicates": len(runs)}
+        {"name": names[name], "recipe": _recipe(runs[0]), "replicates": len(runs)}
         for name, runs in ((case.baseline_name or "baseline", case.baseline), *case.candidates.items())
     ]
     title = f"{', '.join(case.candidates)} against {case.baseline_name}"
@@ -113,11 +113,11 @@ def _job(case: Case, names: Mapping[str, str]) -> dict[str, Any]:
     return spec
 
 
-def _recipe(run: Curve, arm: str) -> str:
+def _recipe(run: Curve) -> str:
     """The recipe as a job has it: a known word, else the user's own word as `other:NAME`, which is never taken for a known one."""
     recipe = run.recipe
     if recipe is None:
-        return f"{OTHER}{arm}"
+        return UNSTATED
     if recipe.startswith(OTHER) or (recipe in RECIPES and recipe not in _NOT_A_JOBS):
         return recipe
     return f"{OTHER}{recipe}"
@@ -157,7 +157,7 @@ def _matched(job: Mapping[str, Any], case: Case, names: Mapping[str, str]) -> li
     matched = []
     for name, curves in ((case.baseline_name or "baseline", case.baseline), *case.candidates.items()):
         for run, curve in zip(arms[names[name]], curves, strict=True):
-            matched.append((run["id"], run["state"], curve, _recipe(curve, names[name])))
+            matched.append((run["id"], run["state"], curve, _recipe(curve)))
     return matched
 
 

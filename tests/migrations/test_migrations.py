@@ -24,6 +24,7 @@ from server.database.tables import (
     JobTag,
     Run,
     SignOff,
+    Statement,
     Worker,
 )
 from server.jobs import baselines
@@ -67,6 +68,7 @@ def record(database, recorded):
         session.add(DataRead(place="0" * 64, digest="d", run_id=first.id))
         session.add(JobTag(job_id=old, tag="nightly"))
         session.add(JobNote(id="n1", job_id=old, who=token.id, text="odd", created_at=now))
+        session.add(Statement(id="f1", job_id=old, fact="rounding", arm="a", value="nearest", who=token.id, is_late=True, created_at=now))
         once = {"verdict_sha256": "0" * 64, "policy_sha256": "0" * 64, "who": token.id, "reason": "reruns", "created_at": now}
         session.add(SignOff(id="s1", job_id=old, candidate="nvfp4", expires_at=now, **once))
         session.add(Analysis(job_id=new, explains=old, candidate="nvfp4", against="bf16", setup={"parents": []}))
@@ -107,7 +109,8 @@ def test_the_record_of_a_database_before_the_first_release_stays(database, recor
     _as_before_the_first_release(database, "0024")
     command.upgrade(alembic_config(database.url), "head")
     assert _curves(database, record) == before
-    assert _rows(database) == rows | {"webhooks": 0, "webhook_deliveries": 0}  # they are in the settings now
+    # Webhooks are in the settings now, and statements came later.
+    assert _rows(database) == rows | {"webhooks": 0, "webhook_deliveries": 0, "statements": 0}
     with database.read() as session:
         assert [(len(job.arms), len(job.runs)) for job in session.query(Job)] == [(2, 4), (2, 4)]
         assert session.query(Job).order_by(Job.id).first().verdicts

@@ -99,9 +99,9 @@ def test_an_open_project_has_pages_from_its_first_run_on(served, client, tmp_pat
 
 
 def test_a_restart_with_its_seed_goes_on_and_one_without_is_a_run_of_its_own(served, client, database, tmp_path):
-    with pytest.raises(RuntimeError, match="boom"), parity.Run(project="p", arm="a", seed=3, server=served, folder=tmp_path, **FAST) as run:
-        run.log(0, loss=2.0)
-        raise RuntimeError("boom")
+    broken = parity.Run(project="p", arm="a", seed=3, server=served, folder=tmp_path, **FAST)
+    broken.log(0, loss=2.0)
+    broken.finish("broke_off", "boom")
     with parity.Run(project="p", arm="a", seed=3, server=served, folder=tmp_path, strict=True, **FAST) as run:
         run.log(1, loss=1.0)
     with database.read() as session:

@@ -25,7 +25,7 @@ FORBIDDEN_TO_BOTH = [
     "update events set kind = 'x'",
     "update jobs set submitted_by = 'me'",
     "update jobs set criteria = '{}'",
-    "update runs set planned_steps = 1",
+    "update statements set value = '1'",
     "update alembic_version set version_num = '0001'",
     "update baseline_events set who = 'me'",
     "create role mine superuser",
@@ -42,6 +42,10 @@ FORBIDDEN_TO_WORKERS = [
     "insert into jobs (id) values ('j')",
     "insert into runs (id) values ('r')",
     "update baselines set expires_at = 1",
+    "update runs set planned_steps = 1",
+    "update jobs set spec = '{}'",
+    "update jobs set is_open = false",
+    "insert into statements (id) values ('f')",
 ]
 
 
