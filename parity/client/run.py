@@ -414,7 +414,7 @@ class Run:
         except RecipeError as error:
             self._complain("run", f"{error}; nothing is recorded")
             return
-        kept_in = _folder_of(of_project) if of_project else f"unnamed-{offline}" if is_offline else self.run
+        kept_in = f"unnamed-{offline}" if is_offline else self.run or _folder_of(of_project)
         where = Path(folder or os.environ.get("PARITY_SPOOL", "parity-spool")) / kept_in
         about = {"run": self.run or None, "server": server or os.environ.get("PARITY_URL", DEFAULT_URL), "recipe": recipe, **of_project}
         try:

@@ -119,7 +119,7 @@ def on_record(job: Job, fact: Fact, arm: Arm | None = None) -> str | None:
     """What the record has of a fact of an arm, or of the job, as text; None where nobody has stated it."""
     stated = next((each.value for each in job.statements if (each.fact, each.arm) == (fact, arm.name if arm else "")), None)
     recorded = stated if stated is not None else _recorded(job, fact, arm)
-    return None if recorded is None else ", ".join(map(str, recorded)) if isinstance(recorded, list) else str(recorded)
+    return None if recorded is None else _words(recorded)
 
 
 def _recorded(job: Job, fact: Fact, arm: Arm | None) -> object:
@@ -130,7 +130,8 @@ def _recorded(job: Job, fact: Fact, arm: Arm | None) -> object:
         return None if arm.recipe == UNSTATED else arm.recipe
     if fact == "rounding":
         told = next((run.rounding for run in (*arm.runs, *arm.noise_runs) if run.rounding is not None), None)
-        return told or ("nearest" if rounds_to_nearest(arm.recipe) else "stochastic" if arm.recipe in ALWAYS_STOCHASTIC else None)
+        by_definition = "stochastic" if arm.recipe in ALWAYS_STOCHASTIC else None
+        return told or ("nearest" if rounds_to_nearest(arm.recipe) else by_definition)
     # The judge takes seed 0 for one that nobody stated.
     return [run.seed for run in arm.runs] if any(run.seed for run in arm.runs) else None
 
@@ -167,8 +168,11 @@ def of_arm(arm: Arm, *, late: bool = True) -> Known:
 def note(made: Statement) -> str:
     """A statement as the verdict lists it."""
     of = f" of {made.arm}" if made.arm else ""
-    value = ", ".join(map(str, made.value)) if isinstance(made.value, list) else made.value
-    return f"{_STATED}{made.fact.replace('_', ' ')}{of}: {value}, by {made.who}, {sessions.time_text(made.created_at)}"
+    return f"{_STATED}{made.fact.replace('_', ' ')}{of}: {_words(made.value)}, by {made.who}, {sessions.time_text(made.created_at)}"
+
+
+def _words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def applied(curves: Sequence[Curve], runs: Sequence[Run], *, late: bool = True) -> list[Curve]:
