@@ -150,7 +150,7 @@ def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: Trained
         columns["lm_loss"],
         columns={name: values for name, values in known.items() if not np.isnan(values).all()},
         label=label(run),
-        seed=run.seed,
+        seed=run.stated_seed,
         replicate=run.replicate,
         recipe=run.arm.stated_recipe,
         rounding=run.rounding,
@@ -162,7 +162,7 @@ def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: Trained
 def losses(session: Session, run: Run) -> Curve:
     """The steps and judged losses of one run, without its other columns."""
     steps, columns = store.read(session, run.id, "train", ["lm_loss"])
-    return curve_from_arrays(steps, columns["lm_loss"], seed=run.seed, replicate=run.replicate, rounding=run.rounding)
+    return curve_from_arrays(steps, columns["lm_loss"], seed=run.stated_seed, replicate=run.replicate, rounding=run.rounding)
 
 
 def reused_note(run: Run) -> str:
@@ -202,7 +202,7 @@ def _loss_curve(session: Session, run: Run, first_step: int, last_step: float) -
         steps,
         columns["lm_loss"],
         label=label(run),
-        seed=run.seed,
+        seed=run.stated_seed,
         replicate=run.replicate,
         recipe=run.arm.stated_recipe,
         rounding=run.rounding,

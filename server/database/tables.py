@@ -265,6 +265,11 @@ class Run(Base):
     finished_at: Mapped[float | None] = mapped_column(index=True)
 
     @property
+    def stated_seed(self) -> int | None:
+        """Its seed; None where nobody has stated that of a user's own run, so that its batches show its pair."""
+        return self.seed if self.seed or "seed" in self.job.spec else None
+
+    @property
     def length(self) -> int:
         """Its planned steps; of a user's own run of which nobody stated them, those that it has taken."""
         return self.steps_done if self.planned_steps is None else self.planned_steps

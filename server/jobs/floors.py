@@ -89,8 +89,10 @@ def newest_family(session: Session, job: Job) -> str | None:
 
 def emulated_family(spec: Mapping[str, Any]) -> str | None:
     """Which of the reruns that ship with the judge lend to a job of this specification, as stored; None without any."""
+    if spec["engine"] != "emulated":
+        return None
     schedule = spec["schedule"]
-    if spec["engine"] != "emulated" or schedule["final_fraction"] > DECAYED or Model(**spec["model"]).parameters >= LARGEST:
+    if schedule["final_fraction"] > DECAYED or Model(**spec["model"]).parameters >= LARGEST:
         return None
     return DEMO if _weights_of(spec) == _weights_of(DEMO_SPEC.document()) else SMALL
 

@@ -132,8 +132,8 @@ def _recorded(job: Job, fact: Fact, arm: Arm | None) -> object:
         told = next((run.rounding for run in (*arm.runs, *arm.noise_runs) if run.rounding is not None), None)
         by_definition = "stochastic" if arm.recipe in ALWAYS_STOCHASTIC else None
         return told or ("nearest" if rounds_to_nearest(arm.recipe) else by_definition)
-    # The judge takes seed 0 for one that nobody stated.
-    return [run.seed for run in arm.runs] if any(run.seed for run in arm.runs) else None
+    seeds = [run.stated_seed for run in arm.runs]
+    return None if seeds.count(None) == len(seeds) else seeds
 
 
 def unstated(job: Job) -> list[tuple[Fact, str]]:

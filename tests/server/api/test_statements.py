@@ -102,6 +102,19 @@ def test_a_statement_before_the_end_is_part_of_the_verdict(client, ended, served
     assert "600 steps" in page
 
 
+def test_without_a_plan_there_is_a_verdict_that_asks_for_it(client, ended, served):
+    spec = _spec()
+    del spec["schedule"]
+    job = _trained(client, spec)
+    with httpx2.Client(base_url=served, timeout=60) as raw:
+        (before,) = ended(raw, job)["verdicts"]
+    assert before["verdict"] == "inconclusive"
+    assert (before["codes"][0], before["schedule"]["finished"]) == ("AS_OF", False)
+    client.state(job, {"planned_steps": STEPS})
+    (now,) = client.rejudge(job)["verdicts"]
+    assert ("AS_OF" in now["codes"], now["schedule"]["finished"]) == (False, True)
+
+
 def test_a_late_statement_changes_the_answer_and_not_the_record(client, ended, served, tmp_path):
     job = _trained(client, _spec())
     with httpx2.Client(base_url=served, timeout=60) as raw:
