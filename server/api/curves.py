@@ -498,6 +498,8 @@ def _computed(context: Context, session: Session, job: Job, arms: Sequence[Arm],
 def pair_of(job: Job, candidate: str | None) -> tuple[Arm, Arm]:
     """The baseline and the candidate of this name."""
     baseline, *candidates = job.arms
+    if not candidates:
+        raise NotFoundError(f"job {job.id} has one arm so far, {baseline.name}, and no candidate to compare with it")
     name = candidate or candidates[0].name
     chosen = next((arm for arm in candidates if arm.name == name), None)
     if chosen is None:

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, selectinload
 from parity.design.plan import one_line, plan_document
 from parity.judging.evidence import bundle_bytes
 from parity.judging.live.rules import State, sentence
+from parity.recipes import UNSTATED
 from parity.structure import frozen
 from server.api.lists import JobPage, Sort, Wanted, job_list, principal_names
 from server.api.remarks import NoteDocument, SignOffEntry, StatementEntry, remarks_of
@@ -30,7 +31,7 @@ from server.jobs.forecasts import Known, known_before, latest, lenders_for, plan
 from server.jobs.lifecycle import cancel_job, requesters_of
 from server.jobs.remarks import MOST_TAGS
 from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
-from server.jobs.statements import tokens_per_step
+from server.jobs.statements import of_arm, tokens_per_step
 from server.jobs.submit import Labels, Order, Submission, check_queue, check_size, submit_job_once
 from server.jobs.workers import can_take, live_workers, why_waiting
 from server.records import Number, Sent, of
@@ -242,6 +243,7 @@ def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[
     return of(
         ArmDocument,
         arm,
+        recipe=(of_arm(arm).recipe or arm.recipe) if arm.recipe == UNSTATED else arm.recipe,
         overrides=[phrase(each) for each in arm.overrides],
         steps_done=sum(run.steps_done for run in runs),
         planned_steps=None if any(run.planned_steps is None for run in arm.runs) else sum(run.length for run in arm.runs),

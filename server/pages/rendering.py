@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from parity import wording
 from parity.judging.document_types import VerdictDocument
+from parity.recipes import UNSTATED
 from parity.report.facts import looks_words
 from parity.report.headline import headline
 from parity.report.svg import estimate_of, own_row_svg
@@ -137,6 +138,11 @@ def between(start: str | None, end: str | None) -> str:
     return duration((last - datetime.fromisoformat(start)).total_seconds())
 
 
+def recipe_words(recipe: str) -> str:
+    """A recipe, or that nobody has stated it."""
+    return "recipe not stated" if recipe == UNSTATED else recipe
+
+
 def size(value: float | str | None) -> str:
     """A number of parameters: 336 k, 8.0 B."""
     number = float(value or 0.0)
@@ -157,6 +163,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "gap_in_margins": gap_in_margins,
     "loss": loss,
     "minus": minus,
+    "recipe": recipe_words,
     "nats": nats,
     "percent": percent,
     "share": wording.percent,

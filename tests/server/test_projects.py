@@ -90,6 +90,8 @@ def test_an_open_project_has_pages_from_its_first_run_on(served, client, tmp_pat
     assert document["arms"][0]["recipe"] == "other:unstated"
     for path in (f"/jobs/{job}", "/jobs", f"/jobs/{job}/compare", f"/api/v1/jobs/{job}/remarks", f"/api/v1/jobs/{job}/gaps"):
         assert httpx2.get(f"{served}{path}", timeout=60).status_code == 200, path
+    for name in ("gap", "live"):
+        assert httpx2.get(f"{served}/api/v1/jobs/{job}/{name}", timeout=60).status_code == 404
     assert "one arm, fp8" in _refused(lambda: client.conclude(job), 409)
     assert _refused(lambda: client.rejudge(job), 422)
     run = client.run_of("mine", {"arm": "nvfp4", "seed": 1})
