@@ -29,6 +29,7 @@ class Sent(Body):
     """A body that keeps `sent`, the parsed JSON as it came: what it does not have is a default of ours that nobody stated."""
 
     __slots__ = ("sent",)
+    sent: Mapping[str, Any]
 
 
 def of(kind: type[T], source: object, /, **more: object) -> T:

@@ -122,7 +122,7 @@ class Client:
 
     def state(self, job_id: str, facts: Mapping[str, Any]) -> Document:
         """State facts of a job's external runs that no record holds; the job's tags, notes, sign-offs and statements."""
-        return self._post(f"jobs/{job_id}/statements", facts)
+        return self._post(f"jobs/{job_id}/statements", dict(facts))
 
     def rejudge(self, job_id: str) -> Document:
         """The verdicts on a job's finished runs as of now; its recorded verdicts do not change."""
@@ -194,7 +194,7 @@ class Client:
 
         The same key means the same run.
         """
-        return self._post(f"projects/{quote(project, safe='')}/runs", facts, headers=_idempotent(key))
+        return self._post(f"projects/{quote(project, safe='')}/runs", dict(facts), headers=_idempotent(key))
 
     def attach(
         self,

@@ -82,7 +82,7 @@ class Remarks:
 def remarks_of(session: Session, job: Job) -> Remarks:
     """What people added to a job; the state of each sign-off is by the database's clock."""
     people = {who for each in job.sign_offs for who in (each.who, each.revoked_by)}
-    people |= {each.who for each in (*job.notes, *job.statements)}
+    people |= {note.who for note in job.notes} | {each.who for each in job.statements}
     names = principal_names(session, people) if people else {}
     now = sessions.now(session) if job.sign_offs else 0.0
     return Remarks(
