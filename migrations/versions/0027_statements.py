@@ -30,11 +30,13 @@ def upgrade() -> None:
     )
     planned(nullable=True)
     op.add_column("runs", sa.Column("made_by", TEXT_255))
+    op.add_column("jobs", sa.Column("looked_at", sa.BigInteger()))
     op.add_column("jobs", sa.Column("is_open", sa.Boolean(), nullable=False, server_default=sa.false()))
 
 
 def downgrade() -> None:
     op.drop_column("jobs", "is_open")
+    op.drop_column("jobs", "looked_at")
     op.drop_column("runs", "made_by")
     op.execute("UPDATE runs SET planned_steps = steps_done WHERE planned_steps IS NULL")
     planned(nullable=False)

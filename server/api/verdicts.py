@@ -30,6 +30,7 @@ from server.concurrency import Turns
 from server.database.sessions import Database, find_job
 from server.database.tables import Job, is_id
 from server.errors import InvalidError, NotFoundError
+from server.jobs import projects
 from server.jobs.conclude import case_now, case_of, verdict_documents
 from server.records import Body, Number
 from server.settings import Settings
@@ -132,9 +133,14 @@ def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
 def rejudge(job_id: str, request: StrictBody[RejudgeRequest], context: InContext) -> Evaluation:
     """The verdict on a job's finished runs as of now: with all that its owner has stated, under another policy or its own.
 
-    The job's recorded verdict does not change.
+    The job's recorded verdict does not change. Of an open project each set of finished runs that is judged is a look at its question.
     """
     criteria = None if request.criteria is None else criteria_of(request.criteria)
+    with context.database.read() as session:
+        is_open = find_job(session, job_id).is_open
+    if is_open:
+        with context.database.write() as session:
+            projects.look(session, job_id)
     with context.database.read() as session:
         job = find_job(session, job_id)
         case = case_now(session, job, criteria)

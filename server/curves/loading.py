@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from parity.judging.agreement import HOST
-from parity.judging.criteria import Multiplicity, criteria_from_mapping
+from parity.judging.criteria import MAX_LOOKS, Multiplicity, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.document_types import REUSED, STOPPED
 from parity.judging.speed import UNIX_SECONDS
@@ -240,4 +240,7 @@ def multiplicity_of(job: Job) -> Multiplicity | None:
     if job.look is None or job.look_candidates is None:
         return None
     looks = criteria_from_mapping(job.criteria).looks
+    if job.looked_at is not None:  # a project, whose looks nobody registers before they are taken
+        looks = min(MAX_LOOKS, max(job.look, looks))
+        return Multiplicity(look=min(job.look, looks), looks=looks, candidates=job.look_candidates, registered=True)
     return Multiplicity(look=job.look, looks=looks, candidates=job.look_candidates, registered=True)

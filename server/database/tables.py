@@ -135,6 +135,8 @@ class Job(Base):
     judging_until: Mapped[float | None]
     # Whether it takes further arms and runs (`server.jobs.projects`); it is not judged before its owner says so.
     is_open: Mapped[bool] = mapped_column(default=False, server_default=false())
+    # How many of a project's runs had finished when it was last judged; None for a job that never was a project.
+    looked_at: Mapped[int | None]
     # Which look at its question the job is, and how many candidates share the error; None if nobody counts its looks.
     look: Mapped[int | None]
     look_candidates: Mapped[int | None]

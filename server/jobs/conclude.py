@@ -17,7 +17,7 @@ from sqlalchemy import Row, or_, select, update
 from sqlalchemy.orm import Session
 
 from parity.extensions import lab
-from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
+from parity.judging.criteria import Criteria, Multiplicity
 from parity.judging.curve import Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
@@ -25,7 +25,6 @@ from parity.judging.floors import Floors, read_floors
 from parity.structure import frozen
 from server.concurrency import Repeating
 from server.curves import loading
-from server.curves.loading import multiplicity_of
 from server.database import sessions
 from server.database.sessions import Database
 from server.database.states import EARLY_STOP, JOB_ENDED, JOB_OPEN, RUN_ENDED
@@ -283,9 +282,7 @@ def _floors_of(session: Session, job: Job) -> Floors | None:
 
 def case_now(session: Session, job: Job, criteria: Criteria | None = None) -> Case:
     """The judge's input for a job as it would be judged now, with all that its owner has stated (`server.jobs.statements`)."""
-    policy, look = statements.as_a_look(job, criteria or criteria_from_mapping(job.criteria), None if criteria else multiplicity_of(job))
-    case = case_of(session, job, policy, _floors_of(session, job) if job.statements else None, late=True)
-    return replace(case, multiplicity=look)
+    return case_of(session, job, criteria, _floors_of(session, job) if job.statements else None, late=True)
 
 
 def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors: Floors | None = None, *, late: bool = False) -> Case:
@@ -294,6 +291,7 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
     Its arms borrow from `floors`, by default from those of its verdicts: fixed at submission if the job names a family, else when it is
     judged. What its owner stated after its end counts if `late`; the recorded verdict is without it.
     """
+    policy, look = statements.looks(job, criteria, late=late)
     baseline, *candidates = job.arms
 
     def finished(runs: Sequence[Run]) -> list[Curve]:
@@ -306,7 +304,7 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
     return Case(
         baseline=finished(baseline.runs),
         candidates={arm.name: finished(arm.runs) for arm in candidates},
-        criteria=criteria or criteria_from_mapping(job.criteria),
+        criteria=policy,
         controls=[loading.curve(session, session.get_one(Run, run_id)) for run_id in job.controls or ()],
         planned_steps=statements.planned_steps(job, late=late),
         layer_policy=job.spec.get("layer_policy"),
@@ -315,7 +313,7 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
         noise_runs={arm.name: reruns for arm in job.arms if (reruns := finished(arm.noise_runs))},
         floors=floors,
         families={arm.name: family for arm in job.arms} if family else {},
-        multiplicity=multiplicity_of(job) if criteria is None else None,
+        multiplicity=look,
     )
 
 

@@ -2,7 +2,8 @@
 
 A project is an open job of engine external. Each of its owner's trainers names the project, its arm and its seed; the first arm is the
 baseline. An open job takes further arms and runs, and is not judged by itself: `:rejudge` answers at any time, and `conclude` records the
-verdict under the default policy and closes the job. A policy of one's own is registered before the runs, in a job file.
+verdict under the default policy and closes the job. A policy of one's own is registered before the runs, in a job file. Who judges and
+adds runs until it passes has looked more than once: each judging with other finished runs is counted, and shares the error.
 """
 
 import time
@@ -84,6 +85,7 @@ def _new_job(project: str, request: RunRequest, who: str) -> Job:
         submitted_by=who,
         reuse=False,
         is_open=True,
+        looked_at=0,
         created_at=time.time(),
     )
 
@@ -157,6 +159,17 @@ def _note_facts(session: Session, job: Job, arm: Arm, request: RunRequest, who: 
         statements.state(session, job.id, facts, who)
 
 
+def look(session: Session, job_id: str) -> None:
+    """Count a look at a project, unless the same runs were judged before. Call it before it is judged; nothing happens to any other job."""
+    hold_lock(session, f"looks {job_id}")
+    job = find_job(session, job_id)
+    finished = sum(run.state == "finished" for run in job.runs)
+    if job.looked_at is not None and finished > job.looked_at and _lacking(job) is None:
+        job.looked_at = finished
+        job.look, job.look_candidates = (job.look or 0) + 1, max(1, len(job.arms) - 1)
+        session.flush()
+
+
 def close(session: Session, job_id: str) -> Job:
     """Close a project, so that it is judged; runs that wait for a trainer are cancelled.
 
@@ -172,12 +185,19 @@ def close(session: Session, job_id: str) -> Job:
     if training:
         named = ", ".join(f"{run.arm.name} {run.id}" for run in training[:3])
         raise ConflictError(f"project {job.name} has {count(len(training), 'run')} in training, {named}; conclude it after their end")
-    lacking = [arm.name for arm in job.arms if not any(run.state == "finished" for run in arm.runs)]
-    if lacking or len(job.arms) < 2:
-        what = f"arm {lacking[0]} has no finished run" if lacking else f"it has one arm, {job.arms[0].name}"
-        raise ConflictError(f"project {job.name} cannot be judged: {what}; expected a baseline and a candidate with a finished run each")
+    if lacking := _lacking(job):
+        raise ConflictError(f"project {job.name} cannot be judged: {lacking}; expected a baseline and a candidate with a finished run each")
     for run in runs:
         lifecycle.cancel(session, run, message="the project was concluded")
+    look(session, job_id)
     job.is_open = False
     session.flush()
     return job
+
+
+def _lacking(job: Job) -> str | None:
+    """What a project lacks to be judged, or None."""
+    if len(job.arms) < 2:
+        return f"it has one arm, {job.arms[0].name}"
+    name = next((arm.name for arm in job.arms if not any(run.state == "finished" for run in arm.runs)), None)
+    return name and f"arm {name} has no finished run"

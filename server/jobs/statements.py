@@ -6,7 +6,6 @@ what `:rejudge` answers, while the recorded verdict stays; a second request abou
 its author may have seen what the first one did.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Annotated, Any
@@ -15,12 +14,13 @@ import numpy as np
 from pydantic import Field
 from sqlalchemy.orm import Session
 
-from parity.judging.criteria import MAX_LOOKS, Criteria, Multiplicity
+from parity.judging.criteria import MAX_LOOKS, Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.curve import MAX_STEP, Curve, Rounding
 from parity.judging.speed import TOKENS
 from parity.recipes import ALWAYS_STOCHASTIC, UNSTATED, RecipeError, check_recipe, check_rounding, rounds_to_nearest
 from parity.structure import frozen
 from parity.wording import count
+from server.curves.loading import multiplicity_of
 from server.database import sessions
 from server.database.sessions import find_job, hold_lock
 from server.database.states import JOB_ENDED
@@ -218,15 +218,18 @@ def tokens_per_step(job: Job) -> int | None:
     return next((each.value for each in job.statements if each.fact == "tokens_per_step"), None)
 
 
-def as_a_look(job: Job, criteria: Criteria, shared: Multiplicity | None) -> tuple[Criteria, Multiplicity | None]:
-    """The policy and the look at the question, where what was stated after the job's end makes further looks.
+def looks(job: Job, criteria: Criteria | None, *, late: bool) -> tuple[Criteria, Multiplicity | None]:
+    """The policy by which a job is judged (another one, or its own), and which look at its question that is.
 
-    One statement of each fact is free. Each later request about the same fact is one look more, registered by nobody before it.
+    A project's looks are counted as they are taken (`server.jobs.projects`). Of what was stated after the job's end, one statement of each
+    fact is free, and each later request about the same fact is a look more.
     """
-    requests = Counter((each.fact, each.created_at) for each in job.statements if each.is_late)
-    further = sum(Counter(fact for fact, _ in requests).values()) - len({fact for fact, _ in requests})
-    if not further:
-        return criteria, shared
-    before = shared or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
-    looks = min(MAX_LOOKS, before.looks + further)
-    return replace(criteria, looks=looks), replace(before, look=min(looks, before.look + further), looks=looks)
+    policy = criteria or criteria_from_mapping(job.criteria)
+    shared = multiplicity_of(job) if criteria is None or job.looked_at is not None else None
+    requests = {(each.fact, each.created_at) for each in job.statements if late and each.is_late}
+    further = len(requests) - len({fact for fact, _ in requests})
+    if further:
+        before = shared or Multiplicity(looks=policy.looks, candidates=len(job.arms) - 1)
+        many = min(MAX_LOOKS, before.looks + further)
+        shared = replace(before, look=min(many, before.look + further), looks=many)
+    return policy if shared is None else replace(policy, looks=shared.looks), shared

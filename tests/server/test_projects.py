@@ -83,6 +83,25 @@ def test_from_two_scripts_to_a_verdict(served, client, database, tmp_path, capsy
         assert session.query(Job).count() == 2
 
 
+def test_who_judges_until_it_passes_has_looked_more_than_once(served, client, database, tmp_path):
+    for arm in ("fp8", "nvfp4"):
+        _train(served, tmp_path, arm, 1)
+    job = _only_job(database)
+    shares = [client.rejudge(job)["verdicts"][0]["multiplicity"] for _ in range(2)]
+    assert [(each["look"], each["looks"]) for each in shares] == [(1, 1), (1, 1)]  # the same runs
+    _train(served, tmp_path, "nvfp4", 2)
+    _train(served, tmp_path, "fp8", 2)
+    (second,) = client.rejudge(job)["verdicts"]
+    assert (second["multiplicity"]["look"], second["multiplicity"]["looks"], second["multiplicity"]["registered"]) == (2, 2, True)
+    assert second["multiplicity"]["confidence"] > shares[0]["confidence"]
+    _train(served, tmp_path, "nvfp4", 3)
+    client.conclude(job)
+    with Client(served) as own:
+        while (document := own.job(job))["status"] != "concluded":
+            pass
+    assert (document["verdicts"][0]["multiplicity"]["look"], document["verdicts"][0]["multiplicity"]["looks"]) == (3, 3)
+
+
 def test_an_open_project_has_pages_from_its_first_run_on(served, client, tmp_path, database):
     _train(served, tmp_path, "fp8", 1, steps=40)
     job = _only_job(database)

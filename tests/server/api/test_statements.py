@@ -214,3 +214,28 @@ def test_a_family_that_is_stated_lends(client, served, ended, database):
     assert verdict["tau"]["baseline"]["borrowed"]["family"] == "any-decoder"
     with database.read() as session:
         assert session.get_one(Job, job).family == "any-decoder"
+
+
+def test_the_page_states_what_is_not_on_record(client, served, database):
+    job = _trained(client, _spec(), finish=False)
+    page = httpx2.get(client.page(job), timeout=60).text
+    offered = [line.split('"')[0] for line in page.split('name="what" value="')[1:]]
+    assert offered == ["seeds fp8_current", "rounding myfp4", "seeds myfp4", "tokens_per_step", "family"]
+    values = ["1, 2", "nearest", "1,2", "4,096", ""]
+    sent = httpx2.post(f"{served}/jobs/{job}/statements", data={"what": offered, "value": values}, timeout=60)
+    assert sent.status_code == 303, sent.text
+    with database.read() as session:
+        stated = {(each.fact, each.arm): each.value for each in session.query(Statement)}
+    expected = {
+        ("seeds", "fp8_current"): [1, 2],
+        ("rounding", "myfp4"): "nearest",
+        ("seeds", "myfp4"): [1, 2],
+        ("tokens_per_step", ""): 4096,
+    }
+    assert stated == expected
+    page = httpx2.get(client.page(job), timeout=60).text
+    assert "rounding of myfp4: nearest" in page
+    assert page.count('name="what"') == 1  # the family alone is left
+    for what, value in (("seeds myfp4", "1, x"), ("rounding myfp4", "up"), ("planned_steps", "many"), ("planned_steps", "9"), ("odd", "1")):
+        wrong = httpx2.post(f"{served}/jobs/{job}/statements", data={"what": [what], "value": [value]}, timeout=60)
+        assert wrong.status_code in (409, 422), (what, wrong.text)
