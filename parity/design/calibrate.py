@@ -61,7 +61,8 @@ def calibrate(
 ) -> Calibration:
     """Judge all ordered pairs of K >= 2 reruns at each relative margin; `criteria` gives everything but the margin.
 
-    Without `planned_steps` the longest run's length is the plan. Raises ValueError for fewer than 2 runs or no common window.
+    Without `planned_steps` the longest run's length is the plan. Raises ValueError for fewer than 2 runs, no common window, and where
+    the gap of no pair could be measured.
     """
     if len(runs) < 2:
         raise ValueError(f"{len(runs)} run was given; expected at least 2 reruns of one configuration")
@@ -72,6 +73,9 @@ def calibrate(
     pairs = list(itertools.permutations(runs, 2))
     judged = {rel: [_one(base, cand, policy, plan) for base, cand in pairs] for rel, policy in policies.items()}
     gaps = [verdict.gap for verdict in judged[margins[0]] if verdict.gap is not None]
+    if not gaps:
+        why = judged[margins[0]][0].decision.deciding.sentence
+        raise ValueError(f"the gap of no pair of these {len(runs)} runs could be measured: {why}")
     return Calibration(
         runs=len(runs),
         pairs=len(pairs),
@@ -110,7 +114,7 @@ def _states(verdicts: Sequence[Verdict]) -> dict[str, float]:
 
 
 def _share(gaps: Sequence[Interval], holds: Callable[[Interval], bool]) -> float:
-    return sum(map(holds, gaps)) / len(gaps) if gaps else math.nan
+    return sum(map(holds, gaps)) / len(gaps)
 
 
 def _covers_zero(gap: Interval) -> bool:

@@ -54,3 +54,9 @@ def test_runs_without_common_steps_or_any_step(reruns: tuple[Curve, ...]) -> Non
         calibrate([reruns[0], far])
     with pytest.raises(ValueError, match="the runs have no steps"):
         calibrate([curve_from_arrays([], []), curve_from_arrays([], [])])
+
+
+def test_runs_of_which_no_pair_can_be_judged_are_refused(reruns: tuple[Curve, ...]) -> None:
+    runs = [curve_from_arrays(run.steps, run.loss, seed=seed) for seed, run in enumerate(reruns[:2], 1)]
+    with pytest.raises(ValueError, match="no pair of these 2 runs could be measured: .*seed"):
+        calibrate(runs, planned_steps=1750)
