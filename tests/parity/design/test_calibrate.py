@@ -58,5 +58,5 @@ def test_runs_without_common_steps_or_any_step(reruns: tuple[Curve, ...]) -> Non
 
 def test_runs_of_which_no_pair_can_be_judged_are_refused(reruns: tuple[Curve, ...]) -> None:
     runs = [curve_from_arrays(run.steps, run.loss, seed=seed) for seed, run in enumerate(reruns[:2], 1)]
-    with pytest.raises(ValueError, match="no pair of these 2 runs could be measured: .*seed"):
+    with pytest.raises(ValueError, match=r"no pair of these 2 runs could be measured: .*seed"):
         calibrate(runs, planned_steps=1750)
