@@ -121,7 +121,7 @@ def matrix(session: Session, ids: Sequence[str], by: Columns) -> Matrix:
 
 
 def _column(arm: Arm, by: Columns) -> str:
-    return arm.stated_recipe if by == "recipe" else arm.name
+    return (arm.stated_recipe or arm.recipe) if by == "recipe" else arm.name
 
 
 def _cell(job: Job, column: str, by: Columns) -> MatrixCell:

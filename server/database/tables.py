@@ -15,6 +15,7 @@ from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from parity.judging.decision import State
+from parity.recipes import UNSTATED
 from server.settings import WebhookEvent
 from training.switches import Override, Rounding, Switches, arm_label, from_document
 
@@ -201,8 +202,10 @@ class Arm(Base):
         return [from_document(each) for each in self.requested.get("overrides", ())]
 
     @property
-    def stated_recipe(self) -> str:
-        """The recipe with its switches and overrides."""
+    def stated_recipe(self) -> str | None:
+        """The recipe with its switches and overrides; None where nobody has stated it."""
+        if self.recipe == UNSTATED:
+            return None
         return arm_label(self.recipe, Switches(**self.requested.get("switches", {})), self.overrides)
 
     @property

@@ -148,7 +148,7 @@ def promote(
         id=tables.new_id("b"),
         name=name,
         version=1 if newest is None else newest.version + 1,
-        recipe=arm.stated_recipe,
+        recipe=arm.stated_recipe or arm.recipe,
         engine=job.engine,
         created_at=now,
         expires_at=None if days is None else now + days * _DAY,

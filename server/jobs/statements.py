@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.judging.criteria import MAX_LOOKS, Criteria, Multiplicity, criteria_from_mapping
@@ -22,7 +23,7 @@ from parity.structure import frozen
 from parity.wording import count
 from server.curves.loading import multiplicity_of
 from server.database import sessions
-from server.database.sessions import find_job, hold_lock
+from server.database.sessions import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Fact, Job, Run, Statement, new_id
 from server.errors import ConflictError, InvalidError
@@ -59,21 +60,25 @@ def state(session: Session, job_id: str, request: StatementRequest, who: str) ->
 
     ConflictError where a fact is on record already, InvalidError for a value that it cannot have.
     """
-    hold_lock(session, f"statements {job_id}")
     job = find_job(session, job_id)
+    # Every writer locks runs before their job. A judge that has begun reads no further statement, and its claim is on the job's row.
+    runs = session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
+    session.refresh(job, with_for_update=True)
     if job.engine != "external":
         raise InvalidError(f"job {job_id} has engine {job.engine}, whose runs record all of this; expected a job with engine external")
     facts = request.stated()
     if not facts:
         raise InvalidError(f"nothing is stated; expected {', '.join((*OF_ARMS, *OF_JOBS[:-1]))} or {OF_JOBS[-1]}")
     now, is_late = sessions.now(session), job.status in JOB_ENDED
+    if not is_late and (job.judging_until or 0.0) > now:
+        raise ConflictError(f"job {job_id} is being judged just now; state it again in a moment, when that has ended")
     for fact, arm, value in facts:
         _check(session, job, fact, arm, value)
         own = {"fact": fact, "arm": arm, "value": value, "who": who, "is_late": is_late, "created_at": now}
         job.statements.append(Statement(id=new_id("f"), job_id=job.id, **own))
         _check_together(job, arm)
     if request.planned_steps is not None:
-        for run in job.runs:
+        for run in runs:
             run.planned_steps = request.planned_steps
     session.flush()
     return job
@@ -90,6 +95,9 @@ def _check(session: Session, job: Job, fact: Fact, name: str, value: Any) -> Non
         _valid(lambda: check_recipe(value, f"recipe of {name}"))
     if arm is not None and fact == "seeds" and len(value) != len(arm.runs):
         raise InvalidError(f"seeds of {name} are {count(len(value), 'number')}; expected one for each of its {count(len(arm.runs), 'run')}")
+    # A shorter plan would choose the window by what the runs showed there. Trainers count from 0 or from 1.
+    if fact == "planned_steps" and value < (longest := max((run.steps_done for run in job.runs), default=0)) - 1:
+        raise InvalidError(f"planned_steps is {value}, but a run has recorded step {longest - 1}; expected the length of the whole run")
     if fact == "family":
         named_floors(session, value)
 
@@ -161,8 +169,12 @@ def of_arm(arm: Arm, *, late: bool = True) -> Known:
     """What the record and the owner say of an arm; `late`: also what was stated after the job's end."""
     made = [each for each in arm.job.statements if each.arm == arm.name and (late or not each.is_late)]
     stated: dict[str, Any] = {each.fact: each.value for each in made}
-    recipe = stated.get("recipe") or (None if arm.recipe == UNSTATED else arm.stated_recipe)
-    return Known(recipe=recipe, rounding=stated.get("rounding"), seeds=stated.get("seeds"), notes=tuple(map(note, made)))
+    return Known(
+        recipe=stated.get("recipe") or arm.stated_recipe,
+        rounding=stated.get("rounding"),
+        seeds=stated.get("seeds"),
+        notes=tuple(map(note, made)),
+    )
 
 
 def note(made: Statement) -> str:

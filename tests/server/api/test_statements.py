@@ -12,6 +12,7 @@ from parity.client.spool import send_run
 from parity.judging.curve import curve_from_arrays
 from parity.judging.evidence import verify
 from server.database.tables import Job, Statement
+from server.jobs.conclude import claim
 
 STEPS = 600
 
@@ -113,6 +114,26 @@ def test_without_a_plan_there_is_a_verdict_that_asks_for_it(client, ended, serve
     client.state(job, {"planned_steps": STEPS})
     (now,) = client.rejudge(job)["verdicts"]
     assert ("AS_OF" in now["codes"], now["schedule"]["finished"]) == (False, True)
+
+
+def test_a_plan_that_is_shorter_than_the_runs_is_refused(client, ended, served):
+    spec = _spec()
+    del spec["schedule"]
+    job = _trained(client, spec)
+    with httpx2.Client(base_url=served, timeout=60) as raw:
+        ended(raw, job)
+    assert "599" in _refused(client, job, {"planned_steps": STEPS // 2}, 422)
+    client.state(job, {"planned_steps": STEPS - 1})  # of a trainer that counts from 1
+
+
+def test_while_a_job_is_judged_nothing_is_stated(client, database):
+    job = _trained(client, _spec(), finish=False)
+    with database.write() as session:
+        assert claim(session, job, "a judge")
+    assert "judged" in _refused(client, job, {"rounding": {"myfp4": "nearest"}}, 409)
+    with database.write() as session:
+        session.get_one(Job, job).judging_until = None
+    client.state(job, {"rounding": {"myfp4": "nearest"}})
 
 
 def test_a_late_statement_changes_the_answer_and_not_the_record(client, ended, served, tmp_path):
