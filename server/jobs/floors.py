@@ -166,7 +166,7 @@ def _groups(session: Session, job: Job, family: str) -> Iterator[Row]:
     for arm in job.arms:
         for run in arm.runs:
             if run.state == "finished" and run.code is None and run.reused_from is None and not _trained_before(session, run):
-                trained.setdefault((arm.stated_recipe, run.seed), []).append(run)
+                trained.setdefault((arm.stated_recipe or arm.recipe, run.seed), []).append(run)
     for (recipe, seed), runs in sorted(trained.items()):
         means = _late_means(session, runs)
         if len(means) >= 2:
