@@ -30,6 +30,8 @@ _SECRETS = (
     (re.compile(r"(whsec_)[\w+/=-]+"), r"\1***"),
     (re.compile(r"(\w://[^\s:/@]*:)[^\s/]+@"), r"\1***@"),
     (re.compile(r"\b(hf_|gh[opsur]_|github_pat_|wandb_v1_)\w{16,}"), r"\1***"),
+    (re.compile(r"\b(sk-(?:ant|proj|svcacct|admin)-|glpat-|xox[abeoprs]-|xapp-|nvapi-|npm_|AIza)[\w-]{16,}"), r"\1***"),
+    (re.compile(r"\b(sk-)[A-Za-z0-9]{32,}\b"), r"\1***"),
     (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b"), r"\1***"),
     (re.compile(r"(?<![\w-])(eyJ)[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), r"\1***"),
     # 40 digits alone may be a commit.

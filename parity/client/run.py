@@ -86,6 +86,7 @@ def _git(*words: str) -> str:
 _MOST_ROWS = 200_000  # that wait for a disk which takes nothing; more are dropped, and the server tells the gap
 _ROWS_AT_ONCE = 10_000
 _SPOOL_SECONDS = 0.02
+_CLOSING_SECONDS = 5.0  # the longest pause between two tries once the run has ended
 _DISK_SECONDS = 1.0
 _NO_NUMBERS = frozenset({"end", "message", "step"})
 PAUSES = Pauses(first_seconds=0.5, longest_seconds=60.0, spread=0.5)
@@ -158,6 +159,8 @@ class Recorder:
         """
         self._rows.append({"end": outcome, "message": message})
         deadline = time.monotonic() + seconds
+        if self._lost_at is not None:
+            self._complain("closing", f"the run has ended, and the server is still away; it is tried again for up to {seconds:.0f} s")
         self._closing.set()
         if self._is_offline:
             if on_disk := self._spooled.wait(seconds):
@@ -297,18 +300,18 @@ class Recorder:
 
     def _note_error(self, error: Exception) -> None:
         """Report why nothing was sent, and remember whether the token was the reason."""
-        self._complain("network", f"{error}; steps are saved locally and sent again")
         self._lost_at = self._lost_at or time.monotonic()
+        self._complain("network", f"{error}; steps are saved locally and sent again")
         self._is_wrong_token = isinstance(error, ClientError) and error.status in WRONG_TOKEN
         if self._is_wrong_token and self._closing.is_set():
             self._locked_out.set()
 
     def _wait(self, seconds: float) -> None:
-        """Wait before the next try; raise _StoppedError if there is none. With a wrong token the wait ends with the run."""
-        if self._is_wrong_token and not self._closing.is_set():
+        """Wait before the next try, not for long once the run has ended; raise _StoppedError if there is none."""
+        if self._closing.is_set():
+            self._over.wait(min(seconds, _CLOSING_SECONDS))
+        else:  # the end of the run is another reason to try
             self._closing.wait(seconds)
-        else:
-            self._over.wait(seconds)
         if self._over.is_set():
             raise _StoppedError
 

@@ -33,7 +33,7 @@ from training.spec import JobSpec
 
 @frozen
 class WorkerDocument:
-    """A registered worker; `live` is false when it has been silent for longer than a lease."""
+    """A registered worker; `live` is false when it has been silent for longer than a lease, `stopped` true when it has signed off."""
 
     id: str
     name: str
@@ -43,13 +43,14 @@ class WorkerDocument:
     device: Mapping[str, Any]
     started_at: str
     heartbeat_at: str
+    stopped: bool
 
 
 def worker_documents(session: Session, lease_seconds: float, limit: int) -> list[WorkerDocument]:
     """The newest registered workers, newest first."""
     live = {worker.id for worker in live_workers(session, lease_seconds)}
     rows = session.scalars(select(Worker).order_by(Worker.id.desc()).limit(limit))
-    return [of(WorkerDocument, row, live=row.id in live) for row in rows]
+    return [of(WorkerDocument, row, live=row.id in live, stopped=row.heartbeat_at == 0.0) for row in rows]
 
 
 # The JSON Schema of `parity.yaml`. It is built in the server, the only package that imports both the job and the criteria.

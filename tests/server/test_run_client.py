@@ -116,6 +116,31 @@ def test_an_outage_loses_nothing(served, database, run, tmp_path, monkeypatch):
     assert len(calls) >= 6  # an attach and an append, each of which fails twice
 
 
+def test_the_end_of_a_run_does_not_sit_out_a_long_pause(served, database, run, tmp_path, monkeypatch, caplog):
+    """A server that was away for long is asked rarely; when the run ends, it is asked at once, and then every few seconds."""
+    from parity.client import run as recorder
+    from parity.client.rest import UnreachableError
+
+    monkeypatch.setattr(recorder, "PAUSES", dataclasses.replace(recorder.PAUSES, first_seconds=600.0, longest_seconds=600.0))
+    monkeypatch.setattr(recorder, "_CLOSING_SECONDS", 0.05)
+    attach, tries = Client.attach, []
+
+    def lost(self, *arguments, **more):
+        tries.append(arguments)
+        if len(tries) < 4:
+            raise UnreachableError("the cable is out")
+        return attach(self, *arguments, **more)
+
+    monkeypatch.setattr(Client, "attach", lost)
+    with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:
+        logger.log(step=0, loss=1.0)
+        while "saved locally" not in caplog.text:
+            time.sleep(0.01)
+    assert len(tries) == 4
+    assert _read(database, run)[0].tolist() == [0]
+    assert "the server is still away" in caplog.text
+
+
 _SCRIPT = """
 import sys, time, parity
 run = parity.Run(sys.argv[1], server=sys.argv[2], folder=sys.argv[3], flush_seconds=0.05)
