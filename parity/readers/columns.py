@@ -180,10 +180,10 @@ NOT_THE_LOSS = HELD_OUT | frozenset(
 
 
 class Track:
-    """The steps (n,) and values (n,) of one quantity in their order in the log; texts become numbers when they are asked for."""
+    """Steps (n,), or keys that increase with the lines of a log, and values (n,) of one quantity."""
 
-    def __init__(self) -> None:
-        self._blocks: list[tuple[FloatArray, FloatArray | tuple[Sequence[Sequence[str]], int, float]]] = []
+    def __init__(self, steps: FloatArray | None = None, values: FloatArray | None = None) -> None:
+        self._blocks = [] if steps is None or values is None else [(steps, values)]
         self._steps: list[float] = []
         self._values: list[float] = []
 
@@ -192,18 +192,17 @@ class Track:
         self._steps.append(step)
         self._values.append(value)
 
-    def add_block(self, steps: FloatArray, rows: Sequence[Sequence[str]], place: int, divisor: float = 1.0) -> None:
-        """Add the numbers at one place of rows of texts (n,), divided by the divisor, with their steps (n,)."""
+    def add_block(self, steps: FloatArray | IntArray, values: FloatArray) -> None:
+        """Add values (n,) with their steps (n,)."""
         self._close()
-        self._blocks.append((steps, (rows, place, divisor)))
+        self._blocks.append((np.asarray(steps, np.float64), values))
 
     def arrays(self) -> tuple[FloatArray, FloatArray]:
-        """Steps and values."""
+        """Steps and values, in the order in which they were added."""
         self._close()
-        blocks = [(steps, numbers_of(*values) if isinstance(values, tuple) else values) for steps, values in self._blocks]
         whole: tuple[FloatArray, FloatArray] = (
-            np.concatenate([np.empty(0), *(steps for steps, _ in blocks)]),
-            np.concatenate([np.empty(0), *(values for _, values in blocks)]),
+            np.concatenate([np.empty(0), *(steps for steps, _ in self._blocks)]),
+            np.concatenate([np.empty(0), *(values for _, values in self._blocks)]),
         )
         self._blocks = [whole]
         return whole
@@ -219,11 +218,6 @@ class Track:
     def __iter__(self) -> Iterator[tuple[int, float]]:
         steps, values = self.arrays()
         return zip(map(int, steps.tolist()), values.tolist(), strict=True)
-
-
-def numbers_of(rows: Sequence[Sequence[str]], place: int, divisor: float = 1.0) -> FloatArray:
-    """The texts at one place of rows (n,) as numbers (n,), divided by the divisor."""
-    return np.array([float(row[place]) for row in rows], np.float64) / divisor
 
 
 Series = Sequence[tuple[int, float]] | Track

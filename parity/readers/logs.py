@@ -15,6 +15,7 @@ import numpy as np
 from parity.judging.curve import BoolArray, FloatArray
 from parity.readers.accuracy import json_of
 from parity.readers.columns import (
+    KNOWN_NAMES,
     LOSS,
     STEP,
     VALIDATION,
@@ -22,14 +23,14 @@ from parity.readers.columns import (
     NoLossError,
     ReadError,
     Series,
-    Track,
     at_rows,
     check_repeats,
     find_columns,
     from_series,
     step_number,
 )
-from parity.readers.printed import COLOUR, Block, Frame, Line, blocks_of, frame_of_spans, is_printed, numbered_lines, read_printed
+from parity.readers.lines import COLOUR, Line, Log, Place, numbered_lines
+from parity.readers.printed import is_printed, read_printed
 from parity.readers.table import SHOWN, SeveralRunsError, arm_column, choose_run, long_layout, read_long, run_column
 from parity.structure import frozen
 from parity.wording import count
@@ -218,6 +219,7 @@ def _value(record: Mapping[str, Any], name: str, quantity: str, where: str) -> f
 
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))")
 _NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?))(?=[\s,|\]]|$)"
+_WHOLE_STEP = "[0-9]{1,15}"  # that every float holds
 _HEAD = 1 << 14  # characters that decide whether a text is a log; a longer preamble is found after no table could be read
 
 _AVERAGED: Mapping[str, str] = {"nanochat": "lrm", "litgpt": "loss/train"}  # trainers by a name that they alone print
@@ -244,40 +246,36 @@ class _Format:
     needs_loss: bool = False  # whether a line without a loss is no step line
     nan_count: str | None = None  # a line without a loss, and a number above 0 behind this, had a loss of NaN
 
-    def parse(self, line: str) -> tuple[str, Mapping[str, float]] | None:
-        """The step as it is printed, and what was printed of it by quantity; None for any other line."""
-        if self.evaluation is not None and (match := self.evaluation.search(line)):
-            return match[1], {VALIDATION: float(match[2])}
-        match = self.step.search(line)
-        if match is None:
-            return None
-        values: dict[str, float] = {}
-        for quantity, before, divisor in self.values:
-            if quantity not in values and (number := _number_behind(before, line)) is not None:
-                values[quantity] = float(number[1]) / divisor
-        if self.nan_count is not None and (number := _number_behind(self.nan_count, line)) is not None and float(number[1]) > 0.0:
-            values.setdefault(LOSS, math.nan)
-        return None if self.needs_loss and LOSS not in values else (match[1], values)
-
     def read(self, line: str) -> Line | None:
         """The record of a line, with NaN for a step that is printed rounded; None for any line that the trainer did not print."""
-        parsed = self.parse(line)
-        if parsed is None:
+        numbers: dict[str, tuple[re.Match[str], float]] = {}
+        evaluated = None if self.evaluation is None else self.evaluation.search(line)
+        step = evaluated or self.step.search(line)
+        if step is None:
             return None
-        step, values = parsed
+        if evaluated is None:
+            for quantity, before, divisor in self.values:
+                if quantity not in numbers and (number := _number_behind(before, line)) is not None:
+                    numbers[quantity] = number, divisor
+        values = {quantity: float(number[1]) / divisor for quantity, (number, divisor) in numbers.items()}
+        if evaluated is not None:
+            values[VALIDATION] = float(evaluated[2])
+        elif self.nan_count is not None and (number := _number_behind(self.nan_count, line)) is not None and float(number[1]) > 0.0:
+            values.setdefault(LOSS, math.nan)
+        if self.needs_loss and not values.keys() & {LOSS, VALIDATION}:
+            return None
         rank = _RANK.match(line)
-        return Line((rank[1] or rank[2]) if rank else "", math.nan if "e" in step else float(step), None, False, values)
-
-    def frame_of(self, line: str) -> Frame | None:
-        """The frame of a step line with a loss; None for any other."""
-        match = self.step.search(line)
-        if match is None or not match[1].isdigit() or (self.evaluation is not None and self.evaluation.search(line)):
-            return None
-        spans, divisors = {STEP: match.span(1)}, {}
-        for quantity, before, divisor in self.values:
-            if quantity not in spans and (number := _number_behind(before, line)) is not None:
-                spans[quantity], divisors[quantity] = number.span(1), divisor
-        return frame_of_spans(line, spans, divisors=divisors, ends=r"(?=[\s,|\]])") if LOSS in spans else None
+        places = {quantity: Place(*number.span(1), divisor) for quantity, (number, divisor) in numbers.items()}
+        return Line(
+            rank="" if rank is None else rank[rank.lastindex or 0],
+            step=math.nan if "e" in step[1] else float(step[1]),
+            planned=None,
+            of_bar=False,
+            values=values,
+            has_loss=LOSS in values,
+            places={STEP: Place(*step.span(1)), **places} if LOSS in numbers and re.fullmatch(_WHOLE_STEP, step[1]) else None,
+            fixed=() if rank is None else (rank.span(rank.lastindex or 0),),
+        )
 
 
 def _number_behind(pattern: str, line: str) -> re.Match[str] | None:
@@ -357,22 +355,20 @@ def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns
     if len(formats) != 1:
         names = " and ".join(entry.trainer for entry in formats)
         raise ReadError(f"{source}: has step lines of {names}; expected the log of one trainer; keep one trainer's lines")
-    ranks: dict[str, dict[str, Track]] = {}
-    without = 0
-    for number, record in blocks_of(plain, formats[0].read, formats[0].frame_of):
-        if isinstance(record, Block):
-            record.add_to(ranks, {})
-            continue
-        if record.step is None or math.isnan(record.step):
-            step = next(text for text in formats[0].step.findall(plain.split("\n")[number - 1]) if "e" in text)
+
+    def check(step: float, number: int) -> None:
+        if math.isnan(step):
+            shown = next(text for text in formats[0].step.findall(plain.split("\n")[number - 1]) if "e" in text)
             raise ReadError(
-                f"{source}, line {number}: the progress bar prints the step rounded ({step}); expected whole steps; "
+                f"{source}, line {number}: the progress bar prints the step rounded ({shown}); expected whole steps; "
                 "read the run's TensorBoard folder instead"
             )
-        without += not record.values.keys() & {LOSS, VALIDATION}
-        rank = ranks.setdefault(record.rank, {})
-        for quantity, value in record.values.items():
-            rank.setdefault(quantity, Track()).add(step_number(record.step, f"{source}, line {number}"), value)
+        step_number(step, f"{source}, line {number}")
+
+    log = Log(formats[0].read, KNOWN_NAMES, check)
+    log.feed(plain.encode())
+    ranks = log.series()
+    without = log.without(VALIDATION)
     own = {name: rank for name, rank in ranks.items() if LOSS in rank}
     if not own:
         raise ReadError(f"{source}: the step lines of {formats[0].trainer} have no loss; expected {formats[0].loss} in them")
@@ -394,15 +390,14 @@ def is_printed_log(text: str, *, whole: bool = False) -> bool:
 
 def read_printed_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns:
     """Columns of a log of any other trainer; raises ReadError where no loss is in it, or ranks disagree."""
-    plain = COLOUR.sub("", text) if "\x1b" in text else text
-    printed = read_printed(plain, lambda step, number: int(step_number(step, f"{source}, line {number}")))
+    printed = read_printed(text.encode(), wanted.values(), lambda step, number: step_number(step, f"{source}, line {number}"))
     names = sorted({name for rank in printed.ranks.values() for name in rank})
     taken = find_columns([STEP, *names], {key: name for key, name in wanted.items() if key != STEP}, source)
-    own = {name: {LOSS: rank[taken[LOSS]], **rank} for name, rank in printed.ranks.items() if taken[LOSS] in rank}
+    own = {name: {LOSS: rank[taken[LOSS]], **rank} for name, rank in printed.ranks.items() if rank.get(taken[LOSS])}
     series = _agreed(own, source)
     validation = taken.get(VALIDATION)
     if validation is not None:
-        series = {**series, validation: next(rank[validation] for rank in printed.ranks.values() if validation in rank)}
+        series = {**series, validation: next(rank[validation] for rank in printed.ranks.values() if rank.get(validation))}
     columns = from_series(series, series.__getitem__, {LOSS: taken[LOSS], **wanted}, source)
     notes = ["a printed log: losses as printed"]
     if printed.is_numbered:

@@ -30,7 +30,7 @@ from parity.readers.columns import (
     plain_number,
     step_number,
 )
-from parity.readers.printed import LONGEST, numbered_lines
+from parity.readers.lines import LONGEST, numbered_lines
 from parity.wording import did_you_mean
 
 PATTERN = "pattern"

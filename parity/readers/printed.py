@@ -14,19 +14,12 @@ epoch, or micro-batches; its steps repeat with other losses, which is refused (`
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from parity.readers.columns import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS, STEP, Track, numbers_of
+from parity.readers.columns import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS, STEP, Track
+from parity.readers.lines import LONGEST, Line, Log, Place
 from parity.structure import frozen
 
-LONGEST = 4096
-"""Characters of a line that are looked at."""
-Series = dict[str, Track]
-"""What one rank printed, by name."""
-
-COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNORECASE)
 # No possessive quantifiers: Python 3.11 before 3.11.5 gets them wrong. What could be matched in many ways is bounded instead.
 _WORD = r"(?!(?:nan|inf(?:inity)?)\b)[a-z_(][\w./()-]*(?![\w./()-])"
@@ -57,67 +50,68 @@ _EVALUATION = HELD_OUT | {"validate", "validating", "evaluate", "evaluating"}
 _OTHER_LOSSES = NOT_THE_LOSS | _AVERAGES | {"best", "final", "last", "lowest", "total"}
 _KNOWN = {name.lower().replace("_", " "): name for names in KNOWN_NAMES.values() for name in names if name != "value"}
 _TRAINING = frozenset(KNOWN_NAMES[LOSS])
-
-
-def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
-    """(Line number, line without colours); a progress bar's states are lines of one number. A last line without its end may be cut and is
-    left out.
-    """
-    lines = COLOUR.sub("", text).split("\n")
-    for number, line in enumerate(lines[:-1], 1):
-        for part in line.split("\r"):
-            yield number, part
-    for part in lines[-1].split("\r")[:-1]:
-        yield len(lines), part
-
-
-class Line(NamedTuple):
-    """What one line says: its rank, its step (of a bar: `of_bar`) with the planned steps, and its other numbers by name."""
-
-    rank: str
-    step: float | None
-    planned: int | None
-    of_bar: bool
-    values: Mapping[str, float]
-
-    @property
-    def has_loss(self) -> bool:
-        """Whether it has a training loss under a name that is known."""
-        return not _TRAINING.isdisjoint(self.values)
+_READ = frozenset(name for names in KNOWN_NAMES.values() for name in names)
+_WHOLE = 15  # digits of a step that every float holds
 
 
 def read_line(line: str) -> Line | None:
     """The record of a printed line without colours; None where it has neither a step nor a number behind a name."""
     text = line[:LONGEST]
-    match = _RANK.match(text)
-    values: dict[str, float] = {}
-    steps: dict[str, tuple[float, int | None]] = {}
-    held_out = False
+    rank = _RANK.match(text)
+    values: dict[str, re.Match[str]] = {}
+    steps: dict[str, re.Match[str]] = {}
+    fixed = [] if rank is None else [rank.span(rank.lastindex or 0)]
+    is_held_out = False
     for pair in _PAIR.finditer(text):
         name, is_step = _named(pair["name"])
-        number = float(pair["number"].replace(",", ""))
-        if is_step and number.is_integer():  # fairseq's `update` is a share of an epoch
-            steps.setdefault(name, (number, int(pair["planned"].replace(",", "")) if pair["planned"] else None))
-            held_out = held_out or bool(_EVALUATION & _words(pair["name"]))
+        if is_step and _number(pair).is_integer():  # fairseq's `update` is a share of an epoch
+            steps.setdefault(name, pair)
+            is_held_out = is_held_out or bool(_EVALUATION & _words(pair["name"]))
         else:
-            values.setdefault(name, number)
+            values.setdefault(name, pair)
+        fixed += [pair.span("name"), pair.span("planned")]
     first = min(steps, key=_STEPS.index, default=None)
-    step, planned = steps[first] if first is not None else (None, None)
     bar = _BAR.search(text) if first is None else None
+    if is_held_out:
+        values = _evaluation(values, text)
+    if first is None and bar is None and not values:
+        return None
+    step, planned = None, None
     if bar is not None:
         step, planned = float(bar[1]), int(bar[2])
-    elif first == "batch" or "epoch" in _words(text):
-        planned = None  # it may count the steps of one epoch
-    if held_out:
-        values = _evaluation(values, text)
-    if step is None and not values:
-        return None
-    return Line(rank=(match[1] or match[2]) if match else "", step=step, planned=planned, of_bar=bar is not None, values=values)
+    elif first is not None:
+        step = _number(steps[first])
+        if steps[first]["planned"] and first != "batch" and "epoch" not in _words(text):  # else it may count the steps of one epoch
+            planned = int(steps[first]["planned"].replace(",", ""))
+    places = {name: Place(*pair.span("number")) for name, pair in (*values.items(), *([] if first is None else [(STEP, steps[first])]))}
+    is_open = bar is not None or len(line) > LONGEST or any(map(_may_be_other, (*values.items(), *steps.items())))
+    return Line(
+        rank="" if rank is None else rank[rank.lastindex or 0],
+        step=step,
+        planned=planned,
+        of_bar=bar is not None,
+        values={name: _number(pair) for name, pair in values.items()},
+        has_loss=not _TRAINING.isdisjoint(values),
+        places=None if is_open else places,
+        fixed=fixed,
+    )
 
 
-def _evaluation(values: Mapping[str, float], text: str) -> dict[str, float]:
+def _number(pair: re.Match[str]) -> float:
+    return float(pair["number"].replace(",", ""))
+
+
+def _may_be_other(named: tuple[str, re.Match[str]]) -> bool:
+    """Whether what a name's number is depends on its digits: with commas, or the number of a step that may be whole or not."""
+    name, pair = named
+    text, end = pair["number"], pair.end("number")
+    has_comma = "," in text or re.match(r",\d", pair.string[end : end + 2]) is not None
+    return has_comma or (name in _STEPS and not (text.isascii() and text.isdigit() and len(text) <= _WHOLE))
+
+
+def _evaluation(values: Mapping[str, re.Match[str]], text: str) -> dict[str, re.Match[str]]:
     """The loss of a line of an evaluation, under one name; none of a test at the end."""
-    losses = [value for name, value in values.items() if "loss" in _words(name) and "ppl" not in _words(name)]
+    losses = [pair for name, pair in values.items() if "loss" in _words(name) and "ppl" not in _words(name)]
     return {"val_loss": losses[0]} if losses and "test" not in _words(text) else {}
 
 
@@ -159,191 +153,17 @@ def is_printed(lines: Iterable[str]) -> bool:
     return False
 
 
-# A line like the one before, with other numbers, is read by one match of a pattern that was made from that line, its frame, and lines that
-# follow each other in one go. What differs in more than its digits is read by the rule, so both give the same records.
-
-
-_FRAMES = 4
-_SIMPLE = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
-_CLOSING = ("", " ", "\t", "|", "]")
-_PLAIN = r"[-+]?(?:\d+(?!\d|,\d\d\d)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
-"""The numbers of a frame: those of the rule but for commas between thousands, NaN and infinity, whose lines the rule reads."""
-
-
-@frozen(eq=False)
-class Frame:
-    """The pattern of a line with its end, and what its groups are: a rank first if `has_rank`, and then numbers by name, in their order,
-    with the step at the place `step`.
-
-    `planned` are the planned steps that the line states; another number there does not match. `divisors` are what numbers are divided by.
-    """
-
-    line: re.Pattern[str]
-    has_rank: bool
-    step: int
-    planned: int | None
-    names: Sequence[str]
-    divisors: Mapping[str, float]
-
-
-def _frame_of(line: str) -> Frame | None:
-    """The frame of a line with a step and a loss; None for any other, and for steps with commas or that are not whole."""
-    record = read_line(line) if len(line) <= LONGEST else None
-    if record is None or record.of_bar or record.step is None or not record.has_loss:
-        return None
-    numbers: dict[str, tuple[int, int]] = {}
-    steps: dict[str, tuple[int, int]] = {}
-    names: list[tuple[int, int]] = []
-    for pair in _PAIR.finditer(line):
-        name, is_step = _named(pair["name"])
-        if is_step and not float(pair["number"].replace(",", "")).is_integer():
-            return None  # on another line it could be whole, and so the step
-        (steps if is_step else numbers).setdefault(name, pair.span("number"))
-        names += [pair.span("name"), pair.span("planned")]
-    first, last = steps[min(steps, key=_STEPS.index)]
-    if not line[first:last].isdigit():
-        return None
-    spans = {**{name: span for name, span in numbers.items() if name in record.values}, STEP: (first, last)}
-    return frame_of_spans(line, spans, names, record.planned)
-
-
-def frame_of_spans(
-    line: str,
-    spans: Mapping[str, tuple[int, int]],
-    kept: Sequence[tuple[int, int]] = (),
-    planned: int | None = None,
-    divisors: Mapping[str, float] = MappingProxyType({}),
-    ends: str = _ENDS,
-) -> Frame:
-    """The frame of a line whose step and other numbers have these spans, and whose digits may differ, except in the spans that are kept.
-
-    `ends` is the pattern of what may follow a number, `divisors` what a number is divided by, by name.
-    """
-    order = sorted(spans.items(), key=lambda one: one[1])
-    rank = _RANK.match(line)
-    at, pattern = 0, ""
-    if rank is not None:
-        start, at = rank.span(1 if rank[1] else 2)
-        pattern = re.escape(line[:start]) + r"(\d+)"
-    for name, (start, end) in order:
-        is_closed = line[end : end + 1] in _CLOSING  # then the rest of the pattern says what follows the number
-        number = r"(\d{1,15})" if name == STEP else f"({_SIMPLE if is_closed else _PLAIN})"
-        number += "" if is_closed else ends
-        pattern, at = pattern + _any_digits(line, at, start, kept) + number, end
-    place = [name for name, _ in order]
-    pattern += _any_digits(line, at, len(line), kept)
-    step = place.index(STEP)
-    return Frame(
-        line=re.compile(pattern + "\n"),
-        has_rank=rank is not None,
-        step=step,
-        planned=planned,
-        names=[*place[:step], *place[step + 1 :]],
-        divisors=divisors,
-    )
-
-
-def _any_digits(line: str, start: int, end: int, kept: Sequence[tuple[int, int]]) -> str:
-    """A part of a line as a pattern: itself, but any digits where it has digits, except in the spans that are kept."""
-    parts = []
-    for piece in re.finditer(r"\s*\d+|\D", line[start:end]):
-        at = start + piece.end() - 1
-        if not piece[0][-1].isdigit() or any(first <= at < last for first, last in kept):
-            parts.append(re.escape(piece[0]))
-        else:
-            parts.append(r"[^\S\n]+\d+" if piece[0][0].isspace() else r"\d+")
-    return "".join(parts)
-
-
-@frozen(eq=False)
-class Block:
-    """Lines that follow each other and fit one frame: the texts of its groups (n, groups)."""
-
-    frame: Frame
-    rows: Sequence[Sequence[str]]
-
-    def add_to(self, ranks: dict[str, Series], now: dict[str, float | None]) -> None:
-        """Add the numbers of all names to the series of their ranks, and note the last step of each."""
-        rows: dict[str, Sequence[Sequence[str]]] = {"": self.rows}
-        if self.frame.has_rank:
-            rows = {rank: [row for row in self.rows if row[0] == rank] for rank in dict.fromkeys(row[0] for row in self.rows)}
-        places = [place for place in range(self.frame.has_rank, len(self.rows[0])) if place != self.frame.has_rank + self.frame.step]
-        for rank, own in rows.items():
-            steps, series = numbers_of(own, self.frame.has_rank + self.frame.step), ranks.setdefault(rank, {})
-            for name, place in zip(self.frame.names, places, strict=True):
-                series.setdefault(name, Track()).add_block(steps, own, place, self.frame.divisors.get(name, 1.0))
-            now[rank] = float(steps[-1])
-
-
-def blocks_of(text: str, read: Callable[[str], Line | None], frame_of: Callable[[str], Frame | None]) -> Iterator[tuple[int, Line | Block]]:
-    """The records of a text without colours, with the number of the line; those of lines that are alike in blocks.
-
-    `read` reads a line, and `frame_of` is its frame.
-    """
-    numbers: Sequence[int] = ()
-    if "\r" in text:
-        numbered = [*numbered_lines(text)]
-        numbers, text = [number for number, _ in numbered], "".join(f"{line}\n" for _, line in numbered)
-    frames: list[Frame] = []  # the latest first: lines of several kinds take turns
-    at, number, end = 0, 1, text.rfind("\n") + 1
-    while at < end:
-        rows: list[Sequence[str]] = []
-        for frame in frames:
-            found = None
-            scanner: Any = frame.line.scanner(text, at, end)  # type: ignore[attr-defined]
-            for found in iter(scanner.match, None):
-                rows.append(found.groups())
-            if found is not None:
-                at = found.end()
-                yield numbers[number - 1] if numbers else number, Block(frame=frame, rows=rows)
-                number += len(rows)
-                break
-        if rows:
-            continue
-        stop = text.index("\n", at)
-        line, at = text[at:stop], stop + 1
-        record = read(line)
-        if record is not None:
-            yield numbers[number - 1] if numbers else number, record
-            if record.has_loss and (made := frame_of(line)) is not None:
-                frames = [made, *frames[: _FRAMES - 1]]
-        number += 1
-
-
 @frozen(eq=False)
 class Printed:
     """What was read: series by rank, the planned lengths that were printed, and whether the steps are numbers of lines."""
 
-    ranks: Mapping[str, Series]
+    ranks: Mapping[str, Mapping[str, Track]]
     planned: frozenset[int]
     is_numbered: bool
 
 
-def read_printed(text: str, check: Callable[[float, int], int]) -> Printed:
-    """The series of a text without colours; `check` makes a whole number of a step, or raises for the line."""
-    found = [*blocks_of(text, read_line, _frame_of)]
-    bars = [one.planned or 0 for _, one in found if isinstance(one, Line) and one.of_bar]
-    longest = max(bars, default=0)  # the bar of an evaluation is shorter
-    is_numbered = all(isinstance(one, Line) and one.step is None for _, one in found)
-    ranks: dict[str, Series] = {}
-    now: dict[str, float | None] = {}
-    planned: set[int] = set()
-    for number, record in found:
-        if isinstance(record, Block):
-            record.add_to(ranks, now)
-            planned.update(() if record.frame.planned is None else (record.frame.planned,))
-            continue
-        if record.of_bar and record.planned != longest:
-            continue
-        if is_numbered:
-            now[record.rank] = (now.get(record.rank) or 0.0) + record.has_loss
-        elif record.step is not None:
-            now[record.rank] = record.step
-        if (step := now.get(record.rank)) is None:
-            continue
-        rank, at = ranks.setdefault(record.rank, {}), check(step, number)
-        for name, value in record.values.items():
-            rank.setdefault(name, Track()).add(at, value)
-        if record.planned is not None and record.has_loss and not record.of_bar:  # a bar may be that of one epoch
-            planned.add(record.planned)
-    return Printed(ranks=ranks, planned=frozenset(planned), is_numbered=is_numbered)
+def read_printed(data: bytes, wanted: Collection[str], check: Callable[[float, int], object]) -> Printed:
+    """The series of a text in UTF-8, those of names that no table knows where they are wanted; `check` raises for what cannot be a step."""
+    log = Log(read_line, {*_READ, *wanted}, check)
+    log.feed(data)
+    return Printed(ranks=log.series(), planned=frozenset(log.planned), is_numbered=log.is_numbered)

@@ -1,13 +1,17 @@
 """Printed logs of trainers that the reader does not know: what is taken from their lines, and what is not."""
 
 import math
+import re
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from parity.readers import printed, read_run
+from parity.readers import lines as lines_module
+from parity.readers import read_run
 from parity.readers.columns import ReadError
 from parity.readers.printed import LONGEST, read_line, read_printed
 from tests.parity.readers.logs.corpus import PRINTED, printed_lines
@@ -38,17 +42,17 @@ def test_a_long_preamble_and_nan_change_nothing(trainer: str, tmp_path: Path) ->
 
 
 def check_twin(lines: list[str]) -> None:
-    """Lines are read as by the twin without frames, for which each line is read by the rule."""
+    """Lines are read as by the twin without shapes, for which each line is read by the rule."""
     text = "".join(f"{line}\n" for line in lines) + "step 99 loss 1.5"
 
     def read() -> str:
-        found = read_printed(text, lambda step, _: int(step))
-        ranks = {rank: {name: [*track] for name, track in own.items()} for rank, own in found.ranks.items()}
+        found = read_printed(text.encode(), {"loss2", "time"}, lambda step, _: int(step))
+        ranks = {rank: {name: [*track] for name, track in sorted(own.items())} for rank, own in sorted(found.ranks.items())}
         return repr((ranks, found.planned, found.is_numbered))  # NaN is NaN
 
     in_blocks = read()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(printed, "_frame_of", lambda _line: None)
+        patch.setattr(lines_module, "_shape", lambda _read, _text, _names: None)
         assert in_blocks == read()
 
 
@@ -98,6 +102,44 @@ def test_what_differs_in_more_than_digits_is_read_by_the_rule() -> None:
     check_twin(shares)
     for other in others:
         check_twin([first, other])
+
+
+WORDS = ("step", "iter", "batch", "update", "loss", "best loss", "val loss", "grad_norm", "loss2", "epoch", "[rank0]:", "0:", "saved", "µs")
+NUMBERS = (
+    "1",
+    "-1.5",
+    "2.",
+    ".5",
+    "3e-4",
+    "1.25E+10",
+    "1e5",
+    "7/90",
+    "5,120",
+    "4.5%",
+    "9ms",
+    "nan",
+    "1.5.2",
+    "12/600 [",
+    "0.1234567890123456789",
+)
+
+
+@settings(max_examples=200)
+@given(
+    parts=st.lists(
+        st.tuples(st.sampled_from(WORDS), st.sampled_from((" ", ": ", "=", "', '")), st.sampled_from(NUMBERS)), min_size=1, max_size=5
+    ),
+    seed=st.integers(0, 2**32),
+)
+def test_lines_with_any_digits_are_read_as_by_the_rule(parts: list[tuple[str, str, str]], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+
+    def other_digits(match: re.Match[str]) -> str:
+        longest = len(match[0]) if rng.random() < 0.7 else 20
+        return "".join(map(str, rng.integers(0, 10, rng.integers(1, longest + 1)).tolist()))
+
+    line = " ".join(map("".join, parts))
+    check_twin([re.sub(r"\d+", other_digits, line) for _ in range(40)])
 
 
 def test_other_losses_and_other_steps_of_a_line_are_not_taken(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.readers import logs, read_run
+from parity.readers import lines as lines_module
+from parity.readers import read_run
 from parity.readers.columns import ReadError
 from tests.parity.readers.logs.corpus import TRAINERS, deepspeed, maxtext, megatron, nemo, torchtitan
 
@@ -91,7 +92,7 @@ def test_a_last_line_that_was_cut_is_left_out(trainer: str, tmp_path: Path) -> N
 @every_trainer
 @pytest.mark.parametrize("prefix", ["", "0: "])
 def test_lines_that_are_alike_are_read_as_one_by_one(trainer: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The twin has no frames: each line is searched for each number."""
+    """The twin has no shapes: each line is searched for each number."""
     line, *_ = TRAINERS[trainer]
     losses = np.random.default_rng(2).normal(3, 1, 40).round(6).tolist()
     losses[7:11] = [math.nan, math.inf, 1234.5, -0.25]
@@ -104,7 +105,7 @@ def test_lines_that_are_alike_are_read_as_one_by_one(trainer: str, prefix: str, 
         lines.insert(at, other)
     path = write(tmp_path, lines)
     runs = [read_run(path)]
-    monkeypatch.setattr(logs._Format, "frame_of", lambda _self, _line: None)
+    monkeypatch.setattr(lines_module, "_shape", lambda _read, _text, _names: None)
     runs.append(read_run(path))
     first, second = (repr((run.steps.tolist(), run.loss.tolist(), {**run.columns})) for run in runs)
     assert first == second
