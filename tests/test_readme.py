@@ -15,7 +15,7 @@ import pytest
 from parity.cli import main
 from parity.cli.terminal import EXIT_CODES
 from parity.readers import trackers
-from parity.readers.table import read_table
+from parity.readers.table import GrowingTable
 from parity.readers.trackers.run import TrackerRun
 from server.settings import CHECKOUT
 
@@ -94,7 +94,7 @@ def own_runs(tmp_path, monkeypatch):
 
     def tracked(source, path, wanted):
         text = Path(in_trackers[path.rpartition("/")[2]]).read_text()
-        return TrackerRun(columns=read_table(text, source, wanted, None), config={})
+        return TrackerRun(columns=GrowingTable(source, wanted).read(text), config={})
 
     monkeypatch.setattr(trackers, "SOURCES", dict.fromkeys(trackers.SOURCES, tracked))
     np.savez("runs.npz", **archive)

@@ -6,21 +6,23 @@ from pathlib import Path
 
 from parity.judging.curve import Curve
 from parity.readers.columns import LOSS, STDIN, Columns, NoLossError, ReadError, curve_of, read_text
+from parity.readers.lines import Growing
 from parity.readers.logs import (
     EVENT_FILES,
+    JsonLines,
+    PrintedLog,
+    TrainLog,
     is_json,
     is_printed_log,
     is_tensorboard_file,
     is_train_log,
     read_folder,
-    read_json_lines,
-    read_printed_log,
+    read_json,
     read_tensorboard,
-    read_train_log,
 )
 from parity.readers.mlperf import is_mlperf, read_mlperf, result_files
-from parity.readers.pattern import PATTERN, proposed, read_by_pattern
-from parity.readers.table import NPZ, SUFFIX, SeveralRunsError, is_prose, read_npz, read_parquet, read_table
+from parity.readers.pattern import PATTERN, PatternLog, proposed
+from parity.readers.table import NPZ, SUFFIX, GrowingTable, SeveralRunsError, is_prose, read_npz, read_parquet
 from parity.readers.trackers import is_source, offline_files, offline_name, read_offline, read_source, source_name
 from parity.readers.trackers.run import ConfigFacts, applied, facts_of
 
@@ -77,26 +79,25 @@ def _read(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
 
 
 def _read_text(text: str, path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
-    if PATTERN in wanted:
-        return read_by_pattern(text, path, wanted)
-    if run is None and is_mlperf(text):
-        try:
-            return read_mlperf(text, path, wanted)
-        except NoLossError:  # its trainer may print what it does not log
-            if not is_train_log(text, whole=True):
-                raise
-    if is_json(text):
-        return read_json_lines(text, path, wanted, run)
-    logs = ((is_train_log, read_train_log), (is_printed_log, read_printed_log)) if run is None else ()
-    for is_log, read_log in logs:
-        if is_log(text):
-            return read_log(text, path, wanted)
+    if PATTERN not in wanted:
+        if run is None and is_mlperf(text):
+            try:
+                return read_mlperf(text, path, wanted)
+            except NoLossError:  # its trainer may print what it does not log
+                if not is_train_log(text, whole=True):
+                    raise
+        if is_json(text):
+            return read_json(text, path, wanted, run)
+    reader = growing(text, path, wanted, run)
     try:
-        return read_table(text, path, wanted, run)
+        return reader.read(text)
     except ReadError:
-        for is_log, read_log in logs:  # behind a long preamble
-            if is_log(text, whole=True):
-                return read_log(text, path, wanted)
+        if not isinstance(reader, GrowingTable):
+            raise
+        if run is None and is_train_log(text, whole=True):  # behind a long preamble
+            return TrainLog(path, wanted).read(text)
+        if run is None and is_printed_log(text, whole=True):
+            return PrintedLog(path, wanted).read(text)
         if run is None and is_prose(text, path):
             option = proposed(text)
             remedy = (
@@ -106,6 +107,19 @@ def _read_text(text: str, path: str, run: str | None, wanted: Mapping[str, str])
                 f"{path}: neither a table nor a log with two lines of a step and a training loss, such as 'step 10 loss 4.88'; {remedy}"
             ) from None
         raise
+
+
+def growing(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Growing:
+    """What reads a file of lines that begins with this text, and may still grow; the text is not fed to it yet."""
+    if PATTERN in wanted:
+        return PatternLog(source, wanted)
+    if is_json(text):
+        return JsonLines(source, wanted, run)
+    if run is None and is_train_log(text):
+        return TrainLog(source, wanted)
+    if run is None and is_printed_log(text):
+        return PrintedLog(source, wanted)
+    return GrowingTable(source, wanted, run)
 
 
 def _read_folder(path: str, wanted: Mapping[str, str]) -> Columns:

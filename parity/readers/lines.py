@@ -1,15 +1,16 @@
-"""A log's lines: what a line says, and lines that differ in their digits alone, which are read in one go.
+"""Lines of files that grow, and those of logs: what a line says, and lines that differ in their digits alone, which are read in one go.
 
 Where the numbers of a line stand depends on its other characters alone, as far as the rule that reads the line says so (`Line.places`). So
 the rule reads one line of those that are alike, and the numbers of the others are taken from the same places, by whole numbers and one
 division, which is exact to the last digit. All other lines are read by the rule; both give the same records.
 
-A log may grow: each line counts as soon as its end is there. What needs more than a line is decided when the series are asked for, from
-all lines so far: whether the steps are printed or numbers of lines, and which progress bar is that of the training. So the series depend on
-the text alone, never on the pieces in which it came, and later lines may revise them.
+A file may grow: each line counts as soon as its end is there (`Growing`). What needs more than a line of a log is decided when its series
+are asked for, from all lines so far: whether the steps are printed or numbers of lines, and which progress bar is that of the training. So
+the series depend on the text alone, never on the pieces in which it came, and later lines may revise them.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
@@ -17,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 
 from parity.judging.curve import BoolArray, FloatArray, IntArray
-from parity.readers.columns import STEP, Track
+from parity.readers.columns import STEP, Columns, Track
 from parity.structure import frozen
 
 LONGEST = 4096
 """Characters of a line that are looked at."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_COLOUR = re.compile(COLOUR.pattern.encode())
+_ENDS = (b"\n", b"\r")
 _PIECE = 1 << 20  # bytes that are looked at in one go: their arrays stay in the processor's cache
 _FEW = 8  # lines that are alike: fewer are read faster by the rule
 _MOST_SHAPES, _MOST_SKELETONS = 64, 4096  # of a skeleton, with other digits in names; and that are remembered
@@ -34,6 +35,57 @@ _PLAIN = bytes.maketrans(b"123456789\r", b"000000000\n")
 _NUMERAL = re.compile(r"([-+]?)(\d*)\.?(\d*)(?:[eE]([-+]?)\d+)?", re.ASCII)
 _POWER_SIGNS = {None: 0, "": 1, "+": 1, "-": -1}
 _DIGITS = re.compile(r"[0-9]+")
+
+
+class Growing(ABC):
+    """A file of lines that may still grow: its text is fed in pieces of any size, and a line counts as soon as its end has come.
+
+    `columns` gives the run so far, from the whole lines alone, and depends on the text, never on its pieces; the rows of a file that only
+    grows stay as they are, unless the class says what may revise them. Both raise ReadError as the whole file would.
+    """
+
+    _ENDS: tuple[str, ...] = ("\n",)
+    _COUNTS_LAST = True
+    """Whether a last line without an end counts in a file that is whole; else it may be cut."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._torn: list[str] = []
+        self._lines = 0
+        """Line feeds of the lines that were taken."""
+
+    def feed(self, text: str) -> None:
+        """Take the next characters of the file."""
+        end = max(map(text.rfind, self._ENDS)) + 1
+        if end:
+            whole = "".join((*self._torn, text[:end]))
+            self._torn = []
+            self._take(whole)
+            self._lines += whole.count("\n")
+        if text[end:]:
+            self._torn.append(text[end:])
+
+    def read(self, text: str) -> Columns:
+        """Columns of a file that is whole."""
+        self.feed(text)
+        if self._COUNTS_LAST and self._torn:
+            self.feed("\n")
+        return self.columns()
+
+    @abstractmethod
+    def _take(self, text: str) -> None:
+        """Read whole lines, which follow `self._lines` others."""
+
+    @abstractmethod
+    def columns(self) -> Columns:
+        """The run so far, from whole lines."""
+
+
+class GrowingLog(Growing):
+    """A log that may still grow: the states of a progress bar are lines, too, and a last line without its end may be cut."""
+
+    _ENDS = ("\n", "\r")
+    _COUNTS_LAST = False
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -88,15 +140,14 @@ class _Rank:
 
 
 class Log:
-    """The lines of a log that is fed in pieces of any size; `read` is the rule for a line, None for one that says nothing.
+    """What the lines of a log say; `read` is the rule for a line, None for one that says nothing.
 
     `names` are those whose numbers are kept; of other names it is known that they are there. `check` takes the step of a line that the rule
-    read and the line's number, and raises where the step cannot be one.
+    read, the line and its number, and raises where the step cannot be one.
     """
 
-    def __init__(self, read: Callable[[str], Line | None], names: Collection[str], check: Callable[[float, int], object]) -> None:
+    def __init__(self, read: Callable[[str], Line | None], names: Collection[str], check: Callable[[float, str, int], object]) -> None:
         self._read, self._names, self._check = read, names, check
-        self._torn = b""
         self._lines = 0  # ended by a line feed
         self._key = 0
         self._ranks: dict[str, _Rank] = {}
@@ -104,15 +155,14 @@ class Log:
         self.planned: set[int] = set()
         """The planned lengths that lines with a step and a loss state."""
 
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes of a text in UTF-8; a line counts when its end has come."""
-        whole = self._torn + data if self._torn else data
-        at, end = 0, max(whole.rfind(b"\n"), whole.rfind(b"\r")) + 1
-        self._torn = whole[end:]
-        while at < end:
-            stop = end if end - at <= _PIECE else max(whole.rfind(b"\n", at, at + _PIECE), whole.rfind(b"\r", at, at + _PIECE)) + 1
-            stop = stop or min(one for one in (whole.find(b"\n", at, end), whole.find(b"\r", at, end)) if one >= 0) + 1
-            self._take(_COLOUR.sub(b"", whole[at:stop]) if b"\x1b" in whole[at:stop] else whole[at:stop])
+    def take(self, text: str) -> None:
+        """Read whole lines."""
+        data = (COLOUR.sub("", text) if "\x1b" in text else text).encode()
+        at = 0
+        while at < len(data):
+            stop = max(data.rfind(end, at, at + _PIECE) for end in _ENDS) + 1
+            stop = stop or min(found for end in _ENDS if (found := data.find(end, at)) >= 0) + 1
+            self._take(data[at:stop])
             at = stop
 
     @property
@@ -148,13 +198,14 @@ class Log:
         self._lines += data.count(b"\n")
 
     def _take_line(self, lines: "_Lines", row: int) -> None:
-        line = self._read(lines.text(row))
+        text = lines.text(row)
+        line = self._read(text)
         if line is None:
             return
         key = self._key + row
         rank = self._rank_of(line, key)
         if line.step is not None:
-            self._check(line.step, self._lines + int(lines.numbers[row]) + 1)
+            self._check(line.step, text, self._lines + int(lines.numbers[row]) + 1)
             rank.steps.add(key, line.step)
             if line.of_bar:
                 rank.bars.add(key, line.planned or 0)

@@ -29,8 +29,8 @@ from parity.readers.columns import (
     from_series,
     step_number,
 )
-from parity.readers.lines import COLOUR, Line, Log, Place, numbered_lines
-from parity.readers.printed import is_printed, read_printed
+from parity.readers.lines import COLOUR, Growing, GrowingLog, Line, Log, Place, numbered_lines
+from parity.readers.printed import is_printed, printed_log
 from parity.readers.table import SHOWN, SeveralRunsError, arm_column, choose_run, long_layout, read_long, run_column
 from parity.structure import frozen
 from parity.wording import count
@@ -50,9 +50,33 @@ Record = tuple[int, dict[str, Any]]
 """An object with the number of its line or record."""
 
 
-def read_json_lines(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Columns:
+def read_json(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Columns:
     """Columns of a JSON text; records without a training loss are left out and counted, validation losses in them are kept."""
-    records, place = json_records(text, source)
+    document = _of_document(text, source)
+    if document is not None:
+        return _columns_of_run(document, wanted, source, "record", run)
+    return JsonLines(source, wanted, run).read(text)
+
+
+class JsonLines(Growing):
+    """An object a line. Which fields are the step and the loss is decided by all names so far: a new one may revise all rows, and a second
+    run is refused where none is named.
+    """
+
+    def __init__(self, source: str, wanted: Mapping[str, str], run: str | None = None) -> None:
+        super().__init__(source)
+        self._wanted, self._run = wanted, run
+        self._records: list[Record] = []
+
+    def _take(self, text: str) -> None:
+        self._records += _records(text, self._source, self._lines + 1)
+
+    def columns(self) -> Columns:
+        """The run so far; raises ReadError where no step or no loss is in it, or the run is not."""
+        return _columns_of_run(self._records, self._wanted, self._source, "line", self._run)
+
+
+def _columns_of_run(records: Sequence[Record], wanted: Mapping[str, str], source: str, place: str, run: str | None) -> Columns:
     names = sorted({key for _, record in records for key in record})
     if layout := long_layout(names, wanted, source):
         return read_long(records, layout, wanted, source, run)
@@ -98,7 +122,7 @@ def columns_of_records(records: Sequence[Record], names: Sequence[str], wanted: 
 def json_records(text: str, source: str) -> tuple[list[Record], str]:
     """The objects of a JSON text with their numbers, and what is numbered: a record or a line."""
     history = _of_document(text, source)
-    return (_records(text, source), "line") if history is None else (history, "record")
+    return (_records(text, source, 1), "line") if history is None else (history, "record")
 
 
 def is_json(text: str) -> bool:
@@ -177,9 +201,9 @@ def _by_row(document: Any) -> list[dict[str, Any]] | None:
     return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
 
 
-def _records(text: str, source: str) -> list[Record]:
+def _records(text: str, source: str, first: int) -> list[Record]:
     records: list[Record] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), first):
         if not line.strip():
             continue
         try:
@@ -283,7 +307,7 @@ def _number_behind(pattern: str, line: str) -> re.Match[str] | None:
 
 
 # A mark begins with its letters, which is searched fast; what stands before them is looked at then.
-_MEGATRON = re.compile(r"iteration(?<!\witeration)\s+(\d+)\s*/\s*\d+\s*\|.*\belapsed time per iteration \(ms\):")
+_MEGATRON = re.compile(r"iteration(?<!\witeration)[ \t]+(\d+)[ \t]*/[ \t]*\d+[ \t]*\|.*\belapsed time per iteration \(ms\):")
 _FORMATS = (
     _Format(
         trainer="Megatron-LM",
@@ -297,7 +321,7 @@ _FORMATS = (
             ("step_seconds", r"elapsed time per iteration \(ms\):", 1000.0),
         ),
         evaluation=re.compile(r"validation loss at iteration (\d+)(?! on test)[^|]*\|.*?\blm loss value: " + _NUMBER, re.IGNORECASE),
-        planned=re.compile(r"\biteration\s+\d+\s*/\s*(\d+)\s*\|"),
+        planned=re.compile(r"\biteration[ \t]+\d+[ \t]*/[ \t]*(\d+)[ \t]*\|"),
         nan_count=r"number of nan iterations:",
     ),
     _Format(
@@ -314,13 +338,13 @@ _FORMATS = (
     ),
     _Format(
         trainer="torchtitan",
-        marks=re.compile(r"step:(?<!\wstep:)\s*\d+\s+loss:"),
+        marks=re.compile(r"step:(?<!\wstep:)[ \t]*\d+[ \t]+loss:"),
         loss="loss",
         step=re.compile(r"\bstep:\s*(\d+)\s+loss:", re.IGNORECASE),
         needs_loss=True,
         values=((LOSS, r"\bstep:\s*\d+\s+loss:", 1.0), ("grad_norm", r"\bgrad_norm:", 1.0)),
         evaluation=re.compile(r"\bvalidate\s+step:\s*(\d+)\s+loss:\s*" + _NUMBER, re.IGNORECASE),
-        planned=re.compile(r"total steps(?<!\wtotal steps):?\s+(\d+)\b"),
+        planned=re.compile(r"total steps(?<!\wtotal steps):?[ \t]+(\d+)\b"),
     ),
     _Format(
         trainer="MaxText",
@@ -346,41 +370,74 @@ def is_train_log(text: str, *, whole: bool = False) -> bool:
     return any(entry.marks.search(plain) for entry in _FORMATS)
 
 
-def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns:
-    """Columns of a trainer's log; raises ReadError where two trainers wrote it, ranks disagree, or a step was printed rounded."""
-    if wanted:
-        raise ReadError(f"{source}: a trainer's log has no columns; --column is for tables; remove it")
-    plain = COLOUR.sub("", text)
-    formats = [entry for entry in _FORMATS if entry.marks.search(plain)]
-    if len(formats) != 1:
-        names = " and ".join(entry.trainer for entry in formats)
-        raise ReadError(f"{source}: has step lines of {names}; expected the log of one trainer; keep one trainer's lines")
+class TrainLog(GrowingLog):
+    """A trainer's log. Its first step line says which trainer wrote it, and lines before that wait until then.
 
-    def check(step: float, number: int) -> None:
-        if math.isnan(step):
-            shown = next(text for text in formats[0].step.findall(plain.split("\n")[number - 1]) if "e" in text)
-            raise ReadError(
-                f"{source}, line {number}: the progress bar prints the step rounded ({shown}); expected whole steps; "
-                "read the run's TensorBoard folder instead"
-            )
-        step_number(step, f"{source}, line {number}")
+    Of several ranks the one that printed most is read, as all must print the same losses; so where ranks take turns, other columns than the
+    loss may be revised.
+    """
 
-    log = Log(formats[0].read, KNOWN_NAMES, check)
-    log.feed(plain.encode())
-    ranks = log.series()
-    without = log.without(VALIDATION)
-    own = {name: rank for name, rank in ranks.items() if LOSS in rank}
-    if not own:
-        raise ReadError(f"{source}: the step lines of {formats[0].trainer} have no loss; expected {formats[0].loss} in them")
-    evaluated = next(({VALIDATION: rank[VALIDATION]} for rank in ranks.values() if VALIDATION in rank), {})
-    series = {**_agreed(own, source), **evaluated}
-    columns = from_series(series, series.__getitem__, {}, source)
-    notes = [f"a log of {formats[0].trainer}: losses as printed"]
-    if without:
-        notes.append(f"{count(without, 'step line')} without a loss left out")
-    name = formats[0].loss if f"{formats[0].loss}:" in plain or f"{formats[0].loss}=" in plain else LOSS
-    columns = dataclasses.replace(columns, names={**columns.names, LOSS: name}, found=()).noted(*notes)
-    return _planned(columns, {int(number) for number in formats[0].planned.findall(plain)} if formats[0].planned else set())
+    def __init__(self, source: str, wanted: Mapping[str, str]) -> None:
+        super().__init__(source)
+        if wanted:
+            raise ReadError(f"{source}: a trainer's log has no columns; --column is for tables; remove it")
+        self._formats: set[int] = set()
+        self._waiting: list[str] = []
+        self._log: Log | None = None
+        self._format = _FORMATS[0]
+        self._loss = LOSS
+        self._planned: set[int] = set()
+        self._refusal: ReadError | None = None
+
+    def _take(self, text: str) -> None:
+        self._waiting.append(text)
+        plain = COLOUR.sub("", text).replace("\r", "\n")
+        self._formats |= {at for at, entry in enumerate(_FORMATS) if at not in self._formats and entry.marks.search(plain)}
+        if not self._formats:
+            return
+        if self._log is None:
+            self._format = _FORMATS[min(self._formats)]
+            self._log = Log(self._format.read, KNOWN_NAMES, self._check)
+            plain = COLOUR.sub("", "".join(self._waiting)).replace("\r", "\n")
+        self._log.take("".join(self._waiting))
+        self._waiting = []
+        if any(f"{self._format.loss}{mark}" in plain for mark in ":="):
+            self._loss = self._format.loss
+        if self._format.planned is not None:
+            self._planned |= set(map(int, self._format.planned.findall(plain)))
+
+    def _check(self, step: float, line: str, number: int) -> None:
+        """Keep the refusal of the first line whose step cannot be one: that two trainers wrote the log is said first."""
+        try:
+            if math.isnan(step):
+                shown = next(text for text in self._format.step.findall(line) if "e" in text)
+                raise ReadError(
+                    f"{self._source}, line {number}: the progress bar prints the step rounded ({shown}); expected whole steps; "
+                    "read the run's TensorBoard folder instead"
+                )
+            step_number(step, f"{self._source}, line {number}")
+        except ReadError as error:
+            self._refusal = self._refusal or error
+
+    def columns(self) -> Columns:
+        """The run so far; raises ReadError where two trainers wrote it, ranks disagree, a step was printed rounded, or no loss is there."""
+        if len(self._formats) != 1 or self._log is None:
+            names = " and ".join(_FORMATS[at].trainer for at in sorted(self._formats)) or "no trainer"
+            raise ReadError(f"{self._source}: has step lines of {names}; expected the log of one trainer; keep one trainer's lines")
+        if self._refusal is not None:
+            raise self._refusal
+        ranks = self._log.series()
+        own = {name: rank for name, rank in ranks.items() if LOSS in rank}
+        if not own:
+            raise ReadError(f"{self._source}: the step lines of {self._format.trainer} have no loss; expected {self._format.loss} in them")
+        evaluated = next(({VALIDATION: rank[VALIDATION]} for rank in ranks.values() if VALIDATION in rank), {})
+        series = {**_agreed(own, self._source), **evaluated}
+        columns = from_series(series, series.__getitem__, {}, self._source)
+        notes = [f"a log of {self._format.trainer}: losses as printed"]
+        if without := self._log.without(VALIDATION):
+            notes.append(f"{count(without, 'step line')} without a loss left out")
+        columns = dataclasses.replace(columns, names={**columns.names, LOSS: self._loss}, found=()).noted(*notes)
+        return _planned(columns, self._planned)
 
 
 def is_printed_log(text: str, *, whole: bool = False) -> bool:
@@ -388,22 +445,36 @@ def is_printed_log(text: str, *, whole: bool = False) -> bool:
     return is_printed(line for _, line in numbered_lines(text if whole else text[:_HEAD]))
 
 
-def read_printed_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns:
-    """Columns of a log of any other trainer; raises ReadError where no loss is in it, or ranks disagree."""
-    printed = read_printed(text.encode(), wanted.values(), lambda step, number: step_number(step, f"{source}, line {number}"))
-    names = sorted({name for rank in printed.ranks.values() for name in rank})
-    taken = find_columns([STEP, *names], {key: name for key, name in wanted.items() if key != STEP}, source)
-    own = {name: {LOSS: rank[taken[LOSS]], **rank} for name, rank in printed.ranks.items() if rank.get(taken[LOSS])}
-    series = _agreed(own, source)
-    validation = taken.get(VALIDATION)
-    if validation is not None:
-        series = {**series, validation: next(rank[validation] for rank in printed.ranks.values() if rank.get(validation))}
-    columns = from_series(series, series.__getitem__, {LOSS: taken[LOSS], **wanted}, source)
-    notes = ["a printed log: losses as printed"]
-    if printed.is_numbered:
-        notes.append("no step is printed: lines with a loss are numbered from 1, so a planned length counts lines")
-    notes += [f"{trainer} prints a running average of the loss" for trainer, name in _AVERAGED.items() if name in names]
-    return _planned(columns, printed.planned).noted(*notes)
+class PrintedLog(GrowingLog):
+    """A log of any other trainer. All rows may be revised by a line with the name of a loss that counts before the one that was read so far
+    (`Columns.names`), by the first line with a step, and by the progress bar of a longer training; and other columns than the loss where
+    ranks take turns.
+    """
+
+    def __init__(self, source: str, wanted: Mapping[str, str]) -> None:
+        super().__init__(source)
+        self._wanted = wanted
+        self._log = printed_log(wanted.values(), lambda step, _, number: step_number(step, f"{source}, line {number}"))
+
+    def _take(self, text: str) -> None:
+        self._log.take(text)
+
+    def columns(self) -> Columns:
+        """The run so far; raises ReadError where no loss is in it, or ranks disagree."""
+        source, wanted, ranks = self._source, self._wanted, self._log.series()
+        names = sorted({name for rank in ranks.values() for name in rank})
+        taken = find_columns([STEP, *names], {key: name for key, name in wanted.items() if key != STEP}, source)
+        own = {name: {LOSS: rank[taken[LOSS]], **rank} for name, rank in ranks.items() if rank.get(taken[LOSS])}
+        series = _agreed(own, source)
+        validation = taken.get(VALIDATION)
+        if validation is not None:
+            series = {**series, validation: next(rank[validation] for rank in ranks.values() if rank.get(validation))}
+        columns = from_series(series, series.__getitem__, {LOSS: taken[LOSS], **wanted}, source)
+        notes = ["a printed log: losses as printed"]
+        if self._log.is_numbered:
+            notes.append("no step is printed: lines with a loss are numbered from 1, so a planned length counts lines")
+        notes += [f"{trainer} prints a running average of the loss" for trainer, name in _AVERAGED.items() if name in names]
+        return _planned(columns, self._log.planned).noted(*notes)
 
 
 def _planned(columns: Columns, planned: Set[int]) -> Columns:

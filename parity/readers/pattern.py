@@ -26,11 +26,12 @@ from parity.readers.columns import (
     VALIDATION,
     Columns,
     ReadError,
+    Track,
     from_series,
     plain_number,
     step_number,
 )
-from parity.readers.lines import LONGEST, numbered_lines
+from parity.readers.lines import LONGEST, GrowingLog, numbered_lines
 from parity.wording import did_you_mean
 
 PATTERN = "pattern"
@@ -63,33 +64,44 @@ def compiled(text: str, name: str) -> tuple[re.Pattern[str], ...]:
 _EXAMPLE = r"such as 'iter (?P<step>\d+): loss (?P<loss>\S+)'"
 
 
-def read_by_pattern(text: str, source: str, wanted: Mapping[str, str]) -> Columns:
-    """Columns of a log, by the patterns in `wanted`.
+class PatternLog(GrowingLog):
+    """A log whose lines the user's patterns find, those in `wanted`; no later line revises a row of the loss.
 
-    Raises ReadError where no line has a loss, a group holds no number, or the search takes too long.
+    A feed raises ReadError where a group holds no number, or where the search takes too long for the length of what was fed.
     """
-    others = [quantity for quantity in wanted if quantity != PATTERN]
-    if others:
-        raise ReadError(
-            f"{source}: a column was named for {others[0]}, but the pattern names it; give a group (?P<{others[0]}>...) instead"
-        )
-    patterns = compiled(wanted[PATTERN], "--pattern")
-    has_step = any(STEP in pattern.groupindex for pattern in patterns)
-    series: dict[str, list[tuple[int, float]]] = {}
-    with _limited(SECONDS + len(text) / CHARACTERS_PER_SECOND, source):
-        step = 0.0
-        for number, values in _found(numbered_lines(text), patterns, source):
-            step = values.pop(STEP, step + (LOSS in values and not has_step))
-            at = int(step_number(step, f"{source}, line {number}"))
-            for quantity, value in values.items():
-                series.setdefault(quantity, []).append((at, value))
-    if LOSS not in series:
-        shown = " or ".join(map(repr, wanted[PATTERN].split("\n")))
-        raise ReadError(f"{source}: no line has a loss by the pattern {shown}; try it on one of its lines")
-    columns = dataclasses.replace(from_series(series, series.__getitem__, {name: name for name in series}, source), found=())
-    if has_step:
-        return columns.noted("lines found by a pattern: losses as printed")
-    return columns.noted("lines found by a pattern without a step: numbered from 1, so a planned length counts lines")
+
+    def __init__(self, source: str, wanted: Mapping[str, str]) -> None:
+        super().__init__(source)
+        others = [quantity for quantity in wanted if quantity != PATTERN]
+        if others:
+            raise ReadError(
+                f"{source}: a column was named for {others[0]}, but the pattern names it; give a group (?P<{others[0]}>...) instead"
+            )
+        self._text = wanted[PATTERN]
+        self._patterns = compiled(self._text, "--pattern")
+        self._has_step = any(STEP in pattern.groupindex for pattern in self._patterns)
+        self._step = 0.0
+        self._series: dict[str, Track] = {}
+
+    def _take(self, text: str) -> None:
+        with _limited(SECONDS + len(text) / CHARACTERS_PER_SECOND, self._source):
+            lines = ((self._lines + number, line) for number, line in numbered_lines(text))
+            for number, values in _found(lines, self._patterns, self._source):
+                self._step = values.pop(STEP, self._step + (LOSS in values and not self._has_step))
+                step_number(self._step, f"{self._source}, line {number}")
+                for quantity, value in values.items():
+                    self._series.setdefault(quantity, Track()).add(self._step, value)
+
+    def columns(self) -> Columns:
+        """The run so far; raises ReadError where no line has a loss."""
+        series = self._series
+        if LOSS not in series:
+            shown = " or ".join(map(repr, self._text.split("\n")))
+            raise ReadError(f"{self._source}: no line has a loss by the pattern {shown}; try it on one of its lines")
+        columns = dataclasses.replace(from_series(series, series.__getitem__, {name: name for name in series}, self._source), found=())
+        if self._has_step:
+            return columns.noted("lines found by a pattern: losses as printed")
+        return columns.noted("lines found by a pattern without a step: numbered from 1, so a planned length counts lines")
 
 
 def _found(lines: Iterable[tuple[int, str]], patterns: Sequence[re.Pattern[str]], source: str) -> Iterator[tuple[int, dict[str, float]]]:

@@ -16,9 +16,8 @@ epoch, or micro-batches; its steps repeat with other losses, which is refused (`
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from parity.readers.columns import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS, STEP, Track
+from parity.readers.columns import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS, STEP
 from parity.readers.lines import LONGEST, Line, Log, Place
-from parity.structure import frozen
 
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNORECASE)
 # No possessive quantifiers: Python 3.11 before 3.11.5 gets them wrong. What could be matched in many ways is bounded instead.
@@ -153,17 +152,6 @@ def is_printed(lines: Iterable[str]) -> bool:
     return False
 
 
-@frozen(eq=False)
-class Printed:
-    """What was read: series by rank, the planned lengths that were printed, and whether the steps are numbers of lines."""
-
-    ranks: Mapping[str, Mapping[str, Track]]
-    planned: frozenset[int]
-    is_numbered: bool
-
-
-def read_printed(data: bytes, wanted: Collection[str], check: Callable[[float, int], object]) -> Printed:
-    """The series of a text in UTF-8, those of names that no table knows where they are wanted; `check` raises for what cannot be a step."""
-    log = Log(read_line, {*_READ, *wanted}, check)
-    log.feed(data)
-    return Printed(ranks=log.series(), planned=frozenset(log.planned), is_numbered=log.is_numbered)
+def printed_log(wanted: Collection[str], check: Callable[[float, str, int], object]) -> Log:
+    """A log that is read by the rule, with the numbers of names that tables know and of those that are wanted."""
+    return Log(read_line, {*_READ, *wanted}, check)

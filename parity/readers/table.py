@@ -30,6 +30,7 @@ from parity.readers.columns import (
     rows_with_loss,
     step_number,
 )
+from parity.readers.lines import Growing
 from parity.structure import frozen
 from parity.wording import first_few
 
@@ -217,48 +218,99 @@ def is_prose(text: str, source: str) -> bool:
     return 2 * sum(len(_fields(line, table.delimiter)) != len(table.first) for line in lines) > len(lines)
 
 
-def read_table(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Columns:
-    """Columns of a table; a row without a loss value is left out and counted, NaN and inf are kept."""
-    table = as_table(text, source)
-    if not table.has_header:
-        return _bare_columns(table, wanted, run)
-    if layout := long_layout(table.first, wanted, source):
-        return read_long(table.rows(), layout, wanted, source, run)
-    table, shown = _rows_of_run(table, wanted, run)
-    by_quantity = find_columns(shown, wanted, source)
-    if not table.body or table.body.isspace():
-        raise ReadError(f"{source}: a header but no rows; expected one row per training step")
-    values, notes = _values(table, {quantity: table.first.index(name) for quantity, name in by_quantity.items()})
-    return Columns(values=values, names=by_quantity, found=shown, notes=notes)
+class GrowingTable(Growing):
+    """A table that may still grow: its first line decides which columns are read, and no later line revises a row of the loss. A row
+    without a loss is left out and counted, NaN and inf are kept.
+
+    A long table, or one with a column of runs, is read anew each time that its columns are asked for: a second run is refused where none is
+    named.
+    """
+
+    def __init__(self, source: str, wanted: Mapping[str, str], run: str | None = None) -> None:
+        super().__init__(source)
+        self._wanted, self._run = wanted, run
+        self._first: Table | None = None
+        self._kept: list[str] = []
+        self._names: Sequence[str] = ()
+        self._rows: _Rows | None = None
+
+    def _take(self, text: str) -> None:
+        if self._first is not None:
+            table = dataclasses.replace(self._first, body=text, line=self._lines + 1)
+        elif text.strip("\r\n"):
+            table = as_table(text, self._source)
+            self._first = dataclasses.replace(table, line=table.line + self._lines)
+            table = self._first
+            self._begin(table)
+        else:
+            return
+        if self._rows is None:
+            self._kept.append(table.body)
+        else:
+            self._rows.take(table)
+
+    def _begin(self, table: Table) -> None:
+        """Take the first line; the rows of a plain table of one run are read at once from here on, those of others are kept."""
+        if not table.has_header:
+            self._rows = _Rows(_bare_places(table, self._wanted, self._run))
+        elif long_layout(table.first, self._wanted, self._source) is None and not _column_of_runs(table.first, self._run):
+            self._names = _names_of_run(table, self._wanted, self._run)
+            by_quantity = find_columns(self._names, self._wanted, self._source)
+            self._rows = _Rows({quantity: table.first.index(name) for quantity, name in by_quantity.items()})
+
+    def columns(self) -> Columns:
+        """The run so far; raises ReadError where it has no row with a loss, or the run is not in it."""
+        if self._first is None:
+            raise ReadError(f"{self._source}: the file is empty; expected one line per training step")
+        table, source = self._first, self._source
+        if self._rows is not None and not table.has_header:
+            return _bare_columns(self._rows, source)
+        if self._rows is not None:
+            by_quantity = find_columns(self._names, self._wanted, source)
+            values, notes = self._rows.values(source)
+            return Columns(values=values, names=by_quantity, found=self._names, notes=notes)
+        table = dataclasses.replace(table, body="".join(self._kept))
+        if layout := long_layout(table.first, self._wanted, source):
+            return read_long(table.rows(), layout, self._wanted, source, self._run)
+        by_quantity = find_columns(table.first, self._wanted, source)
+        rows = _Rows({quantity: table.first.index(name) for quantity, name in by_quantity.items()})
+        rows.take(_rows_of_run(table, self._run))
+        values, notes = rows.values(source)
+        return Columns(values=values, names=by_quantity, found=table.first, notes=notes)
 
 
-def _rows_of_run(table: Table, wanted: Mapping[str, str], run: str | None) -> tuple[Table, list[str]]:
-    """The rows and the columns of one run; other rows become empty lines, so that line numbers stay."""
+def _column_of_runs(names: Sequence[str], run: str | None) -> str | None:
+    return run_column(names) or (None if run is None else arm_column(names))
+
+
+def _rows_of_run(table: Table, run: str | None) -> Table:
+    """The rows of one run of a table with a column of runs; other rows become empty lines, so that line numbers stay."""
+    index = table.first.index(_column_of_runs(table.first, run) or "")
+    lines = [(line, _fields(line, table.delimiter) if line.strip() else []) for line in table.body.splitlines()]
+    own = [cells[index] if index < len(cells) else "" for _, cells in lines]
+    runs = [name for name, (line, _) in zip(own, lines, strict=True) if line.strip()]
+    chosen = choose_run(runs, run, table.source) if runs else None
+    return dataclasses.replace(table, body="\n".join(line if name == chosen else "" for name, (line, _) in zip(own, lines, strict=True)))
+
+
+def _names_of_run(table: Table, wanted: Mapping[str, str], run: str | None) -> Sequence[str]:
+    """The columns of one run, where their names may begin with its name."""
     names = table.first
-    column = run_column(names) or (None if run is None else arm_column(names))
-    if column is not None:
-        index = names.index(column)
-        lines = [(line, _fields(line, table.delimiter) if line.strip() else []) for line in table.body.splitlines()]
-        own = [cells[index] if index < len(cells) else "" for _, cells in lines]
-        runs = [name for name, (line, _) in zip(own, lines, strict=True) if line.strip()]
-        chosen = choose_run(runs, run, table.source) if runs else None
-        body = "\n".join(line if name == chosen else "" for name, (line, _) in zip(own, lines, strict=True))
-        return dataclasses.replace(table, body=body), names
     exported = dict.fromkeys(
         before for before, _, name in (each.rpartition(_OF_A_RUN) for each in names) if name.lower() in KNOWN_NAMES[LOSS]
     )
     exported.pop("", None)
     has_loss = LOSS in wanted or any(name.lower() in KNOWN_NAMES[LOSS] for name in names)
     if run is None and (len(exported) < 2 or has_loss):
-        return table, names
+        return names
     if not exported:
         raise ReadError(f"{table.source}: no column names the run, so there is no run {run!r}; expected a column such as run_id")
     chosen = choose_run(exported, run, table.source)
-    return table, [name for name in names if _OF_A_RUN not in name or name.rpartition(_OF_A_RUN)[0] == chosen]
+    return [name for name in names if _OF_A_RUN not in name or name.rpartition(_OF_A_RUN)[0] == chosen]
 
 
-def _bare_columns(table: Table, wanted: Mapping[str, str], run: str | None) -> Columns:
-    """Step and loss of a table without a header, where it can be read in no other way."""
+def _bare_places(table: Table, wanted: Mapping[str, str], run: str | None) -> Mapping[str, int]:
+    """The places of step and loss in a table without a header, where it can be read in no other way."""
     source = table.source
     if wanted:
         raise ReadError(f"{source}: there is no header line, so no column {next(iter(wanted.values()))!r}; expected names in line 1")
@@ -266,7 +318,12 @@ def _bare_columns(table: Table, wanted: Mapping[str, str], run: str | None) -> C
         raise ReadError(f"{source}: there is no header line, so there is no run {run!r}; expected names in line 1")
     if len(table.first) != 2:
         raise ReadError(f"{source}: no header and {len(table.first)} columns; expected two (step, loss), or a first line with names")
-    values, notes = _values(table, {STEP: 0, LOSS: 1})
+    return {STEP: 0, LOSS: 1}
+
+
+def _bare_columns(rows: "_Rows", source: str) -> Columns:
+    """Step and loss of a table without a header."""
+    values, notes = rows.values(source)
     loss = values[LOSS]
     if len(loss) > 1 and bool((np.floor(loss) == loss).all()) and bool((np.diff(loss) > 0).all()):
         raise ReadError(f"{source}: no header, and both columns could be the step; expected a first line with names, such as step,loss")
@@ -274,12 +331,42 @@ def _bare_columns(table: Table, wanted: Mapping[str, str], run: str | None) -> C
     return Columns(values=values, names={STEP: "column 1", LOSS: "column 2"}, notes=notes)
 
 
-def _values(table: Table, columns: Mapping[str, int]) -> tuple[Mapping[str, FloatArray], tuple[str, ...]]:
-    """Values by quantity, and notes, of the columns with these places."""
-    values = _parse_fast(table, columns)
-    if values is None or not whole_steps(values[STEP]).all() or not _is_regular(table, len(values[STEP])):
-        return _parse_slowly(table, columns)
-    return values, ()
+class _Rows:
+    """The rows of a table that were read, of the columns with these places by quantity."""
+
+    def __init__(self, places: Mapping[str, int]) -> None:
+        self._places = places
+        self._parts: list[Mapping[str, FloatArray]] = []
+        self._evaluated: list[tuple[FloatArray, FloatArray]] = []
+        self._skipped = 0
+
+    def take(self, table: Table) -> None:
+        """Read the rows of a table, or of a part of it; raises ReadError with the line of what is wrong."""
+        if not table.body or table.body.isspace():
+            return
+        values = _parse_fast(table, self._places)
+        if values is None or not whole_steps(values[STEP]).all() or not _is_regular(table, len(values[STEP])):
+            values, evaluated, skipped = _parse_slowly(table, self._places)
+            self._skipped += skipped
+        else:
+            evaluated = (values[STEP], values[VALIDATION]) if VALIDATION in values else (np.empty(0), np.empty(0))
+        self._evaluated.append(evaluated)
+        self._parts.append(values)
+
+    def values(self, source: str) -> tuple[Mapping[str, FloatArray], tuple[str, ...]]:
+        """Values by quantity, and notes; raises ReadError where no row has a loss."""
+        if not self._parts:
+            raise ReadError(f"{source}: a header but no rows; expected one row per training step")
+        values = {quantity: np.concatenate([part[quantity] for part in self._parts]) for quantity in self._places}
+        if not len(values[LOSS]):
+            raise ReadError(f"{source}: no row has a loss; expected one row per training step")
+        if not self._skipped:
+            return values, ()
+        if VALIDATION in values:
+            steps, losses = (np.concatenate(own) for own in zip(*self._evaluated, strict=True))
+            there = ~np.isnan(losses)
+            values[VALIDATION] = at_rows(values[STEP], zip(steps[there].tolist(), losses[there].tolist(), strict=True))
+        return values, (f"{self._skipped} rows without a loss left out",)
 
 
 def _is_regular(table: Table, rows: int) -> bool:
@@ -300,8 +387,10 @@ def _parse_fast(table: Table, columns: Mapping[str, int]) -> Mapping[str, FloatA
     return dict(zip(columns, values.T, strict=True))
 
 
-def _parse_slowly(table: Table, columns: Mapping[str, int]) -> tuple[Mapping[str, FloatArray], tuple[str, ...]]:
-    """Row by row, to name the line of what is wrong; empty cells are allowed except for the step."""
+def _parse_slowly(table: Table, columns: Mapping[str, int]) -> tuple[Mapping[str, FloatArray], tuple[FloatArray, FloatArray], int]:
+    """Row by row, to name the line of what is wrong; empty cells are allowed except for the step. Returns the values of the rows with a
+    loss, the steps and values of the evaluations of all rows, and how many rows have no loss.
+    """
     rows: list[list[float]] = []
     evaluated: list[tuple[float, float]] = []
     skipped, width = 0, len(table.first)
@@ -319,12 +408,8 @@ def _parse_slowly(table: Table, columns: Mapping[str, int]) -> tuple[Mapping[str
             skipped += 1
             continue
         rows.append([value(quantity) for quantity in columns])
-    if not rows:
-        raise ReadError(f"{table.source}: no row has a loss; expected one row per training step")
-    values = dict(zip(columns, np.array(rows, dtype=np.float64).T, strict=True))
-    if VALIDATION in columns and skipped:
-        values[VALIDATION] = at_rows(values[STEP], evaluated)
-    return values, (f"{skipped} rows without a loss left out",) if skipped else ()
+    values = dict(zip(columns, np.array(rows, np.float64).reshape(-1, len(columns)).T, strict=True))
+    return values, (np.array([step for step, _ in evaluated]), np.array([loss for _, loss in evaluated])), skipped
 
 
 def _cell(table: Table, cells: Sequence[str], columns: Mapping[str, int], where: str, quantity: str) -> float:

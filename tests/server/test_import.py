@@ -9,7 +9,7 @@ import pytest
 from parity import cli
 from parity.judging.criteria import criteria_from_mapping
 from parity.readers import trackers
-from parity.readers.table import read_table
+from parity.readers.table import GrowingTable
 from parity.readers.trackers.run import TrackerRun
 from server.database import store
 from server.database.tables import Run
@@ -154,7 +154,7 @@ def test_a_trackers_run_brings_its_config_and_nothing_is_half_imported(served, d
 
     def read(source, path, wanted):
         rows = "step,loss\n" + "\n".join(f"{step},{3 - step / 100}" for step in range(80)) + "\n"
-        return TrackerRun(columns=read_table(rows, source, wanted, None), config=configs[path])
+        return TrackerRun(columns=GrowingTable(source, wanted).read(rows), config=configs[path])
 
     monkeypatch.setattr(trackers, "SOURCES", {"mlflow:": read})
     ids = ("--as-run", runs[0], "--as-run", runs[1])

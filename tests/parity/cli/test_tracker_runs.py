@@ -10,7 +10,7 @@ from parity.cli.runs import FinishedRun, refuse_other_run
 from parity.cli.terminal import UsageError
 from parity.readers import read_run, trackers
 from parity.readers.columns import ReadError, UnreachableSourceError, read_text
-from parity.readers.table import read_table
+from parity.readers.table import GrowingTable
 from parity.readers.trackers.run import TrackerRun
 
 Run = Callable[..., tuple[int, str, str]]
@@ -31,7 +31,7 @@ def config(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, 
             raise UnreachableSourceError(f"{source}: does not answer")
         if path not in files:
             raise ReadError(f"{source}: no such run")
-        columns = read_table(read_text(files[path]), source, wanted, None)
+        columns = GrowingTable(source, wanted).read(read_text(files[path]))
         return TrackerRun(columns=columns, config=configs.get(path, {}))
 
     monkeypatch.setattr(trackers, "SOURCES", {"mlflow:": read})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from parity.readers import lines as lines_module
 from parity.readers import read_run
 from parity.readers.columns import ReadError
-from parity.readers.printed import LONGEST, read_line, read_printed
+from parity.readers.printed import LONGEST, printed_log, read_line
 from tests.parity.readers.logs.corpus import PRINTED, printed_lines
 
 LOSSES = [10.8125 - 0.25 * i for i in range(6)]
@@ -43,11 +43,12 @@ def test_a_long_preamble_and_nan_change_nothing(trainer: str, tmp_path: Path) ->
 
 def check_twin(lines: list[str]) -> None:
     """Lines are read as by the twin without shapes, for which each line is read by the rule."""
-    text = "".join(f"{line}\n" for line in lines) + "step 99 loss 1.5"
+    text = "".join(f"{line}\n" for line in lines)
 
     def read() -> str:
-        found = read_printed(text.encode(), {"loss2", "time"}, lambda step, _: int(step))
-        ranks = {rank: {name: [*track] for name, track in sorted(own.items())} for rank, own in sorted(found.ranks.items())}
+        found = printed_log({"loss2", "time"}, lambda step, _line, _number: int(step))
+        found.take(text)
+        ranks = {rank: {name: [*track] for name, track in sorted(own.items())} for rank, own in sorted(found.series().items())}
         return repr((ranks, found.planned, found.is_numbered))  # NaN is NaN
 
     in_blocks = read()
