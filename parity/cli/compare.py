@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 import sys
 import tempfile
 import webbrowser
@@ -33,6 +32,7 @@ from parity.cli.output import show, write_file
 from parity.cli.run_tables import (
     NEEDS_ARM_BY,
     NO_COLUMN,
+    NOT_BY_SIZE,
     Reports,
     Table,
     holds_held_out_losses,
@@ -45,12 +45,12 @@ from parity.cli.terminal import EVIDENCE, POLICY, UsageError, exit_code
 from parity.comparing.arms import Arm, check_floors, check_plan, read_rerun_table, stated_multiplicity
 from parity.comparing.compare import check_arm, complete_case
 from parity.judging.criteria import Criteria
-from parity.judging.curve import MAX_STEP, Curve, curve_from_arrays
+from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evaluations.gap import PRINTED_STEP
 from parity.judging.evidence import Case
 from parity.readers import read_run
 from parity.readers.accuracy import read_accuracy
+from parity.readers.run_table import is_typed_number, number_curve
 from parity.recipes import RECIPES
 from parity.report.facts import FullRun, worth
 from parity.report.figures import draw_figure
@@ -62,8 +62,6 @@ from parity.structure import json_value, picked
 # Each number becomes a run of one evaluation, at its tokens where these are stated, printed to the last digit that was typed. Run noise
 # is assumed; pairing, software and schedule are not known, so that two numbers can fail but never pass (`evaluations.rules`).
 
-_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.(\d*))?|\.(\d+))(?:[eE]([-+]?\d{1,3}))?")
-_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
 EXPECTED = "a loss in nats per token for each arm, such as bf16=2.242 fp8=2.276"
 NEEDS_NUMBERS = "needs numbers in place of files, such as bf16=2.242 fp8=2.276"
 NEEDS_RUNS = "needs runs in files, but these are numbers"
@@ -75,11 +73,13 @@ def typed_numbers(runs: Sequence[str]) -> dict[str, str] | None:
     Raises UsageError for numbers and files together, for one number alone, for a name given twice, and for what is no loss.
     """
     split = [run.rpartition("=") for run in runs]
-    typed = [_is_number(value) and not (Path(run).exists() or Path(value).exists()) for run, (_, _, value) in zip(runs, split, strict=True)]
+    typed = [
+        is_typed_number(value) and not (Path(run).exists() or Path(value).exists()) for run, (_, _, value) in zip(runs, split, strict=True)
+    ]
     if not any(typed):
         return None
-    for run, (name, _, _), is_number in zip(runs, split, typed, strict=True):
-        if not is_number:
+    for run, (name, _, _), is_typed in zip(runs, split, typed, strict=True):
+        if not is_typed:
             number = next(other for other, one in zip(runs, typed, strict=True) if one)
             raise UsageError(f"{number} is a number, but {run!r} is not; expected numbers for all arms, or files for all")
         if not name:
@@ -96,10 +96,6 @@ def typed_numbers(runs: Sequence[str]) -> dict[str, str] | None:
     return numbers
 
 
-def _is_number(text: str) -> bool:
-    return bool(_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text))
-
-
 def number_arms(numbers: Mapping[str, str], tokens: float | None, facts: Facts) -> list[Arm]:
     """An arm with one run of one evaluation for each number, baseline first.
 
@@ -112,11 +108,8 @@ def number_arms(numbers: Mapping[str, str], tokens: float | None, facts: Facts) 
         (
             name,
             [
-                curve_from_arrays(
-                    [round(tokens) if tokens is not None else 1],
-                    [float(value)],
-                    columns={PRINTED_STEP: [printed_step_of(value)]},
-                    label=name,
+                replace(
+                    number_curve(value, name, 1 if tokens is None else round(tokens)),
                     recipe=facts.recipes.get(name, name if name in RECIPES else None),
                     rounding=facts.roundings.get(name),
                 )
@@ -124,14 +117,6 @@ def number_arms(numbers: Mapping[str, str], tokens: float | None, facts: Facts) 
         )
         for name, value in numbers.items()
     ]
-
-
-def printed_step_of(text: str) -> float:
-    """The last digit's place of a number as it was typed: 0.001 for "2.240" and for "2240e-3"."""
-    match = _NUMBER.fullmatch(text)
-    decimals = len((match[1] or match[2] or "") if match else "")
-    exponent = int(match[3] or 0) if match else 0
-    return float(10.0 ** (exponent - decimals))
 
 
 # `parity compare --push`, `--html` and `--open`: a verdict on a server's page, or in a file.
@@ -247,24 +232,26 @@ def compare(
     if numbers is not None:
         refuse(stated.given("baseline_run", "candidate_run", "seeds", "context"), NEEDS_RUNS)
         refuse(table.given() | stated.given("column", "pattern", "planned_steps", "start"), NEEDS_RUNS)
-        arms = number_arms(numbers, stated.tokens, facts)
+        comparisons = [number_arms(numbers, stated.tokens, facts)]
         table = replace(table, tokens_per_step=None if stated.tokens is None else 1.0)
         held_out = True
     elif table.arm_by is None:
         refuse(stated.given("tokens"), NEEDS_NUMBERS)
         refuse(table.given(), NEEDS_ARM_BY)
-        arms = read_arms(runs, stated, columns, facts)
+        comparisons = [read_arms(runs, stated, columns, facts)]
         held_out = holds_held_out_losses(stated.loss_is, columns.losses())
         if not held_out:
-            noise_runs = read_noise_runs(stated.noise_run, arms, columns, facts)
+            noise_runs = read_noise_runs(stated.noise_run, comparisons[0], columns, facts)
     else:
         refuse(stated.given("tokens"), NEEDS_NUMBERS)
         in_files = stated.given("baseline_run", "candidate_run", "control", "noise_run", "shorter_baseline")
         refuse(in_files, "names a file, but with --arm-by all runs are in one table; remove it")
         refuse(stated.given("column", "pattern"), NO_COLUMN)
         refuse(stated.given("seeds"), "is not used with --arm-by; name the column of the seed with --pair-by")
-        arms = read_table_arms(runs, table, facts)
-        held_out = holds_held_out_losses(stated.loss_is, {table.loss})
+        if table.size_by is not None:
+            refuse(stated.given("planned_steps") | table.given("at", "target", "times"), NOT_BY_SIZE)
+        comparisons = read_table_arms(runs, table, facts)
+        held_out = table.size_by is not None or holds_held_out_losses(stated.loss_is, {table.loss})
         if not held_out:
             refuse_evaluation_options(table)
     if held_out:
@@ -273,8 +260,9 @@ def compare(
         given |= reports.given("html", "open_page", "push") | stated.given("control", "noise_run")
         refuse(given, "needs training curves; of held-out losses only the losses are compared")
         paired = stated.seeds is not None or table.pair_by is not None
-        return report_evaluations(*judge_evaluations(arms, table, criteria, stated.planned_steps, look, paired=paired), reports)
-    case = _case(arms, noise_runs, columns, criteria, stated, evidence, look)
+        judged = [judge_evaluations(arms, table, criteria, stated.planned_steps, look, paired=paired) for arms in comparisons]
+        return report_evaluations(judged, reports)
+    case = _case(comparisons[0], noise_runs, columns, criteria, stated, evidence, look)
     if reports.push:
         check_push(case)
     documents = case.documents()

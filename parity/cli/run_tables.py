@@ -13,21 +13,24 @@ from parity.judging.criteria import LOSS, Criteria
 from parity.judging.curve import Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
-from parity.judging.evaluations.gap import RunTimes
+from parity.judging.evaluations.gap import PRINTED_STEP, RunTimes
 from parity.judging.evidence import Case, bundle_bytes
 from parity.readers.columns import STDIN, is_held_out
-from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times
+from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times, read_sizes
+from parity.readers.table import SHOWN
 from parity.readers.trackers import is_source
+from parity.recipes import RECIPES
 from parity.report.evaluation_figure import draw_evaluation_figure
 from parity.report.text import REPORT_SCHEMA, render_evaluations_markdown, render_evaluations_text, render_junit
 from parity.structure import canonical_json, picked
 from parity.version import JUDGE_VERSION
-from parity.wording import count, did_you_mean
+from parity.wording import count, did_you_mean, first_few
 
 VALIDATION = "validation"
 LOSS_KINDS = ("training", VALIDATION)
 NEEDS_ARM_BY = "needs --arm-by COLUMN, the column that names the arms in a table of many runs"
 NEEDS_HELD_OUT = f"needs losses of held-out data; state --loss-is {VALIDATION}, or name their column, such as val_loss, with --loss"
+NOT_BY_SIZE = "is not used with --size-by, where each size has an end of its own; choose one size with --where to use it"
 NO_COLUMN = "is not used with --arm-by; name the columns with --step and --loss"
 
 
@@ -37,6 +40,11 @@ class Table(Options, panel=TABLE):
     arm_by: str | None = option(None, "Read many runs from one table, in which COLUMN names the arm of each row.", "COLUMN")
     run_by: str | None = option(
         None, "Name the columns that together tell the runs of an arm apart. [default: one run an arm]", "COLUMN[,COLUMN]"
+    )
+    size_by: str | None = option(
+        None,
+        "Name the columns that together name the size of a model, in a table of final losses: each size is compared on its own.",
+        "COLUMN[,COLUMN]",
     )
     where: list[str] = repeatable(
         "Read only the rows with this value; a column given several times may have any of them. Repeatable.", "COLUMN=VALUE"
@@ -82,10 +90,14 @@ class Table(Options, panel=TABLE):
 
     def run_columns(self) -> tuple[str, ...]:
         """The columns of --run-by; none where each arm has one run."""
-        columns = () if self.run_by is None else tuple(part.strip() for part in self.run_by.split(","))
-        if "" in columns:
-            raise UsageError(f"--run-by is {self.run_by!r}; expected one or several columns such as system,run")
-        return columns
+        return () if self.run_by is None else _columns(self.run_by, "--run-by", "system,run")
+
+
+def _columns(text: str, option: str, example: str) -> tuple[str, ...]:
+    columns = tuple(part.strip() for part in text.split(","))
+    if "" in columns:
+        raise UsageError(f"{option} is {text!r}; expected one or several columns such as {example}")
+    return columns
 
 
 class Reports(Options, panel=OUTPUT):
@@ -121,6 +133,11 @@ class Reports(Options, panel=OUTPUT):
 
 def read_table(files: Sequence[str], options: Table) -> dict[str, list[Curve]]:
     """The runs of each arm of the one table; raises UsageError for several files, and ReadError."""
+    return read_run_table(*_of_table(files, options))
+
+
+def _of_table(files: Sequence[str], options: Table) -> tuple[str, RunTable]:
+    """The one table and its layout."""
     layout = options.layout()
     if len(files) != 1:
         raise UsageError(f"{count(len(files), 'file')} with --arm-by; expected one table that holds all arms")
@@ -130,7 +147,7 @@ def read_table(files: Sequence[str], options: Table) -> dict[str, list[Curve]]:
         )
     if files[0] == options.times == STDIN:
         raise UsageError('"-" was given for the table and for --times; stdin can be read only once')
-    return read_run_table(files[0], layout)
+    return files[0], layout
 
 
 def chosen_arm(arms: Mapping[str, object], option: str, name: str | None) -> str:
@@ -143,20 +160,41 @@ def chosen_arm(arms: Mapping[str, object], option: str, name: str | None) -> str
     return name
 
 
-def read_table_arms(files: Sequence[str], options: Table, facts: Facts) -> list[Arm]:
-    """The arms of the table, baseline first, with what options state of them; raises UsageError or ReadError."""
-    by_name = read_table(files, options)
-    baseline = chosen_arm(by_name, "--baseline", options.baseline)
-    facts.refuse_unknown(by_name)
+def read_table_arms(files: Sequence[str], options: Table, facts: Facts) -> list[list[Arm]]:
+    """The arms of the table, baseline first, with what options state of them, once for each size that --size-by names.
+
+    Raises UsageError or ReadError. A size at which the baseline or every candidate is missing is left out and named on stderr.
+    """
+    if options.size_by is None:
+        by_name = read_table(files, options)
+        return [_arms_of(by_name, chosen_arm(by_name, "--baseline", options.baseline), by_name, facts, "")]
+    sizes = read_sizes(*_of_table(files, options), _columns(options.size_by, "--size-by", "params,tokens"))
+    names = dict.fromkeys(name for by_name in sizes.values() for name in by_name)
+    baseline = chosen_arm(names, "--baseline", options.baseline)
+    compared = [size for size, by_name in sizes.items() if baseline in by_name and len(by_name) > 1]
+    left_out = [size for size in sizes if size not in compared]
+    if not compared:
+        raise UsageError(f"no size has {baseline} and another arm: {first_few(left_out, SHOWN, '; ')}; expected a loss of each at one size")
+    if left_out:
+        print(f"parity: left out where {baseline} or every other arm is missing: {first_few(left_out, SHOWN, '; ')}", file=sys.stderr)
+    return [_arms_of(sizes[size], baseline, names, facts, f" ({size})") for size in compared]
+
+
+def _arms_of(by_name: Mapping[str, Sequence[Curve]], baseline: str, names: Mapping[str, object], facts: Facts, size: str) -> list[Arm]:
+    """The arms of one comparison; `size` is what follows the name of a candidate, `names` are those of all arms."""
+    facts.refuse_unknown(names)
     arms = [
-        (name, [_with_facts(run, facts.of(name)) for run in by_name[name]]) for name in sorted(by_name, key=lambda name: name != baseline)
+        (name if name == baseline else name + size, [_with_facts(run, name, facts.of(name)) for run in by_name[name]])
+        for name in sorted(by_name, key=lambda name: name != baseline)
     ]
     refuse_mixed_units(arms, [], "--step COLUMN")
     return arms
 
 
-def _with_facts(run: Curve, stated: Stated) -> Curve:
-    return dataclasses.replace(run, recipe=stated.recipe, rounding=stated.rounding, context={**run.context, **stated.context})
+def _with_facts(run: Curve, arm: str, stated: Stated) -> Curve:
+    """The run with what is stated of its arm; a number whose arm is named as a recipe has that one, as one that is typed."""
+    named = arm if PRINTED_STEP in run.columns and arm in RECIPES else None
+    return dataclasses.replace(run, recipe=stated.recipe or named, rounding=stated.rounding, context={**run.context, **stated.context})
 
 
 def holds_held_out_losses(loss_is: str | None, columns: Collection[str | None]) -> bool:
@@ -198,8 +236,11 @@ def judge_evaluations(
         raise UsageError(f"--{field.replace('_', '-')} {rest}" if field in Table.__dataclass_fields__ else str(error)) from None
 
 
-def report_evaluations(case: EvaluationCase, documents: Sequence[EvaluationDocument], reports: Reports) -> int:
+def report_evaluations(judged: Sequence[tuple[EvaluationCase, Sequence[EvaluationDocument]]], reports: Reports) -> int:
     """Print the documents as text, canonical JSON or Markdown, write the reports, and return the exit code of the worst verdict."""
+    documents = [document for _, own in judged for document in own]
+    if reports.bundle and len(judged) > 1:
+        raise UsageError("--bundle holds the comparison at one size; choose one with --where")
     if reports.as_json and reports.markdown:
         raise UsageError("--json and --markdown exclude each other; give only one of them")
 
@@ -207,9 +248,9 @@ def report_evaluations(case: EvaluationCase, documents: Sequence[EvaluationDocum
         for path, document in zip(paths, documents, strict=True):
             draw_evaluation_figure(path, document)
 
-    reports.write(case, documents, draw)
+    reports.write(judged[0][0], documents, draw)
     if reports.as_json:
-        sys.stdout.write(canonical_json({"schema": REPORT_SCHEMA, "engine_version": JUDGE_VERSION, "verdicts": list(documents)}))
+        sys.stdout.write(canonical_json({"schema": REPORT_SCHEMA, "engine_version": JUDGE_VERSION, "verdicts": documents}))
     else:
         sys.stdout.write(
             "\n".join((render_evaluations_markdown if reports.markdown else render_evaluations_text)(document) for document in documents)

@@ -5,15 +5,16 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from parity.judging.agreement import HOST
-from parity.judging.curve import Curve, FloatArray
-from parity.judging.evaluations.gap import RunTimes
+from parity.judging.curve import Curve, FloatArray, curve_from_arrays
+from parity.judging.evaluations.gap import PRINTED_STEP, RunTimes
 from parity.readers.columns import (
     KNOWN_NAMES,
     LOSS,
@@ -75,6 +76,10 @@ class Cells:
         if not rows:
             there = listed(list(dict.fromkeys(texts)))
             raise ReadError(f"{self.source}: no row has {column}={' or '.join(values)}; the column has {there}")
+        return self.of_rows(rows)
+
+    def of_rows(self, rows: Sequence[int]) -> "Cells":
+        """These rows alone."""
         columns = {name: [cells[row] for row in rows] for name, cells in self.columns.items()}
         return Cells(source=self.source, columns=columns, lines=[self.lines[row] for row in rows], place=self.place)
 
@@ -168,12 +173,21 @@ def _text(value: object) -> str:
 # are sorted by name in natural order (run 2 before run 10), so the order of the rows affects only the order of the arms.
 
 MAX_ARMS = 20
+MAX_SIZES = 100
 HARDWARE = ("accelerator", "device", "device_class", "gpu")
 CONDITIONS = (
     *HARDWARE,
     *("system", HOST, "hostname", "software", "software_version", "framework", "image", "driver", "engine", "code_revision"),
 )
 """Columns, in lower case, that name what a run ran on: kept as its context where they have one value in the whole run."""
+
+SIZE_NAMES = (
+    *("params", "parameters", "n_params", "num_params", "num_parameters", "model_params", "params_m", "params_b", "params_millions"),
+    *("model_millions", "model_billions", "model_size", "size", "model", "model_name"),
+)
+"""Columns, in lower case, that name the size of a model: losses of two sizes are never those of one run, nor of reruns."""
+_MOST_LENGTHS = 5  # of the trainings of one arm and size in a table of final losses; more rows are those of a curve
+_BASELINES = ("baseline", "base", "bf16", "fp32", "f32")
 
 _OPTION = "--{} NAME"
 _NAMES_OF_RUNS = (*RUN_NAMES, "seed")  # with two values in what should be one run, rows of two runs are mixed
@@ -217,20 +231,137 @@ def read_run_table(source: str, layout: RunTable) -> dict[str, list[Curve]]:
     A run's label is its values of `layout.run`, joined by "/", or its arm's name. Raises ReadError, one line, for a missing column, an arm
     column with one value or more than 20, an empty name, a step or loss that is not a number, and a run that repeats a step.
     """
+    cells = _selected(source, layout)
+    arms = _arms(cells, layout)
+    for column in layout.run:
+        if is_size(column) and len(set(cells.texts(column))) > 1:
+            raise ReadError(
+                f"{source}: the column {column!r} names the size of a model, and runs of two sizes are no reruns of each other; "
+                f"`parity compare` compares each size on its own with --size-by {shlex.quote(column)}"
+            )
+    quantities = _quantities(cells, layout)
+    return _runs_by_arm(cells, layout, arms, lambda run: _curve(cells, run, quantities, layout))
+
+
+def read_sizes(source: str, layout: RunTable, size: Sequence[str]) -> dict[str, dict[str, list[Curve]]]:
+    """The final losses of each arm at each size of a model, which the columns in `size` together name, in order of appearance.
+
+    Each row is a run of one evaluation at its own step, or a number like one that is typed where the table has no column of steps. Raises
+    ReadError as `read_run_table`, and where a run has two rows at one size, or there are more than 100 sizes.
+    """
+    cells = _selected(source, layout)
+    arms = _arms(cells, layout)
+    texts = []
+    for column in size:
+        cells.require(column, "the size")
+        if column in (layout.arm, layout.loss, *layout.run):
+            raise ReadError(f"{source}: the column {column!r} was given for the size and for something else; expected a column for each")
+        texts.append(cells.full_texts(column, "the size of the model"))
+    wanted = {} if layout.loss is None else {LOSS: layout.loss}
+    has_steps = layout.step is not None or any(name.strip().lower() in KNOWN_NAMES[STEP] for name in cells.names)
+    loss = _quantities(cells, layout)[LOSS] if has_steps else find_columns([STEP, *cells.names], wanted, source, _OPTION)[LOSS]
+    rows: dict[str, list[int]] = {}
+    for row, values in enumerate(zip(*texts, strict=True)):
+        rows.setdefault(", ".join(f"{column}={value}" for column, value in zip(size, values, strict=True)), []).append(row)
+    if len(rows) > MAX_SIZES:
+        raise ReadError(
+            f"{source}: {listed(size)} {'has' if len(size) == 1 else 'have'} {len(rows):,} values; expected at most {MAX_SIZES} sizes; "
+            "name the columns that name the size of a model"
+        )
+    sizes: dict[str, dict[str, list[Curve]]] = {}
+    for label, own in rows.items():
+        part = cells.of_rows(own)
+        for run in _runs(part, layout):
+            if len(run.rows) > 1:
+                _refuse_two_losses(part, run, label, size, loss)
+        at_size = [arm for arm in arms if arm in part.texts(layout.arm)]
+        curve = partial(_number_of, part, loss=loss) if not has_steps else partial(_curve_at_size, part, layout)
+        sizes[label] = _runs_by_arm(part, layout, at_size, curve)
+    return sizes
+
+
+def _selected(source: str, layout: RunTable) -> Cells:
+    """The rows of a table that its layout selects, with the columns that it names."""
     cells = read_cells(source)
     for column, values in layout.where.items():
         cells = cells.where_equal(column, values)
     _check_columns(cells, layout)
-    arms: dict[str, list[Curve]] = {arm: [] for arm in _arms(cells, layout)}
+    return cells
+
+
+def _runs_by_arm(cells: Cells, layout: RunTable, names: Sequence[str], curve_of_run: Callable[[_Run], Curve]) -> dict[str, list[Curve]]:
+    """The runs of each arm, in natural order."""
+    arms: dict[str, list[Curve]] = {arm: [] for arm in names}
     runs = _runs(cells, layout)
-    quantities = _quantities(cells, layout)
     seeds = _seeds(cells, layout, runs)
     for run, seed in sorted(zip(runs, seeds, strict=True), key=lambda each: (_natural(each[0].name), each[0].name)):
         replicate = sum(curve.seed == seed for curve in arms[run.arm])
-        curve = _curve(cells, run, quantities, layout)
+        curve = curve_of_run(run)
         stated, context = layout.seed is not None, _context(cells, run, layout)
         arms[run.arm].append(dataclasses.replace(curve, seed=seed, seed_stated=stated, replicate=replicate, context=context))
     return arms
+
+
+def _curve_at_size(cells: Cells, layout: RunTable, run: _Run) -> Curve:
+    return _curve(cells, run, _quantities(cells, layout), layout)
+
+
+def _number_of(cells: Cells, run: _Run, loss: str) -> Curve:
+    (row,) = run.rows
+    cells.number(row, loss)
+    return number_curve(str(cells.columns[loss][row]).strip(), run.label)
+
+
+def _refuse_two_losses(cells: Cells, run: _Run, label: str, size: Sequence[str], loss: str) -> None:
+    """Raise ReadError for two rows of a run at one size, with what tells them apart."""
+    first, second = run.rows[:2]
+    differ = [name for name, column in cells.columns.items() if name != loss and column[first] != column[second]]
+    others = [name for name in differ if name.strip().lower() not in KNOWN_NAMES[STEP]]
+    remedy = "they differ in nothing but the loss: remove one of them"
+    if others and others[0].strip().lower() in _NAMES_OF_RUNS:
+        remedy = f"name what tells its runs apart: --run-by {shlex.quote(others[0])}"
+    elif others:
+        remedy = f"name what else makes a size: --size-by {shlex.quote(','.join((*size, others[0])))}"
+    elif differ:
+        where = [f"--where {shlex.quote(f'{column}={cells.text(first, column)}')}" for column in size]
+        remedy = f"of one training keep the last row alone, or compare its curves at one size: {' '.join(where)}"
+    raise ReadError(
+        f"{cells.source}: {run.label} has two losses at {label} ({cells.place}s {cells.lines[first]} and {cells.lines[second]}); "
+        f"expected the final one of each run; {remedy}"
+    )
+
+
+# Numbers in place of runs: one loss an arm, as published tables have them.
+
+_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.(\d*))?|\.(\d+))(?:[eE]([-+]?\d{1,3}))?")
+
+
+def number_curve(text: str, label: str, step: int = 1) -> Curve:
+    """A run of one evaluation, printed to the last digit of a number as it was typed."""
+    return curve_from_arrays([step], [float(text)], columns={PRINTED_STEP: [printed_step_of(text)]}, label=label)
+
+
+def printed_step_of(text: str) -> float:
+    """The last digit's place of a number as it was typed: 0.001 for "2.240" and for "2240e-3"."""
+    match = _NUMBER.fullmatch(text)
+    decimals = len((match[1] or match[2] or "") if match else "")
+    exponent = int(match[3] or 0) if match else 0
+    return float(10.0 ** (exponent - decimals))
+
+
+def is_typed_number(text: str) -> bool:
+    """Whether a text is a number as one types it, NaN or infinity."""
+    return bool(_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text))
+
+
+def is_size(column: str) -> bool:
+    """Whether a column is named as the size of a model."""
+    return _plain(column) in SIZE_NAMES
+
+
+def _plain(column: str) -> str:
+    return column.strip().lower().replace(" ", "_")
 
 
 def proposed_options(source: str) -> list[str]:
@@ -245,6 +376,12 @@ def proposed_options(source: str) -> list[str]:
     if arm is None:
         return []
     arms = values[arm]
+    baseline = next((name for name in arms if name.lower() in _BASELINES), arms[0])
+    is_alone = not any(name.strip().lower() in KNOWN_NAMES[LOSS] for name in cells.names)
+    if (sizes := _proposed_sizes(cells, arm)) is not None:
+        losses = [name for name in cells.names if "loss" in re.split("[^a-z]+", name.lower())]
+        options = ["--arm-by", arm, "--size-by", ",".join(sizes), "--baseline", baseline]
+        return [*options, "--loss", losses[0]] if losses and is_alone else options
     runs = [name for name in cells.names if name.strip().lower() in _NAMES_OF_RUNS]
     runs = [name for name in runs if len(set(zip(cells.texts(arm), cells.texts(name), strict=True))) > len(arms)]
     steps = [name for name in cells.names if name.lower() in KNOWN_NAMES[STEP]] or [name for name in cells.names if name == SAMPLES]
@@ -257,11 +394,22 @@ def proposed_options(source: str) -> list[str]:
     runs = next(
         (names for names in ([], *([name] for name in runs), *([place, *runs[:1]] for place in places)) if are_apart(names)), runs[:1]
     )
-    options = ["--arm-by", arm, *(["--run-by", ",".join(runs)] if runs else []), "--baseline", arms[0]]
+    options = ["--arm-by", arm, *(["--run-by", ",".join(runs)] if runs else []), "--baseline", baseline]
     options += ["--step", SAMPLES] if steps == [SAMPLES] else []
     held_out = [name for name in cells.names if is_held_out(name)]
-    is_alone = not any(name.lower() in KNOWN_NAMES[LOSS] for name in cells.names)
     return [*options, "--loss", held_out[0]] if held_out and (is_alone or Path(source).is_dir()) else options
+
+
+def _proposed_sizes(cells: Cells, arm: str) -> Sequence[str] | None:
+    """The columns that name the size in a table of final losses, one an arm and size; None for any other table."""
+    named = [name for name in cells.names if is_size(name) and name != arm and len(set(cells.texts(name))) > 1]
+    named.sort(key=lambda name: SIZE_NAMES.index(_plain(name)))
+    lengths = [name for name in cells.names if "tokens" in name.lower()]
+    for columns in (*([name] for name in named), *([name, length] for name in named for length in lengths)):
+        rows = [*zip(*(cells.texts(name) for name in (arm, *columns)), strict=True)]
+        if len(set(rows)) == len(rows) <= _MOST_LENGTHS * len({row[:2] for row in rows}):
+            return columns
+    return None
 
 
 def _check_columns(cells: Cells, layout: RunTable) -> None:
@@ -346,6 +494,7 @@ def _curve(cells: Cells, run: _Run, quantities: Mapping[str, str], layout: RunTa
             "expected a number in at least one of its rows; write nan for a run that diverged, or name the loss with --loss NAME"
         )
     steps = _steps(cells, kept, quantities[STEP])
+    _refuse_sizes(cells, run, (layout.arm, *layout.run, *quantities.values()))
     _refuse_repeats(cells, run, kept, steps, quantities)
     for column in cells.names:
         if column.strip().lower() in _NAMES_OF_RUNS and column not in (layout.arm, *quantities.values()):
@@ -373,6 +522,18 @@ def _has_loss(cells: Cells, row: int, loss: str, further: Collection[str]) -> bo
 
 def _steps(cells: Cells, rows: Sequence[int], column: str) -> FloatArray:
     return np.array([step_number(cells.number(row, column), cells.where(row), _OPTION) for row in rows], np.float64)
+
+
+def _refuse_sizes(cells: Cells, run: _Run, named: Collection[str]) -> None:
+    """Raise ReadError where the rows of one run are of models of several sizes."""
+    for column in cells.names:
+        values = list(dict.fromkeys(cells.text(row, column) for row in run.rows)) if is_size(column) and column not in named else []
+        if len(values) > 1:
+            raise ReadError(
+                f"{cells.source}: run {run.label} of {run.arm} has {len(values)} values in the column {column!r}, the size of a model; "
+                f"`parity compare` compares the final losses of each size with --size-by {shlex.quote(column)}, or the runs of one with "
+                f"--where {shlex.quote(f'{column}={values[0]}')}"
+            )
 
 
 def _refuse_repeats(cells: Cells, run: _Run, rows: Sequence[int], steps: FloatArray, quantities: Mapping[str, str]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from parity.cli.compare import printed_step_of
 from parity.cli.terminal import EXIT_CODES
+from parity.readers.run_table import printed_step_of
 
 Run = Callable[..., tuple[int, str, str]]
 
