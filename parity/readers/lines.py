@@ -245,7 +245,8 @@ class Log:
             if shape.line is not None and fits.any():
                 self._take_shape(lines, shape, shape.line, rows[fits])
             rows = rows[~fits]
-        return rows.tolist()
+        left: list[int] = rows.tolist()
+        return left
 
     def _take_shape(self, lines: "_Lines", shape: "_Shape", line: Line, rows: IntArray) -> None:
         keys = self._key + rows

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from parity.readers import lines as lines_module
 from parity.readers import read_run
 from parity.readers.columns import ReadError
-from parity.readers.printed import LONGEST, printed_log, read_line
+from parity.readers.lines import LONGEST
+from parity.readers.printed import printed_log, read_line
 from tests.parity.readers.logs.corpus import PRINTED, printed_lines
 
 LOSSES = [10.8125 - 0.25 * i for i in range(6)]
