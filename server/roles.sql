@@ -13,7 +13,7 @@ grant select, update (status, code, message, device_class, threads, early_stop, 
 grant insert, update (gate_groups, look, look_candidates, spec, is_open, looked_at) on jobs to :api;
 grant select, update (state, code, message, epoch, crashes, worker_id, lease_expires_at, fingerprint, manifest, rounding, reused_from,
     kept_checkpoints, steps_done, last_loss, recorded_at, steps_per_second, started_at, finished_at) on runs to :api, :worker;
-grant insert, update (planned_steps) on runs to :api;
+grant insert, update (planned_steps, asked_by) on runs to :api;
 grant select on arms to :api, :worker;
 grant insert, update (question) on arms to :api;
 grant select, insert, update on attempts to :api, :worker;

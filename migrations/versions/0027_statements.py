@@ -25,11 +25,13 @@ def upgrade() -> None:
         sa.Column("value", sa.JSON(), nullable=False),
         sa.Column("who", TEXT_255, nullable=False),
         sa.Column("is_late", sa.Boolean(), nullable=False),
+        sa.Column("is_informed", sa.Boolean(), nullable=False),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.UniqueConstraint("job_id", "fact", "arm"),
     )
     planned(nullable=True)
-    op.add_column("runs", sa.Column("made_by", TEXT_255))
+    op.add_column("runs", sa.Column("asked_by", sa.JSON()))
+    op.add_column("runs", sa.Column("has_seed", sa.Boolean()))
     op.add_column("jobs", sa.Column("looked_at", sa.BigInteger()))
     op.add_column("jobs", sa.Column("is_open", sa.Boolean(), nullable=False, server_default=sa.false()))
 
@@ -37,7 +39,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_column("jobs", "is_open")
     op.drop_column("jobs", "looked_at")
-    op.drop_column("runs", "made_by")
+    op.drop_column("runs", "has_seed")
+    op.drop_column("runs", "asked_by")
     op.execute("UPDATE runs SET planned_steps = steps_done WHERE planned_steps IS NULL")
     planned(nullable=False)
     op.drop_table("statements")

@@ -135,7 +135,7 @@ def resend(
                 with Client(server or header["server"], at.token) as client:
                     delivery = Delivery(path, client, run=as_run)
                     delivery.send_rest()
-                    run = delivery.run
+                    run = delivery.sent_to or f"project {header.get('project')}, nothing was logged,"
         except SpoolError as error:
             raise UsageError(str(error)) from None
         except ClientError as error:
@@ -268,14 +268,16 @@ def state(job: JobId, stated: Facts, at: AskedForVerdicts) -> int:
         raise UsageError("nothing is stated; give --recipe, --rounding, --seeds, --planned-steps, --tokens-per-step or --family")
     with at.client() as client:
         remarks = client.state(job, request)
-        arms = client.job(job)["arms"]
-        is_whole = all(any(run["state"] == "finished" for run in arm["runs"]) for arm in arms)
-        verdicts = client.rejudge(job)["verdicts"] if is_whole else []
+        document = client.job(job)
+        is_whole = len(document["arms"]) > 1 and all(any(run["state"] == "finished" for run in arm["runs"]) for arm in document["arms"])
+        verdicts = client.rejudge(job)["verdicts"] if is_whole and not document["is_open"] else []
     for each in remarks["statements"]:
         of = f" of {each['arm']}" if each["arm"] else ""
         print(f"stated: {each['fact']}{of} {each['value']}, by {each['who']}, {each['created_at']}", file=sys.stderr)
     if not is_whole:
         print("The job is judged with it once each arm has a finished run.", file=sys.stderr)
+    elif document["is_open"]:
+        print(f"`parity runs judge {job}` judges with it, which is a look at the question of this project.", file=sys.stderr)
     show(verdicts, as_json=at.as_json, markdown=at.markdown)
     return EXIT_CODES["pass"]
 
@@ -283,9 +285,10 @@ def state(job: JobId, stated: Facts, at: AskedForVerdicts) -> int:
 @runs.command("judge", epilog="parity runs judge j0000000000001")
 @flat
 def judge_now(job: JobId, at: AskedForVerdicts) -> int:
-    """Print how a job's finished runs are judged as of now; nothing is recorded.
+    """Print how a job's finished runs are judged as of now; no verdict is recorded.
 
-    Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
+    Of an open project each judging with other runs or statements counts as a look, so its owner alone may ask. Exits with the worst
+    verdict: 1 fail, 3 inconclusive, 0 pass.
     """
     with at.client() as client:
         verdicts = client.rejudge(job)["verdicts"]
@@ -306,6 +309,22 @@ def conclude(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
             document = watching.follow(client, job, following.progress(), following.timeout)
     show(document["verdicts"], as_json=at.as_json, markdown=at.markdown)
     return exit_code(document["verdicts"])
+
+
+@runs.command("fail", epilog="parity runs fail r0000000000001 --reason 'out of memory at step 900'")
+@flat
+def fail(
+    run: Annotated[str, argument("RUN", "Id of the run, as `parity status JOB` prints it.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="State the reason; it is kept with the run.")],
+    at: Asked,
+) -> int:
+    """End a run that will not go on as failed: it is not judged, and the verdict notes that it was left out."""
+    with at.client() as client:
+        known = client.run(run)
+        manifest = {name: value for name, value in (known["manifest"] or {}).items() if name != "engine"}
+        epoch = known["epoch"] if known["state"] == "running" else client.attach(run, manifest)["epoch"]
+        ended = client.finish(run, epoch, "failed", reason)
+    return at.show(ended, [f"{run} {ended['state']}"])
 
 
 def _seed(arm: str, text: str) -> int:
@@ -331,11 +350,10 @@ def _runs_of_files(files: list[str], stated: Import, facts: Mapping[str, str]) -
 
 
 def _spools(paths: list[str]) -> Iterator[Path]:
-    """The files, oldest first in each folder; a refused spool is only tried again when it is named itself."""
+    """The files, oldest first below each folder; a refused spool is only tried again when it is named itself."""
     for path in map(Path, paths):
         if path.is_dir():
-            for folder in sorted({path, *(each.parent for each in path.rglob(f"*{spool.SUFFIX}"))}):
-                yield from spool.list_spools(folder)
+            yield from sorted(path.rglob(f"*{spool.SUFFIX}"), key=lambda each: each.name)
         elif not path.exists():
             raise UsageError(f"{path}: no such file or folder; expected a spool, such as the folder parity-spool")
         elif path.suffix == spool.REFUSED:
@@ -348,9 +366,8 @@ def _refuse_other_runs(spools: list[Path], as_run: str) -> None:
     """Raise UsageError unless all spools were recorded without a run, in one folder, with one recipe: they become one run."""
     headers = {path: spool.read_header(path) for path in spools}
     for path, header in headers.items():
-        if header["run"] or header.get("project"):
-            named = f"run {header['run']}" if header["run"] else f"project {header['project']}"
-            raise UsageError(f"{path}: was recorded for {named}; expected steps without a run, because of --as-run {as_run}")
+        if header["run"]:
+            raise UsageError(f"{path}: was recorded for run {header['run']}; expected steps without a run, because of --as-run {as_run}")
     for what, values in (("folders", {str(path.parent) for path in spools}), ("recipes", {str(h["recipe"]) for h in headers.values()})):
         if len(values) > 1:
             raise UsageError(f"the spools are of {len(values)} {what} ({', '.join(sorted(values))}); expected those of one run")

@@ -212,7 +212,14 @@ def forecast_changes(document: Document, states: dict[str, str]) -> list[str]:
 
 def _line(arm: Document, gaps: Mapping[str, float]) -> str:
     gap = f" gap {signed(gaps[arm['name']], TABLE_DECIMALS)}" if arm["name"] in gaps else ""
-    return f"{arm['name']} {arm['steps_done']}/{arm['planned_steps']} loss {_loss(arm['loss'])}{gap}"
+    planned = "" if arm["planned_steps"] is None else f"/{arm['planned_steps']}"
+    return f"{arm['name']} {arm['steps_done']}{planned} loss {_loss(arm['loss'])}{gap}"
+
+
+def _steps(arm: Document) -> str:
+    """The steps that an arm's runs have done, of those that are planned where that is known."""
+    done, planned = arm["steps_done"], arm["planned_steps"]
+    return f"{done:,}" if planned is None else f"{done:,}/{planned:,}"
 
 
 def table(document: Document, gaps: Mapping[str, float]) -> Table:
@@ -228,8 +235,8 @@ def table(document: Document, gaps: Mapping[str, float]) -> Table:
         gap = "baseline" if arm["role"] == "baseline" else gap
         shown.add_row(
             arm["name"],
-            ProgressBar(total=planned, completed=done, width=20),
-            f"{done:,}/{planned:,}",
+            ProgressBar(total=planned, completed=done, width=20) if planned else "",
+            _steps(arm),
             _loss(arm["loss"]),
             gap,
             _left(arm["eta_seconds"]),
@@ -336,7 +343,7 @@ def _list_runs(document: Document) -> None:
             run["id"],
             arm["name"],
             f"{run['replicate']}{', stops early' if run['kind'] == 'noise' else ''}",
-            f"{run['planned_steps']:,}",
+            "" if run["planned_steps"] is None else f"{run['planned_steps']:,}",
             run["state"].replace("_", " "),
             run["message"] or "",
         )

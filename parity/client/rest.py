@@ -189,12 +189,12 @@ class Client:
         """A run: its state, its newest attempt, and which of its steps have come."""
         return self._get(f"runs/{run_id}")
 
-    def run_of(self, project: str, facts: Mapping[str, Any], key: str | None = None) -> Document:
-        """The run of a project's arm, which is made where it is not there: `arm`, and what is known of `seed`, `recipe`, `planned_steps`.
+    def run_of(self, facts: Mapping[str, Any], key: str | None = None) -> Document:
+        """The run of a project's arm, which is made where it is not there: `project`, `arm`, and what is known of the rest.
 
-        The same key means the same run.
+        The rest is `baseline`, `seed`, `recipe` and `planned_steps`. The same key means the same run.
         """
-        return self._post(f"projects/{quote(project, safe='')}/runs", dict(facts), headers=_idempotent(key))
+        return self._post("runs", dict(facts), headers=_idempotent(key))
 
     def attach(
         self,

@@ -172,6 +172,9 @@ class Recorder:
                 break
         if not self._refused.is_set():
             self._spooled.wait(max(_SPOOL_SECONDS, deadline - time.monotonic()))
+        if self.problem and self._spooled.is_set():  # nothing is written or sent any more, so that `parity resend` may
+            while self._unsent:
+                self._unsent.popleft().close()
         return self._over.is_set() and not self.problem
 
     def wait_for_disk(self, seconds: float) -> None:
@@ -282,7 +285,8 @@ class Recorder:
         except (ClientError, SpoolError) as error:
             refusal = delivery.set_aside(error)
             if is_ours:
-                self._refused.set()
+                if delivery.epoch is not None or not self._about.get("project"):
+                    self._refused.set()  # nobody will want what follows; a project's run can still be named with --as-run
                 self._give_up(refusal)
             else:
                 self._complain(str(delivery.path), refusal)
@@ -341,6 +345,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,63}")
 _OFFLINE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _MOST_COLUMNS = 64
 _LONGEST_PROJECT = 200
+_LARGEST = 2**53
 _MESSAGE_CHARACTERS = 2000
 _EXIT_DISK_SECONDS = 2.0
 
@@ -356,12 +361,13 @@ class Run:
         run: id of the run, as the job's page and `parity status JOB` show it; default PARITY_RUN. Without one nothing is recorded,
             unless `project` or `offline` is given.
         project: name of a project, in place of a job that was submitted: the first run of an arm makes what it needs.
-        arm: name of the arm in the project; the first one is the baseline.
+        arm: name of the arm in the project.
+        baseline: name of the arm that is the project's baseline; default: the arm of its first run.
         seed: the seed of the run's data and weights. A restart with the same seed goes on with the run; without one each is a new run.
         planned_steps: how many steps the runs of the project are meant to take, if that is known.
         server: address of the server; default PARITY_URL.
-        token: bearer token of the job's owner, of scope submit or worker; default PARITY_TOKEN. With it the Run gets a token of its own,
-            which may write this run only and is kept next to the spool until everything is sent.
+        token: bearer token of the job's owner, of scope submit (or worker, unless for a project); default PARITY_TOKEN. With it the Run
+            gets a token of its own, which may write this run only and is kept next to the spool until everything is sent.
         recipe: what is trained, checked against the arm's recipe.
         manifest: what else must agree between the arms, such as {"device_class": "h100", "data_digest": "…"}. Versions, the
             environment variables that decide bits and the git revision are recorded by themselves.
@@ -381,6 +387,7 @@ class Run:
         *,
         project: str | None = None,
         arm: str | None = None,
+        baseline: str | None = None,
         seed: int | None = None,
         planned_steps: int | None = None,
         server: str | None = None,
@@ -401,7 +408,8 @@ class Run:
         self._last_step = -1
         self._validated: set[int] = set()
         self._recorder: Recorder | None = None
-        of_project = {"project": project, "arm": arm, "seed": seed, "planned_steps": planned_steps} if project is not None else {}
+        of_project = {"project": project, "arm": arm, "baseline": baseline, "seed": seed, "planned_steps": planned_steps}
+        of_project = {} if project is None else of_project | {"key": f"{time.time_ns()}-{os.getpid()}"}
         if wrong := _wrong_project(self.run, of_project):
             self._complain("run", f"{wrong}; nothing is recorded")
             return
@@ -419,6 +427,8 @@ class Run:
             return
         kept_in = f"unnamed-{offline}" if is_offline else self.run or _folder_of(of_project)
         where = Path(folder or os.environ.get("PARITY_SPOOL", "parity-spool")) / kept_in
+        numbers = {name: operator.index(of_project[name]) for name in ("seed", "planned_steps") if of_project.get(name) is not None}
+        of_project |= numbers  # those of numpy are no JSON
         about = {"run": self.run or None, "server": server or os.environ.get("PARITY_URL", DEFAULT_URL), "recipe": recipe, **of_project}
         try:
             self._recorder = Recorder(
@@ -551,16 +561,17 @@ def _wrong_project(run: str, of_project: Mapping[str, Any]) -> str:
     """What is wrong with a project, its arm, seed and length; "" for nothing."""
     if not of_project:
         return ""
-    project, arm, seed, steps = of_project.values()
+    project, arm, baseline, seed, steps = (of_project[name] for name in ("project", "arm", "baseline", "seed", "planned_steps"))
     if run:
         return f"run {run} and project {project!r:.80} are both given; expected one of them"
     if not str(project).strip() or not str(project).isprintable() or len(str(project)) > _LONGEST_PROJECT:
         return f"project is {project!r:.80}; expected 1 to {_LONGEST_PROJECT} printable characters"
-    if not isinstance(arm, str) or not _OFFLINE.fullmatch(arm):
-        return f"arm is {arm!r:.80}; expected the name of the arm in the project: letters, digits and _ . -, at most 64"
+    for name, value in (("arm", arm), ("baseline", baseline)):
+        if (name == "arm" or value is not None) and (not isinstance(value, str) or not _OFFLINE.fullmatch(value)):
+            return f"{name} is {value!r:.80}; expected the name of an arm of the project: letters, digits and _ . -, at most 64"
     for name, value, least in (("seed", seed, 0), ("planned_steps", steps, 1)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-            return f"{name} is {value!r:.80}; expected a whole number from {least}"
+        if value is not None and (not hasattr(value, "__index__") or isinstance(value, bool) or not least <= value <= _LARGEST):
+            return f"{name} is {value!r:.80}; expected a whole number from {least} to {_LARGEST}"
     return ""
 
 

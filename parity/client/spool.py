@@ -6,7 +6,7 @@ What a training script logged, on disk until the server has it: one file an atte
     {"step": 0, "loss": 10.8, "grad_norm": 3.1}
     {"end": "finished", "message": null}
 
-`run` is null where no run was named; the server makes that of a `project` (with `arm`, `seed`, `planned_steps`). Lines are only ever
+`run` is null where no run was named; the server makes that of a `project` (with `arm`, `seed` and others). Lines are only ever
 added, so a process that is killed leaves whole lines and at most one torn one at the end, which is not read. A second file records how
 much the server has: the run, the attempt's epoch, its token and a byte offset. Files survive the process, not a power cut.
 """
@@ -36,7 +36,7 @@ if sys.platform != "win32":
 
 SCHEMA = 1
 SUFFIX, REFUSED = ".jsonl", ".refused"
-_OF_A_PROJECT = ("arm", "seed", "recipe", "planned_steps")  # of a header: what the server is told of a run that it makes
+_OF_A_PROJECT = ("project", "arm", "baseline", "seed", "recipe", "planned_steps")  # of a header, which the server makes a run of
 _LONGEST_LINE = 65_536  # of an end, whose message has 2,000 characters
 
 
@@ -252,9 +252,14 @@ class Delivery:
         self.unreadable = 0
 
     @property
+    def sent_to(self) -> str | None:
+        """The run that has the steps; None before the first attach."""
+        return None if self._header is None or self._progress.epoch is None else self.run
+
+    @property
     def run(self) -> str:
         """The run that the steps belong to. Raises SpoolError for a spool that names none, before it attached."""
-        run = self._read_header()["run"] or self._run or self._progress.run
+        run = self._run or self._read_header()["run"] or self._progress.run
         if run is None:
             raise SpoolError(f"{self.path}: was recorded without a run; name its run with --as-run RUN")
         return str(run)
@@ -322,11 +327,11 @@ class Delivery:
         return f"{error}. The steps that the server refused are kept in {kept}"
 
     def _make_run(self) -> None:
-        """Ask for the run of a project, by the spool's own name: it is one run also where the answer is lost."""
+        """Ask for the run of a project, by a name of the process: it is one run also where the answer is lost, and after a step back."""
         header = self._read_header()
-        if header.get("project") and not self._progress.run:
-            facts = {name: header[name] for name in _OF_A_PROJECT if header[name] is not None}
-            self._progress.run = self._client.run_of(header["project"], facts, self.path.stem)["id"]
+        if header.get("project") and not self._run and not self._progress.run:
+            facts = {name: header[name] for name in _OF_A_PROJECT if header.get(name) is not None}
+            self._progress.run = self._client.run_of(facts, header.get("key") or self.path.stem)["id"]
             self._remember()
 
     def _attach(self, after: int | None) -> int:

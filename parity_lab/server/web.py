@@ -40,6 +40,7 @@ from parity_lab.server.record import (
 )
 from parity_lab.server.searches import MOST_PAIRS, SwitchWish, Wish, plan_search
 from parity_lab.server.tables import Analysis, Search, SearchStep
+from server.api.curves import pair_of
 from server.api.jobs import ring
 from server.concurrency import Repeating
 from server.database.sessions import find_job
@@ -227,8 +228,8 @@ def ablations_page(
 ) -> Response:
     """The gap of a candidate in parts, by other candidates of the job; without a name, its first candidate."""
     with context.database.read() as session:
-        first = find_job(session, job_id).arms[1].name
-        document = ablations_document(session, job_id, candidate or first, ablation or ())
+        _, first = pair_of(find_job(session, job_id), None)
+        document = ablations_document(session, job_id, candidate or first.name, ablation or ())
     values = {"own": document, "bars": ablation_bars(document), "assumed": assumed_words(document.assumed), "width": WATERFALL_WIDTH}
     return templates.TemplateResponse(request, "ablations.html", values)
 

@@ -74,9 +74,11 @@ def last_end(ends: Sequence[float | None]) -> float | None:
 
 
 def share_done(runs: Sequence[Run]) -> float:
-    """The share of the planned steps of these runs that is done, 0 to 1; 0 where nobody has stated them."""
+    """The share of the planned steps of these runs that is done, 0 to 1; of the runs where nobody has stated their steps."""
     planned = [run for run in runs if run.planned_steps]
-    return sum(run.steps_done for run in planned) / sum(run.length for run in planned) if planned else 0.0
+    if planned:
+        return sum(run.steps_done for run in planned) / sum(run.length for run in planned)
+    return sum(run.state in RUN_ENDED for run in runs) / len(runs) if runs else 0.0
 
 
 def _speed(run: Run, runs: Sequence[Run]) -> float | None:

@@ -278,9 +278,8 @@ def show(run_id: str, context: InContext) -> RunRecord:
         return _answer(session, RunRecord, find_run(session, run_id))
 
 
-@router.post("/projects/{project}/runs", status_code=201, responses={200: {"model": RunRecord, "description": "a run that goes on"}})
+@router.post("/runs", status_code=201, responses={200: {"model": RunRecord, "description": "a run that goes on"}})
 def of_project(
-    project: Annotated[str, PathParameter(min_length=1, max_length=200, description="name of the project; the first run makes it")],
     request: StrictBody[RunRequest],
     response: Response,
     context: InContext,
@@ -292,7 +291,7 @@ def of_project(
     A project belongs to who made it. Attach to the run next. Its job is judged when its owner concludes it (`:conclude`).
     """
     with context.database.write() as session:
-        run, is_new = projects.run_of(session, context.settings, project, request, sender.id, idempotency_key)
+        run, is_new = projects.run_of(session, context.settings, request, sender.id, idempotency_key)
         answer = _answer(session, RunRecord, run)
     response.status_code = 201 if is_new else 200
     return answer

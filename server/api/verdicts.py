@@ -34,7 +34,7 @@ from server.jobs import projects
 from server.jobs.conclude import case_now, case_of, verdict_documents
 from server.records import Body, Number
 from server.settings import Settings
-from server.web.auth import InContext
+from server.web.auth import RULES, InContext, Sender, check_rule
 from server.web.limits import LARGEST, MOST_ITEMS, MOST_KEYS, MOST_NUMBERS
 from server.web.requests import BodyRoute, ClientCopy, StrictBody, escaped
 
@@ -130,15 +130,17 @@ def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
 
 
 @router.post("/jobs/{job_id}:rejudge")
-def rejudge(job_id: str, request: StrictBody[RejudgeRequest], context: InContext) -> Evaluation:
+def rejudge(job_id: str, request: StrictBody[RejudgeRequest], context: InContext, sender: Sender) -> Evaluation:
     """The verdict on a job's finished runs as of now: with all that its owner has stated, under another policy or its own.
 
-    The job's recorded verdict does not change. Of an open project each set of finished runs that is judged is a look at its question.
+    The job's recorded verdict does not change. An open project is judged by its owner alone, because each set of finished runs and
+    statements that is judged is a look at its question.
     """
     criteria = None if request.criteria is None else criteria_of(request.criteria)
     with context.database.read() as session:
         is_open = find_job(session, job_id).is_open
     if is_open:
+        check_rule(context, RULES["POST /api/v1/jobs/{job_id}:conclude"], sender, {"job_id": job_id})
         with context.database.write() as session:
             projects.look(session, job_id)
     with context.database.read() as session:

@@ -162,12 +162,6 @@ class Job(Base):
         return steps if steps is not None else next((each.value for each in self.statements if each.fact == "planned_steps"), None)
 
     @property
-    def family(self) -> str | None:
-        """The family of reruns that it names, or that its owner stated later."""
-        named: str | None = self.spec.get("family")
-        return named or next((each.value for each in self.statements if each.fact == "family"), None)
-
-    @property
     def is_judged(self) -> bool:
         """Whether the judge compares its runs; a job of the lab (`server.jobs.conclude`) has none for it."""
         return any(arm.runs for arm in self.arms)
@@ -263,8 +257,9 @@ class Run(Base):
     steps_per_second: Mapped[float | None]
     # When the newest training steps were recorded; open pages follow it.
     recorded_at: Mapped[float | None]
-    # The trainer's name for the request that made it, where that was no job file.
-    made_by: Mapped[str | None]
+    # Of a project's run: the trainers' names for the requests that asked for it, and whether one stated its seed.
+    asked_by: Mapped[list[str] | None]
+    has_seed: Mapped[bool | None]
     created_at: Mapped[float]
     started_at: Mapped[float | None]
     finished_at: Mapped[float | None] = mapped_column(index=True)
@@ -272,7 +267,8 @@ class Run(Base):
     @property
     def stated_seed(self) -> int | None:
         """Its seed; None where nobody has stated that of a user's own run, so that its batches show its pair."""
-        return self.seed if self.seed or "seed" in self.job.spec else None
+        is_stated = "seed" in self.job.spec if self.has_seed is None else self.has_seed
+        return self.seed if is_stated else None
 
     @property
     def length(self) -> int:
@@ -418,7 +414,8 @@ class SignOff(Base):
 class Statement(Base):
     """A fact of external runs that was on no record until the job's owner stated it: each once, and rows are only added.
 
-    `arm` is empty for a fact of the whole job. `who` is the id of a principal. `is_late`: the job had ended by then.
+    `arm` is empty for a fact of the whole job. `who` is the id of a principal. `is_late`: the job had ended by then;
+    `is_informed`: it could be judged, as each arm had a finished run.
     """
 
     __tablename__ = "statements"
@@ -431,6 +428,7 @@ class Statement(Base):
     value: Mapped[Any] = mapped_column(JSON)
     who: Mapped[str]
     is_late: Mapped[bool]
+    is_informed: Mapped[bool]
     created_at: Mapped[float]
 
 

@@ -30,7 +30,7 @@ from server.database.sessions import Database
 from server.database.states import EARLY_STOP, JOB_ENDED, JOB_OPEN, RUN_ENDED
 from server.database.tables import Arm, Job, Run, Verdict, new_id
 from server.jobs import forecasts, lifecycle, statements
-from server.jobs.floors import family_of, family_that_lends, keep_reruns, lent_floors, named_floors, reruns_of
+from server.jobs.floors import family_in, family_of, keep_reruns, lent_floors, named_floors, reruns_of
 from server.records import of
 
 # The verdicts of a job: the judge's documents, and a summary of each for a list.
@@ -275,9 +275,10 @@ def _has_ended(arm: Arm) -> bool:
 
 
 def _floors_of(session: Session, job: Job) -> Floors | None:
-    if job.floors:
+    family = statements.family(job)  # only a job without one can have stated it later
+    if job.floors and family == statements.family(job, late=False):
         return read_floors(job.floors)
-    return named_floors(session, job.family) if job.family else lent_floors(session, job, family_of(job))
+    return named_floors(session, family) if family else lent_floors(session, job, family_of(job))
 
 
 def case_now(session: Session, job: Job, criteria: Criteria | None = None) -> Case:
@@ -300,7 +301,7 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
 
     if floors is None and job.floors:
         floors = read_floors(job.floors)
-    family = family_that_lends(job, floors) if floors else None
+    family = (statements.family(job, late=late) or family_in(floors)) if floors else None
     return Case(
         baseline=finished(baseline.runs),
         candidates={arm.name: finished(arm.runs) for arm in candidates},

@@ -44,7 +44,10 @@ class Difference:
 
 def job_spec(job: Job) -> JobSpec:
     """The specification of a job. Raises pydantic's ValidationError if this version cannot read it."""
-    return _job_spec(json.dumps(job.spec))
+    spec = job.spec
+    if "schedule" not in spec and job.planned_steps is not None:  # a user's own run, whose length was stated later
+        spec = {**spec, "schedule": {"steps": job.planned_steps}}
+    return _job_spec(json.dumps(spec))
 
 
 @lru_cache(maxsize=64)

@@ -287,11 +287,6 @@ def named_floors(session: Session, family: str) -> Floors:
     return floors
 
 
-def family_that_lends(job: Job, floors: Floors) -> str:
-    """The family from which a job borrows `floors`: the one that it names, else the one that lends without being named."""
-    return job.family or family_in(floors)
-
-
 def _read(table: str) -> Floors:
     try:
         floors = read_floors(table)

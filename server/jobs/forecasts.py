@@ -28,7 +28,8 @@ from server.database.tables import Arm, Job, JobStatus, Run
 from server.jobs import lifecycle
 from server.jobs.baselines import NamedBaseline
 from server.jobs.fingerprint import run_spec, spec_differences, trained_runs, unsound
-from server.jobs.floors import family_in, family_that_lends, lent_floors, named_floors, newest_family
+from server.jobs.floors import family_in, lent_floors, named_floors, newest_family
+from server.jobs.statements import family
 from server.settings import WebhookEvent
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec
@@ -411,7 +412,7 @@ def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], criteria:
         return NO_LENDERS
     floors = read_floors(job.floors)
     names = (job.arms[0].name, candidate.name)
-    lenders = Lenders(floors, dict.fromkeys(names, family_that_lends(job, floors)))
+    lenders = Lenders(floors, dict.fromkeys(names, family(job) or family_in(floors)))
     return planned_lending(names, sides, criteria, lenders)
 
 

@@ -1,9 +1,10 @@
 """Projects: jobs of external runs without a job file. The first run of an arm makes what it needs; whoever owns the project concludes it.
 
-A project is an open job of engine external. Each of its owner's trainers names the project, its arm and its seed; the first arm is the
-baseline. An open job takes further arms and runs, and is not judged by itself: `:rejudge` answers at any time, and `conclude` records the
-verdict under the default policy and closes the job. A policy of one's own is registered before the runs, in a job file. Who judges and
-adds runs until it passes has looked more than once: each judging with other finished runs is counted, and shares the error.
+A project is an open job of engine external. Each of its owner's trainers names the project, its arm and its seed; the baseline is that
+which the first one names, else the first arm. An open job takes further arms and runs, and is not judged by itself: `:rejudge` answers at
+any time, and `conclude` records the verdict under the default policy and closes the job. A policy of one's own is registered before the
+runs, in a job file. Who judges and adds runs until it passes has looked more than once: each judging with other finished runs, or with
+more statements, is counted, and shares the error.
 """
 
 import time
@@ -32,6 +33,7 @@ from training.rules import RECIPES
 from training.spec import MOST_CANDIDATES
 from training.spec import Arm as SpecArm
 
+_NAME = r"^[A-Za-z0-9_.-]{1,64}$"
 _MOST_SEED = 2**53
 
 
@@ -39,20 +41,24 @@ _MOST_SEED = 2**53
 class RunRequest(Body):
     """A run of a project's arm. Without `seed` it is a run of its own each time; with one, a trainer that restarts goes on with its run.
 
-    `recipe` and `planned_steps` are recorded when they are first stated; later requests may leave them out, and must not contradict them.
+    The baseline is the arm that the project's first run names as `baseline`, else that run's own arm. `recipe` and `planned_steps` are
+    recorded when they are first stated; later requests may leave all three out, and must not contradict them.
     """
 
-    arm: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+    project: Annotated[str, Field(min_length=1, max_length=200)]
+    arm: Annotated[str, Field(pattern=_NAME)]
+    baseline: Annotated[str, Field(pattern=_NAME)] | None = None
     seed: Annotated[int, Field(ge=0, le=_MOST_SEED)] | None = None
     recipe: Annotated[str, Field(max_length=100)] | None = None
     planned_steps: Annotated[int, Field(ge=1, le=MAX_STEP)] | None = None
 
 
-def run_of(session: Session, settings: Settings, project: str, request: RunRequest, who: str, key: str | None) -> tuple[Run, bool]:
+def run_of(session: Session, settings: Settings, request: RunRequest, who: str, key: str | None) -> tuple[Run, bool]:
     """The run of a project for a trainer, and whether it is new. `key` is the trainer's name for this request: it gets one run for it.
 
     ConflictError where it contradicts what is on record, InvalidError for a recipe that is not known and for too many arms or runs.
     """
+    project = request.project
     if not project.strip() or not project.isprintable():
         raise InvalidError(f"project is {project!r:.80}; expected printable characters")
     try:
@@ -61,25 +67,39 @@ def run_of(session: Session, settings: Settings, project: str, request: RunReque
         raise InvalidError(str(error)) from None
     hold_lock(session, f"project {who} {project}")
     own = select(Job).where(Job.name == project, Job.is_open, Job.submitted_by == who, Job.status.in_(JOB_OPEN)).order_by(Job.id.desc())
-    job = session.scalars(own.limit(1)).first() or _new_job(project, request, who)
+    job = session.scalars(own.limit(1)).first()
+    if job is None:
+        job = _new_job(request, who)
+        session.add(job)
+        session.flush()
+        announce_new(session, job)
+    else:
+        statements.hold(session, job.id)
+    if request.baseline not in (None, job.arms[0].name):
+        what = f"baseline is {request.baseline}, but {job.arms[0].name} is that of project {project}, job {job.id}"
+        raise ConflictError(f"{what}; expected one baseline for all runs")
     arm = next((arm for arm in job.arms if arm.name == request.arm), None) or _new_arm(job, request)
-    known = _going_on(arm, request.seed, key)
-    if known is None and len(job.runs) >= settings.max_runs_per_job:
-        raise InvalidError(f"project {project} has {len(job.runs)} runs, the most of one job (PARITY_MAX_RUNS_PER_JOB); conclude it first")
-    session.add(job)
     session.flush()
     _note_facts(session, job, arm, request, who)
-    return (known, False) if known is not None else (_new_run(session, job, arm, request, key), True)
+    known = _going_on(arm, request.seed, key)
+    if known is not None:
+        known.asked_by = [*dict.fromkeys((*(known.asked_by or ()), *([key] if key else ())))]
+        return known, False
+    if len(job.runs) >= settings.max_runs_per_job:
+        raise InvalidError(f"project {project} has {len(job.runs)} runs, the most of one job (PARITY_MAX_RUNS_PER_JOB); conclude it first")
+    return _new_run(session, job, arm, request, key), True
 
 
-def _new_job(project: str, request: RunRequest, who: str) -> Job:
-    return Job(
+def _new_job(request: RunRequest, who: str) -> Job:
+    """A project with its baseline, which may have no run yet."""
+    first = request if request.baseline in (None, request.arm) else RunRequest(project=request.project, arm=request.baseline or "")
+    job = Job(
         id=tables.new_id("j"),
-        name=project,
+        name=request.project,
         status="queued",
         engine="external",
         capability="external",
-        spec={"name": project, "engine": "external", "baseline": _described(request), "candidates": []},
+        spec={"name": request.project, "engine": "external", "baseline": _described(first), "candidates": []},
         devices=1,
         criteria=Criteria(profile=NVFP4).document(),
         submitted_by=who,
@@ -88,6 +108,8 @@ def _new_job(project: str, request: RunRequest, who: str) -> Job:
         looked_at=0,
         created_at=time.time(),
     )
+    _new_arm(job, first)
+    return job
 
 
 def _described(request: RunRequest) -> dict[str, object]:
@@ -116,30 +138,28 @@ def _new_arm(job: Job, request: RunRequest) -> Arm:
 def _going_on(arm: Arm, seed: int | None, key: str | None) -> Run | None:
     """The run that this trainer goes on with: that of its key, else the arm's run of its seed that has not ended."""
     for run in arm.runs:
-        if key is not None and run.made_by == key:
+        if key is not None and key in (run.asked_by or ()):
             return run
-    return next((run for run in arm.runs if seed is not None and run.seed == seed and run.state not in RUN_ENDED), None)
+    return next((run for run in arm.runs if seed is not None and run.stated_seed == seed and run.state not in RUN_ENDED), None)
 
 
 def _new_run(session: Session, job: Job, arm: Arm, request: RunRequest, key: str | None) -> Run:
-    seed, is_first = request.seed or 0, not job.runs
     run = Run(
         id=tables.new_id("r"),
         arm_id=arm.id,
         position=len(job.runs),
-        seed=seed,
-        replicate=sum(other.seed == seed for other in arm.runs),
+        seed=request.seed or 0,
+        has_seed=request.seed is not None,
+        replicate=sum(other.stated_seed == request.seed for other in arm.runs),
         capability="external",
         state="awaiting_data",
         planned_steps=job.planned_steps,
-        made_by=key,
+        asked_by=[key] if key else [],
         created_at=sessions.now(session),
     )
     job.runs.append(run)
     session.flush()
     session.refresh(arm, ["runs"])
-    if is_first:
-        announce_new(session, job)
     return run
 
 
@@ -160,34 +180,34 @@ def _note_facts(session: Session, job: Job, arm: Arm, request: RunRequest, who: 
 
 
 def look(session: Session, job_id: str) -> None:
-    """Count a look at a project, unless the same runs were judged before. Call it before it is judged; nothing happens to any other job."""
-    hold_lock(session, f"looks {job_id}")
-    job = find_job(session, job_id)
-    finished = sum(run.state == "finished" for run in job.runs)
-    if job.looked_at is not None and finished > job.looked_at and _lacking(job) is None:
-        job.looked_at = finished
+    """Count a look at a project, unless the same runs with the same statements were judged before. Call it before it is judged."""
+    job, runs = statements.hold(session, job_id)
+    known = sum(run.state == "finished" for run in runs) + len(job.statements)
+    if job.looked_at is not None and known > job.looked_at and _lacking(job) is None:
+        job.looked_at = known
         job.look, job.look_candidates = (job.look or 0) + 1, max(1, len(job.arms) - 1)
         session.flush()
 
 
 def close(session: Session, job_id: str) -> Job:
-    """Close a project, so that it is judged; runs that wait for a trainer are cancelled.
+    """Close a project, so that it is judged; runs without a step are cancelled.
 
-    ConflictError for another job, while a run trains, and where an arm has no finished run.
+    ConflictError for another job, where a run has steps and has not ended, and where an arm has no finished run.
     """
     job = find_job(session, job_id)
-    # Every writer locks runs before their job.
-    runs = session.scalars(select(Run).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED)).order_by(Run.id).with_for_update()).all()
-    session.refresh(job, with_for_update=True)
+    hold_lock(session, f"project {job.submitted_by} {job.name}")
+    job, runs = statements.hold(session, job_id)
     if not job.is_open or job.status not in JOB_OPEN:
         raise ConflictError(f"job {job_id} is {job.status}; expected an open project, which takes runs without a job file")
-    training = [run for run in runs if run.state == "running"]
-    if training:
-        named = ", ".join(f"{run.arm.name} {run.id}" for run in training[:3])
-        raise ConflictError(f"project {job.name} has {count(len(training), 'run')} in training, {named}; conclude it after their end")
+    waiting = [run for run in runs if run.state not in RUN_ENDED]
+    if begun := [run for run in waiting if run.state == "running" or run.steps_done]:
+        # A run that broke off may have diverged: who leaves it out decides by its curve.
+        named = ", ".join(f"{run.arm.name} {run.id} ({run.state.replace('_', ' ')})" for run in begun[:3])
+        remedy = "let it finish, or end it as failed: parity runs fail RUN"
+        raise ConflictError(f"project {job.name} has {count(len(begun), 'run')} with steps that has not ended: {named}; {remedy}")
     if lacking := _lacking(job):
         raise ConflictError(f"project {job.name} cannot be judged: {lacking}; expected a baseline and a candidate with a finished run each")
-    for run in runs:
+    for run in waiting:
         lifecycle.cancel(session, run, message="the project was concluded")
     look(session, job_id)
     job.is_open = False

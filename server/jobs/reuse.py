@@ -19,12 +19,12 @@ from parity.structure import frozen
 from server.database.sessions import find_job, hold_lock
 from server.database.tables import Job, Worker
 from server.errors import LookError
-from server.jobs import lifecycle
+from server.jobs import lifecycle, statements
 from server.jobs.baselines import NamedBaseline, controls_now, resolve
 from server.jobs.fingerprint import knows_data_by_name
 from server.jobs.floors import family_of, lent_floors, named_floors
 from server.jobs.ledger import has_passed
-from server.jobs.submit import Submission, config_hash, family_floors, submit_job_once, submit_registered
+from server.jobs.submit import Submission, as_sent, config_hash, family_floors, submit_job_once, submit_registered
 from server.jobs.workers import changed, changed_since, other_machine, would_train
 
 RENEWED_AFTER_DAYS = 0.5  # a gate that asks for a newer verdict than this asks the same question again, which is a further look
@@ -137,7 +137,8 @@ def _same_question(
 ) -> Iterator[tuple[Job, str | None, str | None]]:
     """Jobs of this comparison that have a verdict or may get one, newest first, each with the reasons why it would be trained or judged
     otherwise now, or None. Once reruns have arrived since one was judged, they have since every earlier one."""
-    digest = config_hash(question.spec, question.criteria, question.revision, named, family_floors(session, question.spec))
+    config = config_hash(question.spec, question.criteria, question.revision, named, family_floors(session, question.spec))
+    digest = as_sent(question, config)
     same = select(Job).where(Job.config_hash == digest, Job.status.in_(("queued", "running", "concluded")))
     jobs = session.scalars(same.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT)).all()
     workers = would_train(session, jobs[0], lease_seconds) if jobs else []
@@ -224,7 +225,8 @@ def _judged_with_other_reruns(session: Session, job: Job) -> str | None:
         return None
     if job.named is not None and sorted(job.controls or ()) != (controls := controls_now(job, job.named)):
         return f"it was judged with {len(job.controls or ())} controls of its baseline, which has {len(controls)} now, not all the same"
-    now = named_floors(session, job.family) if job.family else lent_floors(session, job, family_of(job))
+    family = statements.family(job, late=False)
+    now = named_floors(session, family) if family else lent_floors(session, job, family_of(job))
     if (now.csv() if now else None) == job.floors:
         return None
     then = len(read_floors(job.floors).rows) if job.floors else 0

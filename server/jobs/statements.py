@@ -2,8 +2,8 @@
 
 Nothing is ever overwritten: each fact of an arm, or of the job, can be stated once, and only if neither the specification nor a trainer
 has stated it. Who said what, and when, stands in the verdict. Before the job ends a statement is part of its verdict. Later it is part of
-what `:rejudge` answers, while the recorded verdict stays; a second request about the same fact is a look at the question then, because
-its author may have seen what the first one did.
+what `:rejudge` answers, while the recorded verdict stays. Once the runs can be judged, a second request about the same fact is a look at
+the question, because its author may have seen what the first one did.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -60,28 +60,37 @@ def state(session: Session, job_id: str, request: StatementRequest, who: str) ->
 
     ConflictError where a fact is on record already, InvalidError for a value that it cannot have.
     """
-    job = find_job(session, job_id)
-    # Every writer locks runs before their job. A judge that has begun reads no further statement, and its claim is on the job's row.
-    runs = session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
-    session.refresh(job, with_for_update=True)
+    job, runs = hold(session, job_id)
     if job.engine != "external":
         raise InvalidError(f"job {job_id} has engine {job.engine}, whose runs record all of this; expected a job with engine external")
     facts = request.stated()
     if not facts:
         raise InvalidError(f"nothing is stated; expected {', '.join((*OF_ARMS, *OF_JOBS[:-1]))} or {OF_JOBS[-1]}")
     now, is_late = sessions.now(session), job.status in JOB_ENDED
+    # A judge that has begun reads no further statement; its claim is on the job's row.
     if not is_late and (job.judging_until or 0.0) > now:
         raise ConflictError(f"job {job_id} is being judged just now; state it again in a moment, when that has ended")
+    is_informed = all(any(run.state == "finished" for run in arm.runs) for arm in job.arms)
     for fact, arm, value in facts:
         _check(session, job, fact, arm, value)
-        own = {"fact": fact, "arm": arm, "value": value, "who": who, "is_late": is_late, "created_at": now}
+        own = {"fact": fact, "arm": arm, "value": value, "who": who, "is_late": is_late, "is_informed": is_informed, "created_at": now}
         job.statements.append(Statement(id=new_id("f"), job_id=job.id, **own))
         _check_together(job, arm)
     if request.planned_steps is not None:
+        stop_at = job.spec.get("noise", {}).get("stop_at", 1.0)
         for run in runs:
-            run.planned_steps = request.planned_steps
+            run.planned_steps = request.planned_steps if run.kind == "full" else round(stop_at * request.planned_steps)
     session.flush()
     return job
+
+
+def hold(session: Session, job_id: str) -> tuple[Job, Sequence[Run]]:
+    """A job with its runs, locked and as they are now. Every writer locks runs before their job."""
+    job = find_job(session, job_id)
+    runs = session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
+    session.refresh(job, with_for_update=True)
+    session.expire(job, ["arms", "runs", "statements"])
+    return job, runs
 
 
 def _check(session: Session, job: Job, fact: Fact, name: str, value: Any) -> None:
@@ -105,8 +114,9 @@ def _check(session: Session, job: Job, fact: Fact, name: str, value: Any) -> Non
 def _check_together(job: Job, name: str) -> None:
     """Refuse a rounding that contradicts the recipe of its arm, whichever was stated last."""
     if name:
-        known = of_arm(_arm(job, name))
-        _valid(lambda: check_rounding(known.recipe, known.rounding, f"rounding of {name}"))
+        arm = _arm(job, name)
+        recipe = of_arm(arm).recipe
+        _valid(lambda: check_rounding(recipe, on_record(job, "rounding", arm), f"rounding of {name}"))
 
 
 def _valid(check: Callable[[], None]) -> None:
@@ -133,15 +143,16 @@ def on_record(job: Job, fact: Fact, arm: Arm | None = None) -> str | None:
 def _recorded(job: Job, fact: Fact, arm: Arm | None) -> object:
     """What specification and trainers have said of a fact."""
     if arm is None:
-        return {"planned_steps": job.planned_steps, "tokens_per_step": tokens_per_step(job), "family": job.family}[fact]
+        return {"planned_steps": job.planned_steps, "tokens_per_step": tokens_per_step(job), "family": family(job)}[fact]
     if fact == "recipe":
         return None if arm.recipe == UNSTATED else arm.recipe
     if fact == "rounding":
         told = next((run.rounding for run in (*arm.runs, *arm.noise_runs) if run.rounding is not None), None)
-        by_definition = "stochastic" if arm.recipe in ALWAYS_STOCHASTIC else None
-        return told or ("nearest" if rounds_to_nearest(arm.recipe) else by_definition)
+        recipe = of_arm(arm).recipe
+        by_definition = "stochastic" if recipe in ALWAYS_STOCHASTIC else None
+        return told or ("nearest" if rounds_to_nearest(recipe) else by_definition)
     seeds = [run.stated_seed for run in arm.runs]
-    return None if seeds.count(None) == len(seeds) else seeds
+    return None if seeds.count(None) == len(seeds) else ["not stated" if seed is None else seed for seed in seeds]
 
 
 def unstated(job: Job) -> list[tuple[Fact, str]]:
@@ -189,9 +200,10 @@ def _words(value: object) -> str:
 
 def applied(curves: Sequence[Curve], runs: Sequence[Run], *, late: bool = True) -> list[Curve]:
     """The curves of these runs of one arm, with what its owner stated of them."""
-    if not runs or not runs[0].job.statements:
+    if not runs or runs[0].capability != "external":
         return [*curves]
     arm, job = runs[0].arm, runs[0].job
+    lost = [f"left out: replicate {run.replicate} of {arm.name} {run.state} at step {run.steps_done}" for run in arm.runs if _is_lost(run)]
     known = of_arm(arm, late=late)
     of_job = [each for each in job.statements if not each.arm and (late or not each.is_late)]
     tokens = next((each.value for each in of_job if each.fact == "tokens_per_step"), None)
@@ -210,10 +222,21 @@ def applied(curves: Sequence[Curve], runs: Sequence[Run], *, late: bool = True) 
                 seed=curve.seed if seed is None else seed,
                 seed_stated=curve.seed_stated or seed is not None,
                 columns=columns,
-                notes=(*curve.notes, *known.notes, *map(note, of_job)),
+                notes=(*curve.notes, *known.notes, *map(note, of_job), *lost),
             )
         )
     return changed
+
+
+def _is_lost(run: Run) -> bool:
+    """Whether a run has steps that the judge does not read: a reader must learn of a run that failed."""
+    return run.state in ("failed", "cancelled") and run.steps_done > 0
+
+
+def family(job: Job, *, late: bool = True) -> str | None:
+    """The family of reruns from which a job's arms borrow by name; None where it names none."""
+    named: str | None = job.spec.get("family")
+    return named or next((each.value for each in job.statements if each.fact == "family" and (late or not each.is_late)), None)
 
 
 def planned_steps(job: Job, *, late: bool = True) -> int | None:
@@ -233,12 +256,12 @@ def tokens_per_step(job: Job) -> int | None:
 def looks(job: Job, criteria: Criteria | None, *, late: bool) -> tuple[Criteria, Multiplicity | None]:
     """The policy by which a job is judged (another one, or its own), and which look at its question that is.
 
-    A project's looks are counted as they are taken (`server.jobs.projects`). Of what was stated after the job's end, one statement of each
-    fact is free, and each later request about the same fact is a look more.
+    A project's looks are counted as they are taken (`server.jobs.projects`). Of what was stated when the job could be judged already, one
+    statement of each fact is free, and each later request about the same fact is a look more.
     """
     policy = criteria or criteria_from_mapping(job.criteria)
     shared = multiplicity_of(job) if criteria is None or job.looked_at is not None else None
-    requests = {(each.fact, each.created_at) for each in job.statements if late and each.is_late}
+    requests = {(each.fact, each.created_at) for each in job.statements if each.is_informed and (late or not each.is_late)}
     further = len(requests) - len({fact for fact, _ in requests})
     if further:
         before = shared or Multiplicity(looks=policy.looks, candidates=len(job.arms) - 1)

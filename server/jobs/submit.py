@@ -145,12 +145,20 @@ def submit_registered(
 ) -> Job:
     """`submit_job`, counted as a look at its question. Raises LookError for a look that is not registered."""
     job = submit_job(session, wanted.spec, wanted.criteria, principal, wanted.order, wanted.revision, named, wanted.labels)
+    ledger.register(session, job, outdated)  # before what nobody stated is left out: a default that is written out asks the same question
     if wanted.sent is not None and job.engine == "external":
         job.spec = stated_of(job.spec, wanted.sent)
-        for run in job.runs:
-            run.planned_steps = job.planned_steps
-    ledger.register(session, job, outdated)
+        if job.planned_steps is None:
+            job.config_hash = as_sent(wanted, job.config_hash or "")
+            for run in job.runs:
+                run.planned_steps = None
     return job
+
+
+def as_sent(wanted: Submission, config: str) -> str:
+    """The hash of a configuration (`config_hash`); another one where nobody stated how long a user's own runs are meant to be."""
+    is_stated = wanted.spec.engine != "external" or wanted.sent is None or "steps" in wanted.sent.get("schedule", {})
+    return config if is_stated else digest([config, "length not stated"])
 
 
 def stated_of(spec: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +172,7 @@ def stated_of(spec: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any
 
 def _body_digest(wanted: Submission) -> str:
     """SHA-256 of the submitted request; stored with the key, so what it covers must not change."""
-    asked = config_hash(wanted.spec, wanted.criteria, wanted.revision)
+    asked = as_sent(wanted, config_hash(wanted.spec, wanted.criteria, wanted.revision))
     body: dict[str, Any] = {"asked": asked, "order": dataclasses.asdict(wanted.order)}
     if wanted.choice is not None and wanted.choice.name is not None:
         body["baseline"] = [wanted.choice.name, wanted.choice.version]

@@ -140,7 +140,7 @@ RULES: Mapping[str, Rule] = {
     "GET /api/v1/badges/{named}.json": _READ,
     # Runs.
     "GET /api/v1/runs/{run_id}": Rule(scopes=("view", "worker"), trainer="live"),
-    "POST /api/v1/projects/{project}/runs": _SUBMIT,
+    "POST /api/v1/runs": _SUBMIT,
     "POST /api/v1/runs/{run_id}:attach": _ATTACH,
     "POST /api/v1/runs/{run_id}/steps": _WRITE_RUN,
     "POST /api/v1/runs/{run_id}:finish": _WRITE_RUN,

@@ -68,7 +68,8 @@ def record(database, recorded):
         session.add(DataRead(place="0" * 64, digest="d", run_id=first.id))
         session.add(JobTag(job_id=old, tag="nightly"))
         session.add(JobNote(id="n1", job_id=old, who=token.id, text="odd", created_at=now))
-        session.add(Statement(id="f1", job_id=old, fact="rounding", arm="a", value="nearest", who=token.id, is_late=True, created_at=now))
+        after = {"is_late": True, "is_informed": True}
+        session.add(Statement(id="f1", job_id=old, fact="rounding", arm="a", value="nearest", who=token.id, created_at=now, **after))
         once = {"verdict_sha256": "0" * 64, "policy_sha256": "0" * 64, "who": token.id, "reason": "reruns", "created_at": now}
         session.add(SignOff(id="s1", job_id=old, candidate="nvfp4", expires_at=now, **once))
         session.add(Analysis(job_id=new, explains=old, candidate="nvfp4", against="bf16", setup={"parents": []}))

@@ -113,7 +113,7 @@ def test_an_open_project_has_pages_from_its_first_run_on(served, client, tmp_pat
         assert httpx2.get(f"{served}/api/v1/jobs/{job}/{name}", timeout=60).status_code == 404
     assert "one arm, fp8" in _refused(lambda: client.conclude(job), 409)
     assert _refused(lambda: client.rejudge(job), 422)
-    run = client.run_of("mine", {"arm": "nvfp4", "seed": 1})
+    run = client.run_of({"project": "mine", "arm": "nvfp4", "seed": 1})
     assert "nvfp4 has no finished run" in _refused(lambda: client.conclude(job), 409)
     client.attach(run["id"], {})
     assert run["id"] in _refused(lambda: client.conclude(job), 409)  # it trains
@@ -135,19 +135,24 @@ def test_a_restart_with_its_seed_goes_on_and_one_without_is_a_run_of_its_own(ser
     with parity.Run(project="p", arm="a", seed=3, server=served, folder=tmp_path, strict=True, **FAST) as run:
         run.log(0, loss=2.5)
     with database.read() as session:
-        assert [(run.seed, run.replicate) for run in session.query(Run).order_by(Run.position)] == [(3, 0), (0, 0), (0, 1), (3, 1)]
+        assert [(run.stated_seed, run.replicate) for run in session.query(Run).order_by(Run.position)] == [
+            (3, 0),
+            (None, 0),
+            (None, 1),
+            (3, 1),
+        ]
 
 
 def test_a_request_whose_answer_was_lost_makes_one_run(client, database):
-    first = client.run_of("p", {"arm": "a"}, "key-1")["id"]
-    assert client.run_of("p", {"arm": "a"}, "key-1")["id"] == first
-    assert client.run_of("p", {"arm": "a"}, "key-2")["id"] != first
+    first = client.run_of({"project": "p", "arm": "a"}, "key-1")["id"]
+    assert client.run_of({"project": "p", "arm": "a"}, "key-1")["id"] == first
+    assert client.run_of({"project": "p", "arm": "a"}, "key-2")["id"] != first
 
 
 def test_arms_that_begin_at_once_are_one_project(client, served, database):
     def begin(arm):
         with Client(served) as own:
-            own.run_of("p", {"arm": arm, "seed": 1})
+            own.run_of({"project": "p", "arm": arm, "seed": 1})
 
     threads = [threading.Thread(target=begin, args=(arm,)) for arm in "abcdabcd"]
     for thread in threads:
@@ -161,16 +166,16 @@ def test_arms_that_begin_at_once_are_one_project(client, served, database):
 
 
 def test_what_contradicts_the_record_is_refused(client, database):
-    client.run_of("p", {"arm": "a", "seed": 1, "recipe": "fp8", "planned_steps": 100})
-    assert "fp8" in _refused(lambda: client.run_of("p", {"arm": "a", "seed": 2, "recipe": "nvfp4"}), 409)
-    assert "100" in _refused(lambda: client.run_of("p", {"arm": "b", "seed": 1, "planned_steps": 200}), 409)
-    assert "recipe" in _refused(lambda: client.run_of("p", {"arm": "b", "recipe": "nvfp5"}), 422)
-    assert _refused(lambda: client.run_of("p", {"arm": "b b"}), 422)
+    client.run_of({"project": "p", "arm": "a", "seed": 1, "recipe": "fp8", "planned_steps": 100})
+    assert "fp8" in _refused(lambda: client.run_of({"project": "p", "arm": "a", "seed": 2, "recipe": "nvfp4"}), 409)
+    assert "100" in _refused(lambda: client.run_of({"project": "p", "arm": "b", "seed": 1, "planned_steps": 200}), 409)
+    assert "recipe" in _refused(lambda: client.run_of({"project": "p", "arm": "b", "recipe": "nvfp5"}), 422)
+    assert _refused(lambda: client.run_of({"project": "p", "arm": "b b"}), 422)
     with database.read() as session:
         assert session.query(Run).count() == 1
         assert len(session.query(Job).one().arms) == 1
-    unstated = client.run_of("p", {"arm": "b", "seed": 1})
-    client.run_of("p", {"arm": "b", "seed": 1, "recipe": "nvfp4"})  # stated when it is known
+    unstated = client.run_of({"project": "p", "arm": "b", "seed": 1})
+    client.run_of({"project": "p", "arm": "b", "seed": 1, "recipe": "nvfp4"})  # stated when it is known
     assert "expected nvfp4" in _refused(lambda: client.attach(unstated["id"], {}, "mxfp8"), 422)
     client.attach(unstated["id"], {}, "nvfp4")
 
@@ -206,6 +211,8 @@ def test_without_a_server_the_steps_wait_in_the_spool(served, database, tmp_path
         ({"project": "", "arm": "a"}, "project is ''"),
         ({"project": "p", "arm": "a", "seed": -1}, "seed is -1"),
         ({"project": "p", "arm": "a", "seed": True}, "seed is True"),
+        ({"project": "p", "arm": "a", "seed": 2**53 + 1}, "seed is 9007199254740993"),
+        ({"project": "p", "arm": "a", "baseline": "b c"}, "baseline is 'b c'"),
         ({"project": "p", "arm": "a", "planned_steps": 0}, "planned_steps is 0"),
         ({"project": "p", "arm": "a", "run": "r019aa5c1f2e0-8f3c1d2e4b"}, "both given"),
     ],
@@ -213,3 +220,109 @@ def test_without_a_server_the_steps_wait_in_the_spool(served, database, tmp_path
 def test_what_is_wrong_with_a_project_is_said_at_once(options, words, tmp_path):
     with pytest.raises(RunError, match=words):
         parity.Run(**options, folder=tmp_path, strict=True)
+
+
+def test_names_that_an_address_could_not_hold(served, client, database, tmp_path):
+    for number, name in enumerate(("team/llama 8b", "..", "ä#?%2F")):
+        _train(served, tmp_path / str(number), "a", np.int64(1), steps=3, project=name)
+    with database.read() as session:
+        assert {job.name for job in session.query(Job)} == {"team/llama 8b", "..", "ä#?%2F"}
+        assert {run.state for run in session.query(Run)} == {"finished"}
+
+
+def test_seed_0_is_a_seed_and_takes_over_no_run_without_one(client, database):
+    without = client.run_of({"project": "p", "arm": "a"}, "key-1")["id"]
+    with_one = client.run_of({"project": "p", "arm": "a", "seed": 0}, "key-2")["id"]
+    assert with_one != without
+    assert client.run_of({"project": "p", "arm": "a", "seed": 0}, "key-3")["id"] == with_one
+    with database.read() as session:
+        assert [(run.stated_seed, run.replicate) for run in session.query(Run).order_by(Run.position)] == [(None, 0), (0, 0)]
+
+
+def test_a_step_back_in_one_process_is_the_same_run(served, database, tmp_path):
+    with parity.Run(project="p", arm="a", server=served, folder=tmp_path, strict=True, **FAST) as run:
+        for step in (*range(10), *range(5, 15)):
+            run.log(step, loss=1.0 + step)
+    with database.read() as session:
+        (row,) = session.query(Run)
+        assert (row.state, row.epoch) == ("finished", 2)
+        assert store.read(session, row.id, "train")[0].tolist() == [*range(15)]
+
+
+def test_who_is_the_baseline_can_be_said_by_any_arm(served, client, database, tmp_path):
+    _train(served, tmp_path, "nvfp4", 1, baseline="fp8", steps=5)
+    job = client.job(_only_job(database))
+    assert [(arm["name"], arm["role"], len(arm["runs"])) for arm in job["arms"]] == [("fp8", "baseline", 0), ("nvfp4", "candidate", 1)]
+    assert httpx2.get(client.page(job["id"]), timeout=60).status_code == 200
+    assert "fp8" in _refused(lambda: client.run_of({"project": "mine", "arm": "nvfp4", "baseline": "nvfp4"}), 409)
+    _train(served, tmp_path, "fp8", 1, steps=5)
+    assert [len(arm["runs"]) for arm in client.job(job["id"])["arms"]] == [1, 1]
+
+
+def test_a_run_that_broke_off_with_steps_is_not_left_out_unseen(served, client, database, tmp_path, capsys):
+    for arm in ("fp8", "nvfp4"):
+        _train(served, tmp_path, arm, 1)
+    diverged = parity.Run(project="mine", arm="nvfp4", seed=2, server=served, folder=tmp_path, **FAST)
+    for step in range(50):
+        diverged.log(step, loss=9.0)
+    diverged.finish("broke_off", "it diverged")
+    job = _only_job(database)
+    lost = client.job(job)["arms"][1]["runs"][1]["id"]
+    assert lost in _refused(lambda: client.conclude(job), 409)
+    with pytest.raises(SystemExit) as left:
+        cli.main(["runs", "fail", lost, "--reason", "it diverged", "--server", served])
+    assert left.value.code == 0, capsys.readouterr().err
+    (verdict,) = client.rejudge(job)["verdicts"]
+    assert "left out: replicate 0 of nvfp4 failed at step 50" in verdict["inputs"]["candidate"][0]["notes"]
+    client.conclude(job)
+
+
+def test_a_refused_project_keeps_what_is_logged(served, client, database, tmp_path, capsys):
+    first = client.run_of({"project": "p", "arm": "a", "seed": 1, "planned_steps": 100})["id"]
+    with parity.Run(project="p", arm="a", seed=1, planned_steps=10, server=served, folder=tmp_path, **FAST) as run:
+        run.log(0, loss=2.0)
+        while not [*tmp_path.rglob("*.refused")]:
+            pass
+        for step in range(1, 100):
+            run.log(step, loss=1.0)
+    (kept,) = tmp_path.rglob("*.refused")
+    with pytest.raises(SystemExit) as left:
+        cli.main(["resend", str(kept), "--as-run", first, "--server", served])
+    assert left.value.code == 0, capsys.readouterr().err
+    with database.read() as session:
+        assert store.read(session, first, "train")[0].tolist() == [*range(100)]
+
+
+def test_an_empty_spool_keeps_no_other_from_being_sent(served, database, tmp_path, capsys):
+    from parity.client.spool import Spool
+
+    about = {"run": None, "server": served, "recipe": None, "manifest": {}, "project": "p", "arm": "a", "seed": None, "planned_steps": None}
+    Spool(tmp_path / "a", about).close()
+    full = Spool(tmp_path / "b", about | {"seed": 4})
+    full.write([{"step": 0, "loss": 2.0}, {"end": "finished", "message": None}])
+    full.close()
+    with pytest.raises(SystemExit) as left:
+        cli.main(["resend", str(tmp_path), "--server", served])
+    assert left.value.code == 0, capsys.readouterr().err
+    with database.read() as session:
+        assert [run.stated_seed for run in session.query(Run)] == [4]
+
+
+def test_what_is_stated_after_a_look_makes_the_next_judging_a_look(served, client, database, tmp_path):
+    for arm in ("fp8", "nvfp4"):
+        _train(served, tmp_path, arm, 1)
+    job = _only_job(database)
+    assert client.rejudge(job)["verdicts"][0]["multiplicity"]["look"] == 1
+    client.state(job, {"rounding": {"nvfp4": "nearest"}})
+    assert client.rejudge(job)["verdicts"][0]["multiplicity"]["look"] == 2
+
+
+def test_a_command_follows_a_project_whose_length_nobody_stated(served, client, database, tmp_path, capsys):
+    _train(served, tmp_path, "fp8", 1, steps=5, planned_steps=None)
+    job = _only_job(database)
+    for words in (["status", job], ["status"]):
+        with pytest.raises(SystemExit) as left:
+            cli.main([*words, "--server", served])
+        captured = capsys.readouterr()
+        assert (left.value.code, "None" in captured.out) == (0, False), captured.err
+    assert httpx2.get(f"{served}/jobs/{job}/why/ablations", timeout=60).status_code == 404

@@ -12,6 +12,7 @@ from parity.client.spool import send_run
 from parity.judging.curve import curve_from_arrays
 from parity.judging.evidence import verify
 from server.database.tables import Job, Statement
+from server.jobs import statements
 from server.jobs.conclude import claim
 
 STEPS = 600
@@ -234,7 +235,8 @@ def test_a_family_that_is_stated_lends(client, served, ended, database):
     (verdict,) = client.rejudge(job)["verdicts"]
     assert verdict["tau"]["baseline"]["borrowed"]["family"] == "any-decoder"
     with database.read() as session:
-        assert session.get_one(Job, job).family == "any-decoder"
+        row = session.get_one(Job, job)
+        assert (statements.family(row), statements.family(row, late=False)) == ("any-decoder", None)
 
 
 def test_the_page_states_what_is_not_on_record(client, served, database):
@@ -260,3 +262,60 @@ def test_the_page_states_what_is_not_on_record(client, served, database):
     for what, value in (("seeds myfp4", "1, x"), ("rounding myfp4", "up"), ("planned_steps", "many"), ("planned_steps", "9"), ("odd", "1")):
         wrong = httpx2.post(f"{served}/jobs/{job}/statements", data={"what": [what], "value": [value]}, timeout=60)
         assert wrong.status_code in (409, 422), (what, wrong.text)
+
+
+def test_a_default_that_is_written_out_asks_the_same_question(client):
+    policy = {"margin": "1%", "question": "release 2"}
+    client.submit(_spec(), policy)
+    for changes in ({"devices": 1}, {"keep_first": 0}, {"model": {}}, {"schedule": {"steps": STEPS, "warmup_steps": 50}}):
+        with pytest.raises(ClientError) as caught:
+            client.submit(_spec(**changes), policy)
+        assert caught.value.status == 409, changes
+
+
+def test_noise_runs_keep_their_length(client):
+    spec = _spec(noise={"runs": 2, "stop_at": 0.5})
+    assert [run["planned_steps"] for run in client.submit(spec, {"margin": "1%"})["arms"][0]["noise_runs"]] == [STEPS // 2] * 2
+    del spec["schedule"]
+    job = client.submit(spec, {"margin": "1%"})
+    assert [run["planned_steps"] for run in job["arms"][0]["noise_runs"]] == [None] * 2
+    client.state(job["id"], {"planned_steps": 400})
+    arm = client.job(job["id"])["arms"][0]
+    assert [[run["planned_steps"] for run in arm[kind]] for kind in ("runs", "noise_runs")] == [[400] * 2, [200] * 2]
+
+
+def test_a_trainer_and_a_statement_agree_or_the_later_one_is_refused(client):
+    job = client.submit(_spec(baseline={"recipe": "other:unstated", "name": "base", "replicates": 2}), {"margin": "1%"})
+    base, cand = (arm["runs"][0]["id"] for arm in job["arms"])
+    client.state(job["id"], {"recipe": {"base": "nvfp4"}, "rounding": {"myfp4": "stochastic"}})
+    for run in (base, cand):
+        with pytest.raises(ClientError) as caught:
+            client.attach(run, {}, rounding="nearest")
+        assert caught.value.status == 422
+
+
+def test_a_late_family_leaves_a_gate_its_verdict(client, served, ended):
+    job = {"job": _spec(), "criteria": {"margin": "1%"}, "revision": "abc"}
+    made = client.gate(job, "one")["job"]
+    for arm in made["arms"]:
+        for run in arm["runs"]:
+            send_run(client, run["id"], _curve(arm["name"], run["replicate"]), {"device_class": "h100"}, None)
+    with httpx2.Client(base_url=served, timeout=60) as raw:
+        ended(raw, made["id"])
+    assert client.gate(job, "one")["found"] == "concluded"
+    client.state(made["id"], {"family": "any-decoder"})
+    assert client.gate(job, "one")["found"] == "concluded"
+    del job["job"]["schedule"]
+    assert client.gate(job, "one")["found"] == "new"  # its runs have no length
+
+
+def test_a_baseline_whose_length_was_stated_later_has_that_length(client, served, ended):
+    spec = _spec()
+    del spec["schedule"]
+    job = _trained(client, spec)
+    with httpx2.Client(base_url=served, timeout=60) as raw:
+        ended(raw, job)
+    client.state(job, {"planned_steps": STEPS})
+    assert client.promote("mine", job, "it is good")["version"] == 1
+    later = client.submit(_spec(), {"margin": "1%"}, order={"baseline": {"name": "mine"}})
+    assert later["baseline"]["name"] == "mine"
