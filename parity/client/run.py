@@ -427,8 +427,8 @@ class Run:
             return
         kept_in = f"unnamed-{offline}" if is_offline else self.run or _folder_of(of_project)
         where = Path(folder or os.environ.get("PARITY_SPOOL", "parity-spool")) / kept_in
-        numbers = {name: operator.index(of_project[name]) for name in ("seed", "planned_steps") if of_project.get(name) is not None}
-        of_project |= numbers  # those of numpy are no JSON
+        numbers = {"seed": seed, "planned_steps": planned_steps} if of_project else {}
+        of_project |= {name: operator.index(number) for name, number in numbers.items() if number is not None}  # numpy's are no JSON
         about = {"run": self.run or None, "server": server or os.environ.get("PARITY_URL", DEFAULT_URL), "recipe": recipe, **of_project}
         try:
             self._recorder = Recorder(
