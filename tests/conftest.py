@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import os
@@ -108,21 +109,29 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):  # not a worker of xdist: those, and all processes that tests start, inherit the folder
-        _share_compiled_programs(config)
+        _share_compiled_programs()
 
 
-def _share_compiled_programs(config: pytest.Config) -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Look for garbage less often, and not among what was imported: that took a tenth of the tests' time, and they make few cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
+
+
+def _share_compiled_programs() -> None:
     """Let all processes of this session, and later ones on such a machine, share what JAX compiles: tests train the same few small models.
 
-    And Python's bytecode where the environment forbids to write it next to the sources: hundreds of processes would compile them again.
+    And Python's bytecode, with pytest's assertions in it, where the environment forbids to write it next to the sources: each worker and
+    hundreds of processes would compile all modules again.
     """
-    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-        folder = tempfile.mkdtemp(prefix="parity-bytecode-")
-        os.environ["PYTHONPYCACHEPREFIX"] = folder
-        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     programs = compiled_programs()
     programs.mkdir(parents=True, exist_ok=True)
-    drop_oldest(programs.parent, MOST_COMPILED_BYTES)
+    cache = programs.parent.parent
+    drop_oldest(cache, MOST_COMPILED_BYTES)
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(cache / "bytecode" / platform.python_version())
+        sys.dont_write_bytecode = False  # this process has read its environment
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(programs))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     if "jax" in sys.modules:  # a plugin has imported it, and it has read its environment

@@ -3,43 +3,50 @@
 import ast
 from collections import Counter
 
+import pytest
+
 import parity
 from server.settings import CHECKOUT
 
-MODULES = {
-    ".".join(path.relative_to(CHECKOUT).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text(encoding="utf-8"))
-    for package in ("parity", "parity_lab", "server", "training", "workers")
-    for path in sorted((CHECKOUT / package).rglob("*.py"))
-}
 LINES, IMPORTERS, PARAMETERS = 80, 2, 8
 # What an operator or another program starts, or a user imports, by its name.
 ENTRIES = {"parity.__main__", "parity.integrations.optax", "parity.pytest_plugin"}
 ENTRIES |= {"server.roles", "server.tokens", "workers.app", "workers.health"}
 
 
-def imported(tree: ast.Module) -> set[str]:
+@pytest.fixture(scope="module")
+def modules() -> dict[str, ast.Module]:
+    """All modules by name; each worker collects this file, and only one needs their trees."""
+    return {
+        ".".join(path.relative_to(CHECKOUT).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text(encoding="utf-8"))
+        for package in ("parity", "parity_lab", "server", "training", "workers")
+        for path in sorted((CHECKOUT / package).rglob("*.py"))
+    }
+
+
+def imported(tree: ast.Module, modules: dict[str, ast.Module]) -> set[str]:
     """The modules of ours that a module imports."""
     names = (f"{node.module}.{alias.name}" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names)
-    return {name if name in MODULES else name.rpartition(".")[0] for name in names} & MODULES.keys()
+    return {name if name in modules else name.rpartition(".")[0] for name in names} & modules.keys()
 
 
-def test_a_module_has_two_importers_or_eighty_lines() -> None:
-    importers = Counter(name for tree in MODULES.values() for name in imported(tree))
-    folders = {name.rpartition(".")[0] for name in MODULES} | {""}
-    lines = {name: tree.body[-1].end_lineno if tree.body else 0 for name, tree in MODULES.items() if name not in folders}
+def test_a_module_has_two_importers_or_eighty_lines(modules: dict[str, ast.Module]) -> None:
+    importers = Counter(name for tree in modules.values() for name in imported(tree, modules))
+    folders = {name.rpartition(".")[0] for name in modules} | {""}
+    lines = {name: tree.body[-1].end_lineno if tree.body else 0 for name, tree in modules.items() if name not in folders}
     small = {name for name, number in lines.items() if number < LINES and importers[name] < IMPORTERS}
     assert small <= ENTRIES, "put it where its one importer is"
 
 
-def test_no_conditional_stands_inside_another() -> None:
-    conditionals = [(name, node) for name, tree in MODULES.items() for node in ast.walk(tree) if isinstance(node, ast.IfExp)]
+def test_no_conditional_stands_inside_another(modules: dict[str, ast.Module]) -> None:
+    conditionals = [(name, node) for name, tree in modules.items() for node in ast.walk(tree) if isinstance(node, ast.IfExp)]
     parts = [(name, part) for name, node in conditionals for part in (node.test, node.body, node.orelse)]
     assert [f"{name}:{part.lineno}" for name, part in parts if isinstance(part, ast.IfExp)] == []
 
 
-def test_only_commands_routes_and_the_public_calls_have_more_than_eight_parameters() -> None:
+def test_only_commands_routes_and_the_public_calls_have_more_than_eight_parameters(modules: dict[str, ast.Module]) -> None:
     many = set()
-    for name, tree in MODULES.items():
+    for name, tree in modules.items():
         for owner in (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef)):
             called = {owner.name} if isinstance(owner, ast.ClassDef) else set()
             for node in owner.body:
