@@ -34,6 +34,7 @@ from parity.structure import frozen
 # 15 families (docs/method.md); Satterthwaite 1946; conjugate shrinkage of a variance.
 
 MIN_DF_APART, ONE_APART = 2, 0.01  # degrees of freedom without the run that is looked at, and false alarms
+_NUMPY_ADDS_IN_PARTS = 8  # numbers, or more
 
 
 @frozen
@@ -161,7 +162,8 @@ def run_floor(
     early: EarlySpread | None = None,
 ) -> RunFloor:
     """Shrink the spread of one arm's run means (K,) toward the prior; controls (C,) are reruns of the first seed's configuration."""
-    squares, df = own_spread(run_means, run_seeds, control_means)
+    groups = _by_seed(run_means, run_seeds, control_means)
+    squares, df = _within(groups)
     early_squares, early_df = early_spread(early, run_means)
     data = _sources(replicate_df=len(run_seeds) - len(set(run_seeds)), df=df, early=early is not None)
     return RunFloor(
@@ -173,7 +175,7 @@ def run_floor(
         measured_df=df,
         runs=len(run_means),
         early=early,
-        by_seed=_by_seed(run_means, run_seeds, control_means),
+        by_seed=groups,
     )
 
 
@@ -199,7 +201,23 @@ def _by_seed(run_means: FloatArray, run_seeds: Sequence[int], control_means: Flo
 
 def _within(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
     """Sum of squares of groups about their means, and its degrees of freedom."""
-    return sum(float(np.sum((np.array(group) - np.mean(group)) ** 2)) for group in groups), sum(len(group) - 1 for group in groups)
+    return sum(_squares(group) for group in groups), sum(len(group) - 1 for group in groups)
+
+
+def _squares(group: Sequence[float]) -> float:
+    """Sum of squares of a group about its mean.
+
+    NumPy adds fewer than eight numbers in their order, so a loop gives the same bits in a twentieth of the time.
+    """
+    if len(group) >= _NUMPY_ADDS_IN_PARTS:
+        return float(np.sum((np.array(group) - np.mean(group)) ** 2))
+    total = squares = 0.0
+    for value in group:
+        total += value
+    mean = total / len(group)
+    for value in group:
+        squares += (value - mean) * (value - mean)
+    return squares
 
 
 def one_apart(groups: Sequence[Sequence[float]]) -> bool:

@@ -125,3 +125,11 @@ def test_simulated_arms_are_covered() -> None:
             hits[name] += lo <= 0.0 <= hi
     assert hits["reruns alone"] / pairs > 0.94
     assert hits["prior and reruns"] > hits["prior alone"] + 0.03 * pairs
+
+
+def test_a_sum_of_squares_has_the_bits_of_numpys():
+    generator = np.random.default_rng(0)
+    for size in range(1, 12):
+        for scale in (1e-9, 1e-3, 1.0):
+            group = (1.4 + generator.normal(0, scale, size)).tolist()
+            assert own_spread(np.array(group), [0] * size)[0] == float(np.sum((np.array(group) - np.mean(group)) ** 2))
