@@ -215,6 +215,8 @@ def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
         health = [sys.executable, "-m", "workers.health"]
         options: dict[str, Any] = {"cwd": CHECKOUT, "env": os.environ | environment("worker-cpu"), "capture_output": True, "timeout": 60}
         assert subprocess.run(health, check=False, **options).returncode == 1
+        (tmp_path / "worker-cpu").mkdir(exist_ok=True)
+        (tmp_path / "worker-cpu" / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
         with _process(command("worker-cpu"), environment("worker-cpu")) as worker:
             _until(lambda: json.loads(_get(f"{url}/api/v1/workers", {"Authorization": f"Bearer {token}"})), worker)
             assert subprocess.run(health, check=False, **options).returncode == 0

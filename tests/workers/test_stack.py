@@ -36,6 +36,8 @@ def _environment(state: Path, port: int) -> dict[str, str]:
 
 
 def _standalone(what: str, state: Path, port: int, **more: str) -> subprocess.Popen:
+    if state.is_dir() and not (state / "jax-cache").exists():
+        (state / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
     return subprocess.Popen(
         [sys.executable, "-m", "workers.standalone", what],
         cwd=CHECKOUT,
@@ -81,7 +83,6 @@ SHORT = {
 def stack(tmp_path_factory):
     """A stack in a folder of its own: (state folder, port)."""
     state, port = tmp_path_factory.mktemp("s"), _free_port()
-    (state / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
     process = _standalone("serve", state, port, **SHORT)
     with Client(f"http://127.0.0.1:{port}") as client:
         deadline = time.monotonic() + 60
