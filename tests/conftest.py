@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,13 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from redis import RedisError
 from sqlalchemy import URL, NullPool, create_engine, make_url
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.util import LRUCache
 
 from parity.judging.criteria import criteria_from_mapping
 from server import roles
-from server.database import store
+from server.database import sessions, store
 from server.database.sessions import Database
 from server.jobs import ledger
 from server.jobs.submit import submit_job
@@ -108,6 +112,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # What a shell starts in the background ignores SIGINT, and so would every server that a test means to stop with it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    _share_compiled_statements()
     if not hasattr(config, "workerinput"):  # not a worker of xdist: those, and all processes that tests start, inherit the folder
         _share_compiled_programs()
 
@@ -139,6 +144,17 @@ def _share_compiled_programs() -> None:
 
         jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
         jax.config.update("jax_persistent_cache_min_compile_time_secs", float(os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"]))
+
+
+def _share_compiled_statements() -> None:
+    """Let all engines share what SQLAlchemy compiles, as the one engine of a process does: each test has its own, and compiling the same
+    statements again took a tenth of its time. They are kept by dialect object, so the dialects of one kind become equal.
+    """
+    for dialect in (SQLiteDialect_pysqlite, PGDialect_psycopg):
+        dialect.__eq__ = lambda self, other: type(self) is type(other)  # type: ignore[method-assign, assignment]
+        dialect.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign, assignment]
+    statements: LRUCache[Any, Any] = LRUCache(5000)
+    sessions.create_engine = partial(create_engine, execution_options={"compiled_cache": statements})  # type: ignore[attr-defined]
 
 
 def compiled_programs() -> Path:
