@@ -81,16 +81,26 @@ SHORT = {
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory):
-    """A stack in a folder of its own: (state folder, port)."""
+    """A stack in a folder of its own that asks for tokens: (state folder, port). This process and its children have one, as the README
+    says: the first is made on the machine itself."""
     state, port = tmp_path_factory.mktemp("s"), _free_port()
-    process = _standalone("serve", state, port, **SHORT)
-    with Client(f"http://127.0.0.1:{port}") as client:
-        deadline = time.monotonic() + 60
-        while not client.ready():
-            assert process.poll() is None, process.stdout.read()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-    yield state, port
+    process = _standalone("serve", state, port, **SHORT, PARITY_REQUIRE_TOKENS="true")
+    printed = []
+    while not (printed and "parity is up" in printed[-1]):
+        line = process.stdout.readline()
+        assert line, "".join(printed)
+        printed.append(line)
+    made = subprocess.run(
+        [sys.executable, "-m", "server.tokens", "create", "first", "--scope", "admin"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=CHECKOUT,
+        env=_environment(state, port),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARITY_TOKEN", made.stdout.strip())
+        yield state, port
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=600)
     assert process.returncode == 0, out
@@ -98,6 +108,11 @@ def stack(tmp_path_factory):
     assert not (state / "redis.sock").exists()
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def _client(port: int) -> Client:
+    """A client of the stack, with the token that its fixture made."""
+    return Client(f"http://127.0.0.1:{port}", os.environ.get("PARITY_TOKEN"))
 
 
 def _parity(*arguments: str, port: int) -> subprocess.CompletedProcess:
@@ -130,7 +145,7 @@ def test_a_job_from_the_command_line_to_its_verdict(stack, tmp_path):
     assert submitted.returncode in (0, 1, 3), submitted.stderr
     assert "mxfp8" in submitted.stdout
     assert any(word in submitted.stdout.splitlines()[0] for word in ("PASS: ", "FAIL: ", "INCONCLUSIVE: "))
-    with Client(f"http://127.0.0.1:{port}") as client:
+    with _client(port) as client:
         (job,) = client.jobs()["items"]
         (verdict,) = client.verdict(job["id"])["verdicts"]
         assert verdict["window"]["n"] == 240
@@ -147,7 +162,7 @@ def test_cancel_while_it_trains(stack, tmp_path):
     submitted = _parity("submit", str(job_file), port=port)
     assert submitted.returncode == 0, submitted.stderr
     job_id = submitted.stdout.split()[0]
-    with Client(f"http://127.0.0.1:{port}") as client:
+    with _client(port) as client:
         deadline = time.monotonic() + 60
         while client.job(job_id)["share_done"] == 0:
             assert time.monotonic() < deadline
@@ -163,7 +178,7 @@ def test_bad_input_is_refused_before_anything_happens(stack, tmp_path):
     refused = _parity("submit", str(job_file), port=port)
     assert refused.returncode == 2
     assert "stepz" in refused.stderr
-    with Client(f"http://127.0.0.1:{port}") as client, pytest.raises(ClientError, match="job 'j-none' does not exist"):
+    with _client(port) as client, pytest.raises(ClientError, match="job 'j-none' does not exist"):
         client.job("j-none")
 
 
@@ -226,7 +241,7 @@ def test_a_killed_worker_is_started_again_and_resumes_its_run(stack, tmp_path):
     job_file = tmp_path / "parity.yaml"
     job_file.write_text(yaml.safe_dump({"job": JOB | {"schedule": {"steps": 500_000}}, "criteria": {"margin": "1 %"}}))
     job_id = _parity("submit", str(job_file), port=port).stdout.split()[0]
-    with closing(Database(Settings(state_dir=state).database)) as database, Client(f"http://127.0.0.1:{port}") as client:
+    with closing(Database(Settings(state_dir=state).database)) as database, _client(port) as client:
 
         def resumed():
             with database.read() as session:
@@ -260,35 +275,17 @@ def test_a_killed_part_is_started_again(stack, part):
     killed = _part(state, part)
     killed.kill()
     _until(lambda: _part(state, part) not in (None, killed))
-    with Client(f"http://127.0.0.1:{port}") as client:
+    with _client(port) as client:
         _until(client.ready)
 
 
-def test_a_stack_that_asks_for_tokens_comes_up(tmp_path):
+def test_a_stack_that_asks_for_tokens_comes_up(stack):
     """As the README says: the first token is made on the machine itself."""
-    port = _free_port()
-    process = _standalone("serve", tmp_path, port, PARITY_REQUIRE_TOKENS="true")
-    try:
-        for line in process.stdout:
-            if "parity is up" in line:
-                break
-        else:
-            pytest.fail(f"it ended with {process.wait(10)}")
-        made = subprocess.run(
-            [sys.executable, "-m", "server.tokens", "create", "first", "--scope", "view"],
-            check=True,
-            capture_output=True,
-            text=True,
-            cwd=CHECKOUT,
-            env=_environment(tmp_path, port),
-        )
-        with Client(f"http://127.0.0.1:{port}", made.stdout.strip()) as client:
-            assert client.jobs()["items"] == []
-        with Client(f"http://127.0.0.1:{port}") as stranger, pytest.raises(ClientError, match="PARITY_TOKEN"):
-            stranger.jobs()
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=600)
+    _, port = stack
+    with _client(port) as client:
+        assert isinstance(client.jobs()["items"], list)
+    with Client(f"http://127.0.0.1:{port}") as stranger, pytest.raises(ClientError, match="PARITY_TOKEN"):
+        stranger.jobs()
 
 
 def test_a_setting_that_can_not_be_is_refused_by_name(tmp_path):
