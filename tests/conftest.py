@@ -133,10 +133,13 @@ def _share_compiled_programs() -> None:
     programs = compiled_programs()
     programs.mkdir(parents=True, exist_ok=True)
     cache = programs.parent.parent
-    drop_oldest(cache, MOST_COMPILED_BYTES)
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(cache / "bytecode" / platform.python_version())
+        bytecode = cache / "bytecode" / platform.python_version()
+        # Copies of the sources that tests made are gone, and would push out what is used again.
+        shutil.rmtree(bytecode.joinpath(*Path(tempfile.gettempdir()).parts[1:]), ignore_errors=True)
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(bytecode)
         sys.dont_write_bytecode = False  # this process has read its environment
+    drop_oldest(cache, MOST_COMPILED_BYTES)
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(programs))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     if "jax" in sys.modules:  # a plugin has imported it, and it has read its environment
