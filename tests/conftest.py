@@ -117,11 +117,6 @@ def pytest_configure(config: pytest.Config) -> None:
         _share_compiled_programs()
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """The processes of `pytest -n auto`: more than there are cores, because tests wait for servers and browsers much of the time."""
-    return max(2, (os.cpu_count() or 1) * 3 // 2)
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Look for garbage less often, and not among what was imported: that took a tenth of the tests' time, and they make few cycles."""
     gc.collect()

@@ -159,7 +159,7 @@ class Recorder:
         """
         self._rows.append({"end": outcome, "message": message})
         deadline = time.monotonic() + seconds
-        if self._lost_at is not None:
+        if self._lost_at is not None and not self._is_wrong_token:
             self._complain("closing", f"the run has ended, and the server is still away; it is tried again for up to {seconds:.0f} s")
         self._closing.set()
         if self._is_offline:

@@ -44,6 +44,7 @@ FORBIDDEN_TO_WORKERS = [
     "update baselines set expires_at = 1",
     "update runs set planned_steps = 1",
     "update jobs set spec = '{}'",
+    "update jobs set config_hash = ''",
     "update jobs set is_open = false",
     "insert into statements (id) values ('f')",
 ]
