@@ -51,6 +51,7 @@ def _only_job(database):
         return session.query(Job).one().id
 
 
+@pytest.mark.both_databases
 def test_from_two_scripts_to_a_verdict(served, client, database, tmp_path, capsys):
     for seed in (1, 2):
         _train(served, tmp_path, "fp8", seed, recipe="fp8_current")
@@ -119,6 +120,7 @@ def test_an_open_project_has_pages_from_its_first_run_on(served, client, tmp_pat
     assert run["id"] in _refused(lambda: client.conclude(job), 409)  # it trains
 
 
+@pytest.mark.both_databases
 def test_a_restart_with_its_seed_goes_on_and_one_without_is_a_run_of_its_own(served, client, database, tmp_path):
     broken = parity.Run(project="p", arm="a", seed=3, server=served, folder=tmp_path, **FAST)
     broken.log(0, loss=2.0)
@@ -149,6 +151,7 @@ def test_a_request_whose_answer_was_lost_makes_one_run(client, database):
     assert client.run_of({"project": "p", "arm": "a"}, "key-2")["id"] != first
 
 
+@pytest.mark.both_databases
 def test_arms_that_begin_at_once_are_one_project(client, served, database):
     def begin(arm):
         with Client(served) as own:

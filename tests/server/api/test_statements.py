@@ -74,6 +74,7 @@ def test_the_record_has_only_what_was_stated(client):
     assert "1,500" not in httpx2.get(client.page(job["id"]), timeout=60).text
 
 
+@pytest.mark.both_databases
 def test_a_statement_before_the_end_is_part_of_the_verdict(client, ended, served):
     spec = _spec()
     del spec["schedule"]
@@ -104,6 +105,7 @@ def test_a_statement_before_the_end_is_part_of_the_verdict(client, ended, served
     assert "600 steps" in page
 
 
+@pytest.mark.both_databases
 def test_without_a_plan_there_is_a_verdict_that_asks_for_it(client, ended, served):
     spec = _spec()
     del spec["schedule"]
@@ -175,6 +177,7 @@ def test_both_arms_in_one_request_are_one_statement(client, ended, served):
     assert [run["seed"] for run in verdict["inputs"]["candidate"]] == [1, 2]
 
 
+@pytest.mark.both_databases
 def test_nothing_on_record_is_overwritten(client, database):
     job = _trained(client, _spec(family="modded-nanogpt-124M/track3", seed=7), finish=False)
     assert "600" in _refused(client, job, {"planned_steps": 700}, 409)
@@ -239,6 +242,7 @@ def test_a_family_that_is_stated_lends(client, served, ended, database):
         assert (statements.family(row), statements.family(row, late=False)) == ("any-decoder", None)
 
 
+@pytest.mark.both_databases
 def test_the_page_states_what_is_not_on_record(client, served, database):
     job = _trained(client, _spec(), finish=False)
     page = httpx2.get(client.page(job), timeout=60).text
