@@ -340,13 +340,13 @@ def cost(url: str) -> None:
         session.flush()
         begin_attempt(session, row.id, 1, None)
         token = tokens.issue(session, row.id, 1)
-        held = Claim(run_id=row.id, job_id=job.id, arm="baseline", epoch=1, token=token, spec=run, steps=row.planned_steps)
+        held = Claim(run_id=row.id, job_id=job.id, arm="baseline", epoch=1, token=token, spec=run, steps=row.length)
     recorder = Recorder(database, held, 3600.0)
     a_second = max(1, round(1 / training))
     spent = time.process_time()
     for first in range(0, len(steps), a_second):
         for step in steps[first : first + a_second]:
-            recorder.add(dataclasses.asdict(step))
+            recorder.add(step)
         recorder.flush()
     share = (time.process_time() - spent) / len(steps) / training
     print(f"recording, in the supervisor beside it: {share:.2%} of a core, a flush a second")
