@@ -47,7 +47,7 @@ def downgrade() -> None:
 
 
 def planned(*, nullable: bool) -> None:
-    """Change whether a run may have no planned steps. SQLite makes the column anew; a new table would delete what refers to it."""
+    """Change whether `runs.planned_steps` can be null. On SQLite the column is replaced: replacing the table would delete its chunks."""
     if op.get_bind().dialect.name != "sqlite":
         op.alter_column("runs", "planned_steps", existing_type=sa.BigInteger(), nullable=nullable)
         return

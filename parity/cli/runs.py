@@ -65,7 +65,7 @@ def _noise_words(job: Document, name: str) -> str:
 
 
 def why_incomplete(curve: Completeness, planned_steps: int | None) -> str | None:
-    """Why a curve is not the whole of a run that was planned to take so many steps (None: nobody has stated how many), or None."""
+    """Why a curve is incomplete, or None. `planned_steps` is the planned length of the run, None where nobody has stated it."""
     first, last, stride = curve.first, curve.last, curve.stride
     if first is None or last is None or stride is None:
         return f"it has {curve.count} steps, expected two at least"

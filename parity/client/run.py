@@ -311,7 +311,7 @@ class Recorder:
             self._locked_out.set()
 
     def _wait(self, seconds: float) -> None:
-        """Wait before the next try, not for long once the run has ended; raise _StoppedError if there is none."""
+        """Wait before the next try, only briefly once the run has ended; raise _StoppedError when nothing is to be sent any more."""
         if self._closing.is_set():
             self._over.wait(min(seconds, _CLOSING_SECONDS))
         else:  # the end of the run is another reason to try

@@ -101,7 +101,7 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 class Place(NamedTuple):
-    """The characters of a line that are a number, and what it is divided by."""
+    """Where a number stands in a line, from its first character to behind its last, and the divisor that its unit asks for."""
 
     start: int
     end: int

@@ -222,8 +222,8 @@ class GrowingTable(Growing):
     """A table that may still grow: its first line decides which columns are read, and no later line revises a row of the loss. A row
     without a loss is left out and counted, NaN and inf are kept.
 
-    A long table, or one with a column of runs, is read anew each time that its columns are asked for: a second run is refused where none is
-    named.
+    A long table, or one with a column of runs, is read again each time that its columns are asked for: a second run is refused where none
+    is named.
     """
 
     def __init__(self, source: str, wanted: Mapping[str, str], run: str | None = None) -> None:

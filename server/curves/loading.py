@@ -173,11 +173,6 @@ def reused_note(run: Run) -> str:
     return f"{REUSED}trained as run {source.id} of job {source.job_id}, ended {trained} UTC, {max(0.0, days):.1f} days before"
 
 
-def finished(session: Session, runs: Sequence[Run]) -> list[Curve]:
-    """The curves of an arm's finished runs, which the judge reads."""
-    return curves(session, [run for run in runs if run.state == "finished"])
-
-
 def label(run: Run) -> str:
     """What the judge calls a run."""
     return f"{run.arm.name} {'noise run' if run.kind == 'noise' else 'replicate'} {run.replicate}"

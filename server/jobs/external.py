@@ -160,10 +160,10 @@ def attach(session: Session, settings: Settings, run_id: str, request: AttachReq
     run = _external(session, run_id)
     newest = None if key is None else session.get(Attempt, (run_id, run.epoch))
     is_repeated = newest is not None and newest.key == key
-    told = statements.of_arm(run.arm)
-    known = told.recipe if run.arm.recipe == UNSTATED else run.arm.recipe
-    if request.rounding is not None and told.rounding not in (None, request.rounding):
-        raise InvalidError(f"rounding is {request.rounding}, expected {told.rounding}, which is stated of arm {run.arm.name}")
+    stated = statements.of_arm(run.arm)
+    known = stated.recipe if run.arm.recipe == UNSTATED else run.arm.recipe
+    if request.rounding is not None and stated.rounding not in (None, request.rounding):
+        raise InvalidError(f"rounding is {request.rounding}, expected {stated.rounding}, which is stated of arm {run.arm.name}")
     if request.recipe is not None and known not in (None, request.recipe):
         raise InvalidError(f"recipe is {request.recipe}, expected {known}, the recipe of arm {run.arm.name} of run {run_id}")
     try:

@@ -83,7 +83,8 @@ def run_of(session: Session, settings: Settings, request: RunRequest, who: str, 
     _note_facts(session, job, arm, request, who)
     known = _going_on(arm, request.seed, key)
     if known is not None:
-        known.asked_by = [*dict.fromkeys((*(known.asked_by or ()), *([key] if key else ())))]
+        if key is not None and key not in (known.asked_by or ()):
+            known.asked_by = [*(known.asked_by or ()), key]
         return known, False
     if len(job.runs) >= settings.max_runs_per_job:
         raise InvalidError(f"project {project} has {len(job.runs)} runs, the most of one job (PARITY_MAX_RUNS_PER_JOB); conclude it first")
