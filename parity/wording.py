@@ -2,32 +2,54 @@
 
 import difflib
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-SENTENCE_DECIMALS, TABLE_DECIMALS = 3, 4
-FINE_MARGIN = 0.005  # below it three decimals would hide the answer
+DECIMALS = 4  # of nats
+FINE_MARGIN = 0.005  # below it four decimals would hide the answer
+_MOST_DECIMALS = 9
+MINUS = "\u2212"
 
 
-def sentence_decimals(margin_nats: float | None) -> int:
-    """Decimals for nats in sentences: 3, or 4 beside a margin below 0.005 nats."""
-    return TABLE_DECIMALS if margin_nats is not None and abs(margin_nats) < FINE_MARGIN else SENTENCE_DECIMALS
+def nats_decimals(margin: float | None, *ends: float) -> int:
+    """Decimals for the nats of one verdict: 4, or 5 beside a margin below 0.005 nats; one more while an end of its interval would round
+    onto or across zero or the margin."""
+    decimals = DECIMALS + (margin is not None and abs(margin) < FINE_MARGIN)
+    lines = [0.0] if margin is None else [0.0, margin, -margin]
+    while decimals < _MOST_DECIMALS and any(_moves(end, line, decimals) for end in ends for line in lines):
+        decimals += 1
+    return decimals
 
 
-def signed(value: float, decimals: int = SENTENCE_DECIMALS) -> str:
-    """A number with its sign, such as a gap in nats: "+0.026"; what rounds to zero is "+0.000" (as in chart_parts.js)."""
+def _moves(end: float, line: float, decimals: int) -> bool:
+    """Whether rounding brings an end onto a line, or across it."""
+    if not math.isfinite(end) or end == line:
+        return False
+    return (float(f"{end:.{decimals}f}") > float(f"{line:.{decimals}f}")) != (end > line) or (
+        float(f"{end:.{decimals}f}") == float(f"{line:.{decimals}f}")
+    )
+
+
+def minus(text: str) -> str:
+    """Text with a true minus sign before each negative number, for people to read."""
+    return re.sub(r"(?<![\w)])-(?=\d|inf\b)", MINUS, text)
+
+
+def signed(value: float, decimals: int = DECIMALS) -> str:
+    """A number with its sign, such as a gap in nats: "+0.0258"; what rounds to zero is "+0.0000" (as in chart_parts.js)."""
     text = f"{value:+.{decimals}f}"
     return text.replace("-", "+") if float(text) == 0.0 else text
 
 
-def interval_words(lo: float, hi: float, decimals: int = SENTENCE_DECIMALS) -> str:
-    """An interval as "-0.003 to +0.015"."""
+def interval_words(lo: float, hi: float, decimals: int = DECIMALS) -> str:
+    """An interval as "-0.0030 to +0.0151"."""
     return f"{signed(lo, decimals)} to {signed(hi, decimals)}"
 
 
 def margin_words(nats: float, share: float | None) -> str:
     """A margin in a figure, with its share of the loss where that is known: "margin +0.0300 (1.0 %)"."""
-    return f"margin {signed(nats, TABLE_DECIMALS)}" + (f" ({percent(share)})" if share else "")
+    return f"margin {signed(nats, DECIMALS)}" + (f" ({percent(share)})" if share else "")
 
 
 def level_percent(confidence: float) -> str:
@@ -45,6 +67,12 @@ def percent(share: float, digits: int = 2) -> str:
         return "0 %"
     text = f"{value:.0f}" if abs(value) >= 99.5 else f"{value:.{digits}g}"
     return f"{text if '.' in text or 'e' in text or abs(value) >= 10 else text + '.0'} %"
+
+
+def short_percent(share: float) -> str:
+    """A share as people state it, "1 %", "0.25 %": two significant digits and no zeros behind them."""
+    value = 100.0 * share
+    return f"{value:.0f} %" if abs(value) >= 99.5 else f"{value:.2g} %"
 
 
 def count(number: int, singular: str, plural: str | None = None) -> str:

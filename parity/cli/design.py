@@ -27,7 +27,7 @@ from parity.judging.curve import MAX_STEP
 from parity.readers import read_runs
 from parity.structure import canonical_json, json_value
 from parity.version import JUDGE_VERSION
-from parity.wording import TABLE_DECIMALS, percent, signed
+from parity.wording import percent, signed
 
 MAX_REPLICATES = 64
 CALIBRATION_SCHEMA, PLAN_SCHEMA = "parity.calibration/1", "parity.plan/1"
@@ -243,7 +243,7 @@ def _plan_text(outlook: Plan) -> Group:
     table = _table("true gap, nats" if outlook.unit == NATS else "true gap, of the loss", "in margins", "pass", "inconclusive", "fail")
     for power in outlook.power:
         chances = [f"{100 * value:.0f} %" for value in (power.pass_chance, power.inconclusive_chance, power.fail_chance)]
-        gap = signed(power.gap, TABLE_DECIMALS) if outlook.unit == NATS else percent(power.gap)
+        gap = signed(power.gap) if outlook.unit == NATS else percent(power.gap)
         table.add_row(gap, f"{power.gap_in_margins:g}", *chances)
     head = f"{sentences.headline(outlook)} {sentences.advice(outlook)} {sentences.cost(outlook)}"
     about = (sentences.noise, sentences.errors, sentences.early_stops, sentences.stops)

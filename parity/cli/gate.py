@@ -33,8 +33,8 @@ from parity.judging.criteria import FAIL_BY_GAP, CriteriaError
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
 from parity.judging.sign_offs import accepted
-from parity.report.headline import headline
 from parity.report.text import markdown_sections
+from parity.report.words import words
 from parity.structure import canonical_json, frozen
 
 # A gate without a server: its verdicts are the output of `parity compare --json`.
@@ -59,15 +59,15 @@ def judged_files(path: str, revision: str) -> Outcome:
         text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
         content = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        words = (error.strerror or "cannot be read").lower() if isinstance(error, OSError) else "is not JSON"
-        raise UsageError(f"{name}: {words}; {_EXPECTED}") from None
+        why = (error.strerror or "cannot be read").lower() if isinstance(error, OSError) else "is not JSON"
+        raise UsageError(f"{name}: {why}; {_EXPECTED}") from None
     verdicts = content.get("verdicts") if isinstance(content, dict) else None
     if not isinstance(verdicts, list) or not verdicts or not all(_is_verdict(each) for each in verdicts):
         raise UsageError(f"{name}: holds no verdicts of schema {SCHEMA}; {_EXPECTED}")
     try:
         markdown_sections(verdicts)
         for each in verdicts:
-            headline(each)
+            words(each)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise UsageError(f"{name}: a verdict is not whole ({error!r:.60}); {_EXPECTED}") from None
     return Outcome(result=result_of(verdicts), revision=revision, verdicts=verdicts, source=FILES)

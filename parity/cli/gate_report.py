@@ -13,8 +13,8 @@ from parity.judging.decision import INCONCLUSIVE, PASS, WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.sign_offs import SignOffDocument, why_not_acceptable
 from parity.report.facts import NOT_A_PASS, Accepted, accepted_words, judge_of, lapsed_words
-from parity.report.headline import headline
 from parity.report.text import escaped, markdown_sections, render_junit
+from parity.report.words import words
 from parity.structure import canonical_json, check_between, check_words, frozen, known_keys, picked, typed
 from parity.version import VERSION
 from parity.wording import age_in_words, version_words
@@ -126,12 +126,18 @@ class Outcome:
         signed = ""
         if self.is_accepted:
             signed = f"{NOT_A_PASS.upper()}: {'; '.join(accepted_words(each) for each in self.accepted.values())}. "
-        return " ".join(f"{stated}{signed}{headline(self.worst)}{several}".split())
+        return " ".join(f"{stated}{signed}{_told(self.worst)}{several}".split())
 
     @property
     def worst(self) -> VerdictDocument | None:
         """The verdict that decides, or None."""
         return _worst(self.verdicts)
+
+
+def _told(document: VerdictDocument) -> str:
+    """The verdict on one line, with what to do next where it is no pass."""
+    told = words(document)
+    return told.line if document["verdict"] == PASS or not told.next else f"{told.line} Next: {told.next}"
 
 
 class Files(Options, panel=OUTPUT):

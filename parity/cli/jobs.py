@@ -9,7 +9,7 @@ import typer
 from parity.cli import watching
 from parity.cli.connection import Asked, AskedForVerdicts, JobId
 from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
-from parity.cli.output import show, write_file
+from parity.cli.output import write_file
 from parity.cli.remarks import labels_of
 from parity.cli.terminal import NOISE, OUTPUT, QUEUE, UsageError, exit_code
 from parity.cli.watching import JobEndedError, print_outlook
@@ -178,5 +178,5 @@ def _finish(document: Mapping[str, Any], at: AskedForVerdicts) -> int:
     if "why" in document.get("links", {}):
         raise UsageError(f"job {document['id']} is an analysis and has no verdict; print it with `parity why {document['id']}`")
     holding = accepted(document["verdicts"], document["criteria"], document.get("sign_offs", ()))
-    show(document["verdicts"], as_json=at.as_json, markdown=at.markdown, accepted=holding)
+    at.show_verdicts(document["verdicts"], holding)
     return exit_code(document["verdicts"])

@@ -1,5 +1,6 @@
 """Options of the command line, each declared once: a group of them is a class, and `flat` puts its fields into a command's signature."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import wraps
@@ -9,9 +10,12 @@ from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_t
 import typer
 from rich.console import Console
 
-from parity.cli.output import print_json, print_lines, print_rows
+from parity.cli.output import WIDTH, print_json, print_lines, print_rows
 from parity.cli.terminal import LABELS, OUTPUT, SERVER, UsageError
 from parity.client import DEFAULT_URL
+from parity.report.facts import Accepted
+from parity.report.text import render_json, render_markdown, render_text
+from parity.report.words import AnyDocument
 
 Value = TypeVar("Value")
 
@@ -147,6 +151,22 @@ class Json(Options, panel=OUTPUT):
         else:
             print_rows(headings, rows)
         return 0
+
+
+class Printing(Json):
+    """How verdicts are printed."""
+
+    markdown: bool = flag("--markdown", "Print Markdown instead of text.")
+    verbose: bool = option(False, "Print all numbers, reasons and advice, too.", None, "--verbose", "-v")
+
+    def show_verdicts(self, documents: Sequence[AnyDocument], accepted: Accepted | None = None) -> None:
+        """Print verdict documents, or comparisons of evaluations, with the sign-offs that hold."""
+        if self.as_json and self.markdown:
+            raise UsageError("--json and --markdown exclude each other; give only one of them")
+        if self.as_json or self.markdown:
+            sys.stdout.write(render_json(documents, accepted) if self.as_json else render_markdown(documents, accepted))
+        else:
+            Console(width=WIDTH, highlight=False).print(render_text(documents, WIDTH, accepted, verbose=self.verbose))
 
 
 class Follow(Options):

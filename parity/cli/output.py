@@ -11,22 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from parity.cli.terminal import UsageError
-from parity.judging.document_types import VerdictDocument
 from parity.readers.columns import os_words
-from parity.report.facts import Accepted
-from parity.report.text import render_json, render_markdown, render_text
 
 WIDTH = 80
-
-
-def show(documents: Sequence[VerdictDocument], *, as_json: bool, markdown: bool, accepted: Accepted | None = None) -> None:
-    """Print verdict documents to stdout as text, canonical JSON or Markdown, with the sign-offs that hold."""
-    if as_json and markdown:
-        raise UsageError("--json and --markdown exclude each other; give only one of them")
-    if as_json or markdown:
-        sys.stdout.write(render_json(documents, accepted) if as_json else render_markdown(documents, accepted))
-    else:
-        Console(width=WIDTH, highlight=False).print(render_text(documents, WIDTH, accepted))
 
 
 def write_file(path: str, data: bytes) -> None:

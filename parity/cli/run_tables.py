@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from parity.cli.inputs import Facts
-from parity.cli.options import Options, flag, option, refuse, repeatable
+from parity.cli.options import Options, Printing, flag, option, refuse, repeatable
 from parity.cli.output import paths_by_name, write_file
 from parity.cli.terminal import OUTPUT, SERVER, TABLE, UsageError, exit_code
 from parity.comparing.arms import Arm, Stated, refuse_mixed_units, stated_multiplicity
@@ -21,9 +21,8 @@ from parity.readers.table import SHOWN
 from parity.readers.trackers import is_source
 from parity.recipes import RECIPES
 from parity.report.evaluation_figure import draw_evaluation_figure
-from parity.report.text import REPORT_SCHEMA, render_evaluations_markdown, render_evaluations_text, render_junit
-from parity.structure import canonical_json, picked
-from parity.version import JUDGE_VERSION
+from parity.report.text import render_junit
+from parity.structure import picked
 from parity.wording import count, did_you_mean, first_few
 
 VALIDATION = "validation"
@@ -100,11 +99,9 @@ def _columns(text: str, option: str, example: str) -> tuple[str, ...]:
     return columns
 
 
-class Reports(Options, panel=OUTPUT):
+class Reports(Printing, panel=OUTPUT):
     """How a comparison is printed, and what else is written."""
 
-    as_json: bool = flag("--json", "Print canonical JSON instead of text.")
-    markdown: bool = flag("--markdown", "Print Markdown instead of text.")
     junit: str | None = option(None, "Also write JUnit XML to this file.", "out.xml")
     figure: str | None = option(None, "Also draw one figure per candidate, as .png, .svg or .pdf.", "out.pdf")
     bundle: str | None = option(None, "Also write an evidence bundle, which `parity verify` recomputes.", "out.zip")
@@ -241,8 +238,6 @@ def report_evaluations(judged: Sequence[tuple[EvaluationCase, Sequence[Evaluatio
     documents = [document for _, own in judged for document in own]
     if reports.bundle and len(judged) > 1:
         raise UsageError("--bundle holds the comparison at one size; choose one with --where")
-    if reports.as_json and reports.markdown:
-        raise UsageError("--json and --markdown exclude each other; give only one of them")
 
     def draw(paths: Sequence[str]) -> None:
         for path, document in zip(paths, documents, strict=True):
@@ -250,11 +245,12 @@ def report_evaluations(judged: Sequence[tuple[EvaluationCase, Sequence[Evaluatio
 
     reports.write(judged[0][0], documents, draw)
     if reports.as_json:
-        sys.stdout.write(canonical_json({"schema": REPORT_SCHEMA, "engine_version": JUDGE_VERSION, "verdicts": documents}))
+        reports.show_verdicts(documents)
     else:
-        sys.stdout.write(
-            "\n".join((render_evaluations_markdown if reports.markdown else render_evaluations_text)(document) for document in documents)
-        )
+        for number, document in enumerate(documents):
+            if number:
+                print()
+            reports.show_verdicts([document])
     return exit_code(documents)
 
 

@@ -11,7 +11,7 @@ from parity.cli import watching
 from parity.cli.connection import Asked, AskedForVerdicts, JobId
 from parity.cli.inputs import pairs, pattern_option, stated_columns
 from parity.cli.options import Follow, Options, argument, flag, flat, option, refuse, repeatable
-from parity.cli.output import print_json, show
+from parity.cli.output import print_json
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, read_table
 from parity.cli.terminal import EXIT_CODES, SERVER, TABLE, Group, UsageError, exit_code
 from parity.client import spool
@@ -278,7 +278,7 @@ def state(job: JobId, stated: Facts, at: AskedForVerdicts) -> int:
         print("The job is judged with it once each arm has a finished run.", file=sys.stderr)
     elif document["is_open"]:
         print(f"`parity runs judge {job}` judges with it, which is a look at the question of this project.", file=sys.stderr)
-    show(verdicts, as_json=at.as_json, markdown=at.markdown)
+    at.show_verdicts(verdicts)
     return EXIT_CODES["pass"]
 
 
@@ -292,7 +292,7 @@ def judge_now(job: JobId, at: AskedForVerdicts) -> int:
     """
     with at.client() as client:
         verdicts = client.rejudge(job)["verdicts"]
-    show(verdicts, as_json=at.as_json, markdown=at.markdown)
+    at.show_verdicts(verdicts)
     return exit_code(verdicts)
 
 
@@ -307,7 +307,7 @@ def conclude(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
         client.conclude(job)
         with watching.goes_on("job", watch=f"parity watch {job}", end=f"parity cancel {job}"):
             document = watching.follow(client, job, following.progress(), following.timeout)
-    show(document["verdicts"], as_json=at.as_json, markdown=at.markdown)
+    at.show_verdicts(document["verdicts"])
     return exit_code(document["verdicts"])
 
 

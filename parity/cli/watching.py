@@ -23,7 +23,7 @@ from parity.cli.remarks import remark_words
 from parity.cli.terminal import UsageError
 from parity.client.rest import Client, ClientError, Document, Pauses, UnreachableError, is_transient, retry
 from parity.design.plan import NATS
-from parity.wording import TABLE_DECIMALS, age_in_words, count, did_you_mean, signed, version_words
+from parity.wording import age_in_words, count, did_you_mean, signed, version_words
 
 # What a job can decide, printed before it trains: one line per candidate, from one request to the server.
 
@@ -211,7 +211,7 @@ def forecast_changes(document: Document, states: dict[str, str]) -> list[str]:
 
 
 def _line(arm: Document, gaps: Mapping[str, float]) -> str:
-    gap = f" gap {signed(gaps[arm['name']], TABLE_DECIMALS)}" if arm["name"] in gaps else ""
+    gap = f" gap {signed(gaps[arm['name']])}" if arm["name"] in gaps else ""
     planned = "" if arm["planned_steps"] is None else f"/{arm['planned_steps']}"
     return f"{arm['name']} {arm['steps_done']}{planned} loss {_loss(arm['loss'])}{gap}"
 
@@ -231,7 +231,7 @@ def table(document: Document, gaps: Mapping[str, float]) -> Table:
         shown.add_column(heading, justify="right", no_wrap=True)
     for arm in document["arms"]:
         done, planned = arm["steps_done"], arm["planned_steps"]
-        gap = signed(gaps[arm["name"]], TABLE_DECIMALS) if arm["name"] in gaps else "–"
+        gap = signed(gaps[arm["name"]]) if arm["name"] in gaps else "–"
         gap = "baseline" if arm["role"] == "baseline" else gap
         shown.add_row(
             arm["name"],

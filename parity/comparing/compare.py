@@ -41,10 +41,10 @@ from parity.readers import run_name
 from parity.readers.trackers.run import FAMILY
 from parity.recipes import check_recipe
 from parity.report.figures import verdict_figure, verdict_gap
-from parity.report.headline import MARKS, answer
 from parity.report.interactive import notebook_html
 from parity.report.text import render_text
-from parity.wording import did_you_mean
+from parity.report.words import words
+from parity.wording import did_you_mean, minus
 
 # What a comparison in Python returns: the verdict with its numbers, for a script, a terminal and a notebook.
 
@@ -101,10 +101,10 @@ class Comparison:
         """The verdict document (schema parity.verdict/1), as `parity compare --json` prints it."""
         return copy.deepcopy(dict(self.document))
 
-    def report(self) -> str:
-        """The report that `parity compare` prints, as text of 80 columns."""
+    def report(self, *, verbose: bool = False) -> str:
+        """The report that `parity compare` prints (`verbose`: that of `-v`, with all numbers), as text of 80 columns."""
         page = io.StringIO()
-        Console(file=page, width=_WIDTH, color_system=None, highlight=False).print(render_text([self.document], _WIDTH))
+        Console(file=page, width=_WIDTH, color_system=None, highlight=False).print(render_text([self.document], _WIDTH, verbose=verbose))
         return page.getvalue()
 
     def figure(self) -> Any:
@@ -112,9 +112,10 @@ class Comparison:
         return verdict_figure(self.document, self.case)
 
     def __repr__(self) -> str:
-        """The answer, why, and what to do next: three lines at most."""
-        lines = [f"{MARKS[self.verdict]} {answer(self.document)}", self.reasons[0].sentence, *(f"next: {step}" for step in self.next[:1])]
-        return "\n".join(_one_line(line) for line in lines)
+        """Lead, measure, interval, and what to do next, a line each."""
+        told = words(self.document)
+        lines = [f"{told.chip}  {told.lead}", minus(told.measure), minus(told.interval), f"Next: {minus(told.next)}" if told.next else ""]
+        return "\n".join(_one_line(line) for line in lines if line)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the answer, the gap chart, reasons and numbers; nothing is loaded from elsewhere."""

@@ -27,7 +27,7 @@ from parity.judging.schedule import recorded_rates
 from parity.judging.window import StandardError
 from parity.judging.window_statistics import MIN_MEASURED_DF, WindowStatistics
 from parity.structure import frozen
-from parity.wording import count, sentence_decimals
+from parity.wording import count, nats_decimals
 
 LayerSnr = Mapping[tuple[str, str], float]
 
@@ -202,7 +202,7 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
         margin = statistics.margin.nats
         passing = max(margin - statistics.interval.half_width(*m.levels), 0.0)
         sentences.append(_measure_noise(m, statistics))
-        sentences.append(f"With the noise assumed, a true gap up to {passing:.{sentence_decimals(margin)}f} nats can pass.")
+        sentences.append(f"With the noise assumed, a true gap up to {passing:.{nats_decimals(margin)}f} nats can pass.")
     return tuple(dict.fromkeys(sentences))
 
 
@@ -251,13 +251,13 @@ def _after_fail(m: Measurements, layer_policy: str | None) -> str:
     recipe = (m.arms.candidate.recipe or "").lower()
     if "fp4" not in recipe:
         return "Look at the first step where the arms diverge, then rerun with the most sensitive layers (first and last blocks) in bf16."
-    steps = ["keep the last blocks in bf16"]
+    steps = ["Keep the last blocks in bf16"]
     if layer_policy != "mlp_only":
         steps.append("quantize the MLP layers only (mlp_only)")
     steps.append("switch to bf16 late in the run")
     if "no_rht" in recipe:
         steps.append("turn the random Hadamard transform on")
-    return f"Try, cheapest first: {', '.join(steps)}."
+    return f"{steps[0]}. If that fails, {', then '.join(steps[1:])}."
 
 
 def _state_recipe(m: Measurements) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ from parity.judging.warnings import (
 )
 from parity.judging.window import LEARNING_RATE, MAX_MASKED_SHARE, diverged_late
 from parity.judging.window_statistics import WindowStatistics
-from parity.wording import count, first_few, interval_words, percent, sentence_decimals, signed
+from parity.wording import count, first_few, interval_words, nats_decimals, percent, signed
 
 MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its steps
 MIN_LEVEL_NATS, MAX_LEVEL_NATS = 0.3, 20.0  # below, the noise is no share of the loss any more; above ln of any vocabulary
@@ -369,7 +369,7 @@ def _diverged(m: Measurements, s: WindowStatistics, margin: Margin) -> str | Non
         return None
     if _data_order(m) is not None or (not s.end.above and s.end.rise <= s.end.limit):  # other batches, or noise alone, can do that
         return None
-    return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_nats(margin)} nats."
+    return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_nats(m, margin)} nats."
 
 
 @decides(
@@ -445,9 +445,9 @@ def _gap_exceeds(m: Measurements, s: WindowStatistics, margin: Margin) -> str | 
     bounds = _nominal_bounds(m)
     if s.n < POINTS_TO_FAIL or not bounds[0] > margin.nats:
         return None
-    words = interval_words(*bounds, sentence_decimals(margin.nats))
+    words = interval_words(*bounds, _decimals(m, margin))
     as_of_step = "" if m.schedule.finished else f" as of step {m.schedule.step:,}"
-    return f"The whole interval ({words}) is above the margin of {_nats(margin)} nats{as_of_step}."
+    return f"The whole interval ({words}) is above the margin of {_nats(m, margin)} nats{as_of_step}."
 
 
 @decides(
@@ -461,7 +461,7 @@ def _gap_exceeds(m: Measurements, s: WindowStatistics, margin: Margin) -> str | 
 def _ends_above(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     if s.end is None or not s.end.above:
         return None
-    where = f"the last quarter or half of the window is above the margin of {_nats(margin)} nats"
+    where = f"the last quarter or half of the window is above the margin of {_nats(m, margin)} nats"
     return f"{m.arms.candidate.name} ends too high: {where}, although the interval over the whole window is not."
 
 
@@ -622,9 +622,9 @@ def _treatment_unshown(m: Measurements) -> str | None:
 def _end_differs(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     if s.end is None or not s.end.differs:
         return None
-    end, decimals = s.end, sentence_decimals(margin.nats)
+    end, decimals = s.end, _decimals(m, margin)
     if abs(end.rise) <= end.limit:
-        return f"The gap ends at the margin of {_nats(margin)} nats or above it, although its mean over the window is below."
+        return f"The gap ends at the margin of {_nats(m, margin)} nats or above it, although its mean over the window is below."
     what = "an unfinished spike or a divergence" if end.rise > 0.0 else f"a spike or divergence of {m.arms.baseline.name}, or a sudden gain"
     steps = "last point" if end.points == 1 else f"last {end.points:,} points"
     return (
@@ -698,7 +698,7 @@ def _costs_precision_at_first(m: Measurements) -> bool:
 def _run_above(m: Measurements) -> str | None:
     if m.worst_run is None or not m.worst_run.is_above:
         return None
-    worst, decimals = m.worst_run, sentence_decimals(m.worst_run.limit)
+    worst, decimals = m.worst_run, nats_decimals(m.worst_run.limit)
     run = f"Run {worst.label} of {m.arms.candidate.name}"
     return f"{run} alone is {worst.gap:.{decimals}f} nats worse; margin and noise allow {worst.limit:.{decimals}f}."
 
@@ -763,11 +763,11 @@ def _noise_run_diverged(m: Measurements) -> str | None:
     next_step="Find what drives the gap: where it still grows at the end of the schedule, more steps of the same kind do not close it.",
 )
 @with_margin
-def _gap_growing(_m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+def _gap_growing(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     if not s.drift - DRIFT_Z * s.drift_se > 0.0 or not s.interval.mean + DRIFT_REACH * s.drift > margin.nats:
         return None
     where = "and is above" if s.interval.mean > margin.nats else "toward"
-    return f"The gap is growing: by {s.drift:+.4f} nats over the window, {where} the margin of {_nats(margin)}."
+    return f"The gap is growing: by {s.drift:+.4f} nats over the window, {where} the margin of {_nats(m, margin)}."
 
 
 @decides_as(INCONCLUSIVE, BEYOND_PLAN)
@@ -844,7 +844,7 @@ def _spikes_hide(m: Measurements, s: WindowStatistics, margin: Margin) -> str | 
     spikes = s.raw_gap_candidate - s.interval.mean
     if hi + spikes < margin.nats:
         return None
-    decimals = sentence_decimals(margin.nats)
+    decimals = _decimals(m, margin)
     return (
         f"The spikes of {m.arms.candidate.name} add {spikes:.{decimals}f} nats to the gap: with them the interval reaches "
         f"{signed(hi + spikes, decimals)}, across the margin."
@@ -861,7 +861,7 @@ def _validation_before(m: Measurements, s: WindowStatistics, margin: Margin) -> 
     if before is None or before[1] <= margin.nats:
         return None
     where = f"At step {before[0]:,}, the last common evaluation,"
-    return f"{where} the validation gap is at least {before[1]:+.4f} nats, above the margin of {_nats(margin)}."
+    return f"{where} the validation gap is at least {before[1]:+.4f} nats, above the margin of {_nats(m, margin)}."
 
 
 @decides_as(INCONCLUSIVE, ROUNDED)
@@ -908,7 +908,7 @@ def _noise_rejected(m: Measurements) -> str | None:
 def _margin_wide(m: Measurements, _s: WindowStatistics, margin: Margin) -> str | None:
     if margin.rel <= WIDE_MARGIN or m.criteria.wide_margin == "accept" or _within_margin(m) is None:
         return None
-    return f"The margin of {_nats(margin)} nats is {percent(margin.rel)} of the loss."
+    return f"The margin of {_nats(m, margin)} nats is {percent(margin.rel)} of the loss."
 
 
 @decides_as(INCONCLUSIVE, AS_OF)
@@ -927,7 +927,7 @@ def _within_margin(m: Measurements, _s: WindowStatistics, margin: Margin) -> str
     lo, hi = _bounds(m)
     if not hi < margin.nats or (m.criteria.two_sided and not lo > -margin.nats):
         return None
-    return f"The upper end of the interval ({_interval(m, margin)}) is below the margin of {_nats(margin)} nats."
+    return f"The upper end of the interval ({_interval(m, margin)}) is below the margin of {_nats(m, margin)} nats."
 
 
 @decides(
@@ -941,7 +941,7 @@ def _within_margin(m: Measurements, _s: WindowStatistics, margin: Margin) -> str
 def _straddles(m: Measurements, _s: WindowStatistics, margin: Margin) -> str | None:
     if _within_margin(m) or _gap_exceeds(m) or _better(m):
         return None
-    return f"The interval ({_interval(m, margin)}) straddles the margin of {_nats(margin)} nats."
+    return f"The interval ({_interval(m, margin)}) straddles the margin of {_nats(m, margin)} nats."
 
 
 def _bounds(m: Measurements) -> tuple[float, float]:
@@ -955,11 +955,16 @@ def _nominal_bounds(m: Measurements) -> tuple[float, float]:
 
 
 def _interval(m: Measurements, margin: Margin) -> str:
-    return interval_words(*_bounds(m), sentence_decimals(margin.nats))
+    return interval_words(*_bounds(m), _decimals(m, margin))
 
 
-def _nats(margin: Margin) -> str:
-    return f"{margin.nats:.{sentence_decimals(margin.nats)}f}"
+def _nats(m: Measurements, margin: Margin) -> str:
+    return f"{margin.nats:.{_decimals(m, margin)}f}"
+
+
+def _decimals(m: Measurements, margin: Margin) -> int:
+    """Decimals of all nats in the sentences, so that no end of the interval is printed on another side of zero or the margin."""
+    return nats_decimals(margin.nats, *_bounds(m))
 
 
 def table() -> tuple[tuple[State | None, ReasonCode], ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from parity.judging.evaluations.case import EvaluatedArmDocument, EvaluatedRunDocument, EvaluationDocument, IntervalDocument
 from parity.judging.interval import t_quantile
-from parity.report.facts import answer, point_words, share, token_unit, tokens_per_step
+from parity.report.facts import point_words, share, token_unit, tokens_per_step
 from parity.report.figures import (
     BASELINE_COLOUR,
     BETTER,
@@ -25,10 +25,10 @@ from parity.report.figures import (
     shortened,
     wrapped,
 )
-from parity.report.headline import MARKS
+from parity.report.words import words
 from parity.structure import frozen
 from parity.version import VERSION
-from parity.wording import count, level_percent, margin_words
+from parity.wording import count, level_percent, margin_words, minus
 
 PAGE_WIDTH = 7.0  # inches
 GAP_HEIGHT, ROW_HEIGHT, MIN_ROWS = 2.5, 0.32, 5  # inches, inches, rows
@@ -54,15 +54,13 @@ class Row:
 
 def draw_evaluation_figure(path: str, document: EvaluationDocument) -> None:
     """Write the figure of a comparison of evaluations to `path`, whose ending chooses the format. Raises FigureError."""
-    line, rows = answer(document), run_rows(document)
-    title = wrapped(line.partition(":")[2], 108)
+    told, rows = words(document), run_rows(document)
+    title = wrapped(minus(" ".join([told.measure, told.interval])), 108)
     above = 0.60 + 0.145 * (title.count("\n") + 1)  # inches, as all that follow
     dots = ROW_HEIGHT * max(len(rows), MIN_ROWS)
     height = above + GAP_HEIGHT + 0.80 + dots + 0.70
-    with figure_file(path, (PAGE_WIDTH, height), line) as figure:
-        figure.text(
-            0.03, 1.0 - 0.13 / height, f"{MARKS[document['verdict']]} {line.partition(':')[0]}", fontsize=12, fontweight="bold", va="top"
-        )
+    with figure_file(path, (PAGE_WIDTH, height), told.line) as figure:
+        figure.text(0.03, 1.0 - 0.13 / height, f"{told.chip}: {told.lead}", fontsize=12, fontweight="bold", va="top")
         figure.text(0.03, 1.0 - 0.36 / height, title, fontsize=SMALL, va="top", linespacing=1.25)
         runs = len(document["baseline"]["runs"]) + len(document["candidate"]["runs"])
         figure.text(0.03, 0.07 / height, f"parity {VERSION}, judge {document['engine_version']}, {runs} runs", fontsize=TINY, va="bottom")

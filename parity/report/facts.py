@@ -17,10 +17,19 @@ from parity.judging.evaluations.case import EvaluationDocument, IntervalDocument
 from parity.judging.evaluations.rules import TOKEN_UNITS
 from parity.judging.sign_offs import SignOffDocument
 from parity.judging.window import ONE_SIDED_ALPHA
-from parity.report.headline import baseline_name, candidate_name, chance_words, pair_words, verdict_word, what_decided
+from parity.report.words import (
+    baseline_name,
+    candidate_name,
+    chance_words,
+    decimals,
+    ends_words,
+    evaluation_intervals,
+    mean_words,
+    point,
+)
 from parity.structure import frozen
 from parity.version import JUDGE_VERSION
-from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, percent, signed
+from parity.wording import DECIMALS, count, interval_words, level_percent, percent, signed
 
 # The numbers of a verdict in words: the row of a table, and the facts that the row has no room for.
 
@@ -34,11 +43,11 @@ def summary_row(document: VerdictDocument) -> tuple[str, ...]:
     gap, margin = document["gap"], document["margin"]
     return (
         candidate_name(document),
-        signed(gap["mean"], TABLE_DECIMALS) if gap else "none",
-        interval_words(gap["lo"], gap["hi"], TABLE_DECIMALS) if gap else "none",
+        mean_words(document),
+        ends_words(document, gap) if gap else "none",
         f"{signed(100 * gap['rel'], 2)} %" if gap and gap["rel"] is not None else "none",
-        f"{margin['nats']:.{TABLE_DECIMALS}f}" if margin else "none",
-        verdict_word(document).lower(),
+        f"{margin['nats']:.{decimals(document)}f}" if margin else "none",
+        document["verdict"],
     )
 
 
@@ -134,7 +143,7 @@ def _advisory_facts(document: VerdictDocument) -> list[tuple[str, str]]:
     if (net := document.get("net_speedup")) and "speed_reason" in document:
         facts.append(("net speed-up", f"{_ratio_words(net['value'], net)} in time to the same loss, token tax included"))
     if validation := document.get("validation"):
-        words = f"{signed(validation['mean'], TABLE_DECIMALS)} nats ({interval_words(validation['lo'], validation['hi'], TABLE_DECIMALS)})"
+        words = f"{signed(validation['mean'], DECIMALS)} nats ({interval_words(validation['lo'], validation['hi'], DECIMALS)})"
         facts.append(("validation loss", f"gap {words}, {count(validation['n'], 'point')}"))
     if (spikes := document.get("run_spikes")) and spikes["baseline"] + spikes["candidate"]:
         facts.append(("spikes", _spike_words(document, spikes)))
@@ -236,12 +245,12 @@ def _margin_fact(document: VerdictDocument) -> str:
     return f"{words}; this interval is too wide to pass"
 
 
-def judge_of(documents: Sequence[VerdictDocument]) -> str:
+def judge_of(documents: Sequence[VerdictDocument | EvaluationDocument]) -> str:
     """The version of the judge that made these documents; this judge's where there are none."""
     return documents[0]["engine_version"] if documents else JUDGE_VERSION
 
 
-# A comparison of evaluations in words: the answer in one line, and the rows of its tables.
+# A comparison of evaluations in words: the rows of its tables.
 
 AGAINST_MARGIN: Mapping[str | None, str] = {
     "WITHIN_MARGIN": "within the margin",
@@ -252,39 +261,9 @@ AGAINST_MARGIN: Mapping[str | None, str] = {
 Cells = tuple[str, ...]
 
 
-def answer(document: EvaluationDocument) -> str:
-    """The verdict in one line: as of which point, gap with interval, margin, what decided; both intervals where they decide otherwise."""
-    decided = what_decided(document, _gap_words(document), TABLE_DECIMALS)
-    return f"{document['verdict'].upper()}: {pair_words(document)}{point_words(document, ' as of ')}: {decided}."
-
-
 def point_words(document: EvaluationDocument, before: str) -> str:
     """The points compared, after `before`; empty where there are none."""
-    as_of = document["as_of"]
-    if not as_of:
-        return ""
-    several = len(as_of["points"])
-    return f"{before}{as_of['words']}{f' (mean of {several} points)' if several > 1 else ''}"
-
-
-def _gap_words(document: EvaluationDocument) -> str:
-    """The judged gap with its interval; both intervals where they decide otherwise; what there is where none can be judged."""
-    judged, intervals = document["gap"]["judged"], _intervals(document)
-    if not intervals:
-        base, cand = document["baseline"]["mean"], document["candidate"]["mean"]
-        if isinstance(base, float) and isinstance(cand, float):
-            return f"gap {signed(cand - base, TABLE_DECIMALS)} nats without an interval"
-        return "no gap measured"
-    confidence = level_percent(document["gap"]["confidence"])
-    if len({interval["against_margin"] for interval, _ in intervals}) == 1:
-        interval, unit = intervals[-1]
-        unknown = "; over clusters unknown" if judged is None else ""
-        return f"gap {signed(interval['mean'], TABLE_DECIMALS)} nats ({confidence} CI {_ends(interval)} over {unit}{unknown})"
-    (runs, runs_unit), (clusters, clusters_unit) = intervals
-    return (
-        f"gap {signed(runs['mean'], TABLE_DECIMALS)} nats over {runs_unit} ({confidence} CI {_ends(runs)}: {_side(runs)}) "
-        f"and {signed(clusters['mean'], TABLE_DECIMALS)} over {clusters_unit} ({_ends(clusters)}: {_side(clusters)})"
-    )
+    return f"{before}{point(document)}" if document["as_of"] else ""
 
 
 def _side(interval: IntervalDocument) -> str:
@@ -292,32 +271,17 @@ def _side(interval: IntervalDocument) -> str:
     return AGAINST_MARGIN.get(interval["against_margin"], "no margin")
 
 
-def _intervals(document: EvaluationDocument) -> list[tuple[IntervalDocument, str]]:
-    """The gap over runs and over clusters, each with what it counts; the judged one last."""
-    gap, intervals = document["gap"], []
-    if gap["over_runs"]:
-        pairs = gap["pairs"]
-        counted = count(_runs(document), "run") if pairs is None else count(pairs, "pair of runs", "pairs of runs")
-        intervals.append((gap["over_runs"], counted))
-    if over := gap["over_clusters"]:
-        number = over["baseline"] if over["crossed"] else over["baseline"] + over["candidate"]
-        intervals.append((over, count(number, over["key"])))
-    return intervals
-
-
 def _runs(document: EvaluationDocument) -> int:
     return len(document["baseline"]["runs"]) + len(document["candidate"]["runs"])
-
-
-def _ends(interval: IntervalDocument) -> str:
-    return interval_words(interval["lo"], interval["hi"], TABLE_DECIMALS)
 
 
 def comparison_rows(document: EvaluationDocument) -> list[Cells]:
     """A heading and one row each for the gap over runs and over clusters, the token tax, and step and net speed on each hardware."""
     rows: list[Cells] = [("", "value", f"{level_percent(document['gap']['confidence'])} CI", "over")]
-    for interval, unit in _intervals(document):
-        rows.append(("gap, nats", signed(interval["mean"], TABLE_DECIMALS), _ends(interval), f"{unit}: {_side(interval)}"))
+    for interval, unit in evaluation_intervals(document):
+        rows.append(
+            ("gap, nats", signed(interval["mean"], decimals(document)), ends_words(document, interval), f"{unit}: {_side(interval)}")
+        )
     if target := document["target"]:
         name, tax = f"token tax to {target['nats']:g}", target["tax"]
         if tax is None:
@@ -354,10 +318,10 @@ def _arm_cells(document: EvaluationDocument, number: int) -> dict[str, str]:
     cells = {
         "recipe": arm["recipe"] or "",
         "runs": f"{runs}{clusters}",
-        f"loss{point_words(document, ' at ')}, nats": f"{mean:.{TABLE_DECIMALS}f}" if isinstance(mean, float) else "",
+        f"loss{point_words(document, ' at ')}, nats": f"{mean:.{DECIMALS}f}" if isinstance(mean, float) else "",
         "spread of runs": _nats_and_share(spread["sd"], spread["rel"]) if spread else "",
         f"its {level_percent(document['gap']['confidence'])} CI": (
-            f"{spread['lo']:.{TABLE_DECIMALS}f} to {spread['hi']:.{TABLE_DECIMALS}f}" if spread else ""
+            f"{spread['lo']:.{DECIMALS}f} to {spread['hi']:.{DECIMALS}f}" if spread else ""
         ),
         "assumed for one run": _nats_and_share(spread["assumed_rel"] * mean, spread["assumed_rel"]) if spread and mean else "",
     }
@@ -369,7 +333,7 @@ def _arm_cells(document: EvaluationDocument, number: int) -> dict[str, str]:
 
 
 def _nats_and_share(nats: float, rel: float) -> str:
-    return f"{nats:.{TABLE_DECIMALS}f} ({100.0 * rel:.2f} %)"
+    return f"{nats:.{DECIMALS}f} ({100.0 * rel:.2f} %)"
 
 
 def notes(document: EvaluationDocument) -> list[tuple[str, str]]:
@@ -380,7 +344,7 @@ def notes(document: EvaluationDocument) -> list[tuple[str, str]]:
         some = "" if note["runs"] == runs else f"{count(note['runs'], 'run')} of {runs}: "
         noted.append(("input", f"{some}{note['note']}"))
     if (curve := document["curve"]) and len(curve["steps"]) > 1:
-        ends = interval_words(min(curve["gap"]), max(curve["gap"]), TABLE_DECIMALS)
+        ends = interval_words(min(curve["gap"]), max(curve["gap"]), DECIMALS)
         noted.append((f"gap at all {len(curve['steps'])} common points", f"{ends} nats"))
     several = len(document["speed"]) > 1
     for number, speed in enumerate(document["speed"], 1):

@@ -15,9 +15,9 @@ from parity.judging.document_types import GapDocument, VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.live.gap_chart import WHOLE, BinnedGap, Range, binned_gap
 from parity.judging.run_floor import Prior
-from parity.report.headline import MARKS, headline, judged_gap
+from parity.report.words import number, words
 from parity.version import VERSION
-from parity.wording import level_percent, margin_words, signed
+from parity.wording import level_percent, margin_words, minus, signed
 
 # What all figures share: the file they are written to, fixed metadata, colours and letter sizes.
 #
@@ -211,9 +211,9 @@ def _draw(figure: Any, document: VerdictDocument, case: Case) -> None:
 
 def _frame(figure: Any, document: VerdictDocument) -> float:
     """Headline above, the way back to the evidence below; returns the height (share of the page) that is left for the panels."""
-    word, _, body = headline(document).partition(":")
-    lines = wrapped(body, 106)
-    figure.text(0.03, 0.985, f"{MARKS[document['verdict']]} {word}", fontsize=12, fontweight="bold", ha="left", va="top")
+    told = words(document)
+    lines = wrapped(minus(" ".join([told.measure, told.interval])), 106)
+    figure.text(0.03, 0.985, f"{told.chip}: {told.lead}", fontsize=12, fontweight="bold", ha="left", va="top")
     figure.text(0.03, 0.962, lines, fontsize=SMALL, ha="left", va="top")
     digest = document["inputs"]["sha256_aligned"][:16]
     figure.text(0.03, 0.01, f"parity {VERSION}, aligned series sha256 {digest}...", fontsize=TINY, ha="left", va="bottom")
@@ -230,11 +230,11 @@ def _losses(axes: Any, document: VerdictDocument, case: Case, window: tuple[int,
         (case.candidates[candidate], candidate, CANDIDATE_COLOUR, (0, (5, 2))),
     ):
         buckets = [bucket for bucket in map(loss_buckets, runs) if len(bucket[0])]
-        for number, (steps, mean, low, high) in enumerate(buckets):
-            if number == 0:
+        for place, (steps, mean, low, high) in enumerate(buckets):
+            if place == 0:
                 axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
                 ends.append((name, colour, float(mean[-1])))
-            axes.plot(steps, mean, linestyle=dashes, color=colour, linewidth=1.2 if number == 0 else 0.6)
+            axes.plot(steps, mean, linestyle=dashes, color=colour, linewidth=1.2 if place == 0 else 0.6)
             shown.append((steps, low, mean))
     axes.axvspan(*window, **WINDOW_SHADE)
     axes.set_ylabel("loss, nats")
@@ -346,7 +346,7 @@ def _noises(axes: Any, document: VerdictDocument) -> None:
     axes.spines["right"].set_visible(False)
     parts, noise = document["se_parts"], document["noise"]
     bars = {"within-pair error": parts["within"], "between-run error": parts["run"]} if parts else {}
-    bars["size of the gap"] = abs(judged_gap(document)["mean"])
+    bars["size of the gap"] = abs(number(document["gap"]["mean"]) if document["gap"] else 0.0)
     if document["margin"]:
         bars["margin"] = document["margin"]["nats"]
     bars["step noise"] = noise["sigma_step"]

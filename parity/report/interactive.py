@@ -19,10 +19,11 @@ from parity.judging.live.gap_chart import BinnedGap, Range, step_edges
 from parity.judging.sign_offs import SignOffDocument, accepted
 from parity.report.facts import NEXT, NOT_A_PASS, SUMMARY, Detail, accepted_words, details, summary_row
 from parity.report.figures import interval_level, on_edges, reduced, spike_steps, verdict_gap
-from parity.report.headline import MARKS, answer, pair_words
 from parity.report.svg import NARROW, STYLE, WIDE, axis_of, estimate_of, gap_svg, head_svg, row_svg
+from parity.report.words import MARKS, pair_words, words
 from parity.structure import canonical_json
 from parity.version import VERSION
+from parity.wording import minus
 
 # What the charts of a page draw: the gap in bins and the losses in buckets, in the forms of the server's `gap` and `overlay`.
 
@@ -250,9 +251,9 @@ def render_page(job: ConcludedJob, figures: Mapping[str, str], url: str) -> str:
 
 def answer_html(document: VerdictDocument) -> str:
     """The verdict in one line."""
-    word, _, body = answer(document).partition(":")
-    state = document["verdict"]
-    return f'<strong class="{state}">{MARKS[state]} {word}</strong>:{escape(body)}'
+    told = words(document)
+    sentences = minus(" ".join(part for part in (told.lead, told.measure, told.interval) if part))
+    return f'<strong class="{told.verdict}">{told.chip}</strong>: {escape(sentences)}'
 
 
 def table_html(rows: list[tuple[str, ...]]) -> str:
@@ -449,13 +450,12 @@ _NOTEBOOK_STYLE = """
 
 def notebook_html(document: VerdictDocument, gap: BinnedGap) -> str:
     """The HTML of one verdict. Text has the notebook's own colour, so that it is readable on light and on dark paper."""
-    word, _, body = answer(document).partition(":")
     (lines,) = details([document])
     first = [line for line in lines if line.name == NEXT][:1]
     step = "".join(f"<p>next: {escape(line.words)}</p>" for line in first)
     folded = details_html(line for line in lines if line not in first)
     return (
         f'<div class="parity-verdict"><style>{_NOTEBOOK_STYLE}{STYLE}</style>'
-        f"<p><strong>{MARKS[document['verdict']]} {escape(word)}</strong>:{escape(body)}</p>{gap_svg(document, gap)}{step}"
+        f"<p>{answer_html(document)}</p>{gap_svg(document, gap)}{step}"
         f"<details><summary>Reasons and numbers</summary>{folded}</details></div>"
     )

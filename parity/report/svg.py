@@ -11,9 +11,9 @@ from parity.judging.curve import FloatArray, IntArray
 from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import BinnedGap
 from parity.report.figures import gap_limits, spike_steps
-from parity.report.headline import answer, baseline_name, candidate_name
+from parity.report.words import AnyDocument, baseline_name, candidate_name, number, told_gap, words
 from parity.structure import frozen
-from parity.wording import interval_words, level_percent, margin_words, signed
+from parity.wording import MINUS, interval_words, level_percent, margin_words, minus, signed
 
 # Gaps with their intervals, a figure for each row of a table (a forest plot), as SVG text.
 #
@@ -23,7 +23,6 @@ from parity.wording import interval_words, level_percent, margin_words, signed
 
 WIDTH, _SMALL_WIDTH, HEIGHT, HEAD_HEIGHT = 240, 128, 20, 30
 _PAD = 6.0
-_MINUS = "\u2212"
 _MOST_MARGINS = 6.0
 _LEAST_MARGINS = 1.4
 _OWN_MARGINS = 3.0
@@ -57,12 +56,15 @@ class Axis:
         return round(_PAD + (self.width - 2 * _PAD) * min(1.0, max(0.0, share)), 1)
 
 
-def estimate_of(document: VerdictDocument) -> Estimate | None:
+def estimate_of(document: AnyDocument) -> Estimate | None:
     """The gap of a verdict; None where it has none that can be drawn."""
-    gap, margin = document["gap"], document["margin"]
-    if not gap or not all(isinstance(end, float) and math.isfinite(end) for end in (gap["mean"], gap["lo"], gap["hi"])):
+    gap, margin = told_gap(document), document["margin"]
+    if gap is None:
         return None
-    return Estimate(mean=gap["mean"], lo=gap["lo"], hi=gap["hi"], margin=margin["nats"] if margin else None, state=document["verdict"])
+    mean, lo, hi = (number(gap[key]) for key in ("mean", "lo", "hi"))
+    if not all(map(math.isfinite, (mean, lo, hi))):
+        return None
+    return Estimate(mean=mean, lo=lo, hi=hi, margin=margin["nats"] if margin else None, state=document["verdict"])
 
 
 def axis_of(estimates: Sequence[Estimate]) -> Axis | None:
@@ -120,7 +122,7 @@ def head_svg(axis: Axis) -> str:
         at = min(axis.width - half, max(half, axis.place(value)))
         if all(at + half + 4 <= low or at - half - 4 >= high for low, high in taken):
             taken.append((at - half, at + half))
-            drawn.append(f'<text x="{at:.1f}" y="12">{text.replace("-", _MINUS)}</text>')
+            drawn.append(f'<text x="{at:.1f}" y="12">{text.replace("-", MINUS)}</text>')
     return (
         f'<svg class="forest head" viewBox="0 0 {axis.width} {HEAD_HEIGHT}" width="{axis.width}" aria-hidden="true">'
         f'{"".join(drawn)}<g transform="translate(0 17)">{_lines(axis, HEAD_HEIGHT - 17)}</g></svg>'
@@ -175,7 +177,7 @@ def gap_svg(document: VerdictDocument, gap: BinnedGap, width: int = WIDE) -> str
     """The chart: binned gap with its band, zero, margin, the judged window and its interval; triangles for spikes and NaN."""
     frame = _Frame(document, gap, width)
     inner = [
-        f"<title>{escape(answer(document))}</title>",
+        f"<title>{escape(minus(words(document).line))}</title>",
         _rect("window", frame.x(gap.window[0]), _TOP, frame.x(gap.window[1]) - frame.x(gap.window[0]), frame.bottom - _TOP),
         *_axes(frame),
         *_levels(frame, gap),

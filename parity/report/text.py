@@ -2,10 +2,11 @@
 
 import io
 import re
+import textwrap
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeGuard, cast, get_args
+from typing import Any, cast, get_args
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from parity.judging.decision import FAIL, GATE, CheckName, State
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evaluations.case import EVALUATION_SCHEMA, EvaluationDocument
+from parity.judging.evaluations.case import EvaluationDocument
 from parity.judging.reasons import BY_CODE, table
 from parity.judging.sign_offs import SignOffDocument
 from parity.judging.warnings import WARNING_CODES
@@ -25,7 +26,6 @@ from parity.report.facts import (
     Cells,
     Detail,
     accepted_words,
-    answer,
     arm_rows,
     comparison_rows,
     details,
@@ -34,18 +34,30 @@ from parity.report.facts import (
     reused_notes,
     summary_row,
 )
-from parity.report.headline import MARKS, candidate_name, headline, pair_words
-from parity.report.headline import answer as answer_line
+from parity.report.svg import axis_of, estimate_of
+from parity.report.words import (
+    MARKS,
+    AnyDocument,
+    Words,
+    candidate_name,
+    is_evaluation,
+    mean_words,
+    others_words,
+    pair_words,
+    safest_first,
+    tally,
+    told_gap,
+    words,
+)
 from parity.structure import canonical_json
 from parity.version import VERSION
+from parity.wording import minus, signed
 
 # Verdicts as JUnit XML for CI systems: a suite a candidate, a case a check, numbers as properties.
 #
 # A check that fails the verdict is a <failure>, one that leaves it open an <error>, one that could not be made <skipped>. What stands
 # beside the loss is a case of its own: a gate can fail it, advice is only told in <system-out>. A baseline that was not trained, because
 # an equal one had been, is told with its age in the case "same ground".
-
-AnyDocument = VerdictDocument | EvaluationDocument
 
 _GROUND: CheckName = "same ground"
 CHECKS: tuple[CheckName, ...] = tuple(name for name in get_args(CheckName) if name != GATE)
@@ -94,11 +106,6 @@ def _suite(document: AnyDocument, facts: Mapping[str, str], sign_off: SignOffDoc
     for counter, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(counter, str(outcomes.count(kind)))
     return suite
-
-
-def is_evaluation(document: AnyDocument) -> TypeGuard[EvaluationDocument]:
-    """Whether a document compares evaluations of several runs, and not two training curves."""
-    return document["schema"] == EVALUATION_SCHEMA
 
 
 def _tell(suite: ElementTree.Element, values: Mapping[str, Any]) -> None:
@@ -150,16 +157,20 @@ def _properties(document: AnyDocument) -> dict[str, Any]:
     margin = document["margin"]
     gap: Mapping[str, Any] | None
     if is_evaluation(document):
-        line, gap, target = answer(document), document["gap"]["judged"], document["target"]
+        gap, target = document["gap"]["judged"], document["target"]
         own = {"token_tax": target and target["tax"] and target["tax"]["estimate"], "profile": document["profile"]}
         downstream: Sequence[Mapping[str, Any]] = ()
     else:
         verdict = cast("VerdictDocument", document)
-        line, gap, downstream = headline(verdict), verdict["gap"], verdict.get("downstream", ())
+        gap, downstream = verdict["gap"], verdict.get("downstream", ())
         own = {"n_eff": verdict["noise"].get("n_eff"), "profile": verdict["profile"], "sha256_aligned": verdict["inputs"]["sha256_aligned"]}
+    told = words(document)
     return {
         "verdict": document["verdict"],
-        "headline": line,
+        "lead": told.lead,
+        "measure": told.measure,
+        "interval": told.interval,
+        "next": told.next,
         "codes": " ".join(document["codes"]),
         "gap_nats": gap and gap["mean"],
         "ci_low": gap and gap["lo"],
@@ -181,30 +192,162 @@ def _xml(text: str) -> str:
 # Everything is made from the document (`Verdict.document()`), so that a verdict that came over the network reads the same.
 
 REPORT_SCHEMA = "parity.report/1"
-_STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
+MOST_LINES = 15  # of one candidate
+STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
+_LABEL = 16  # columns of the strip's names
+_NAME, _NUMBERS = 22, 30  # columns of a candidate's name at most, and of the numbers behind its interval
+_MORE = "(all numbers: -v)"
 
 
-def render_text(documents: Sequence[VerdictDocument], console_width: int = 80, accepted: Accepted | None = None) -> RenderableType:
-    """The answer in one line per candidate, then a table, then reasons, numbers and advice; for a rich console of the given width.
+def render_text(
+    documents: Sequence[AnyDocument], console_width: int = 80, accepted: Accepted | None = None, *, verbose: bool = False
+) -> RenderableType:
+    """The answer, the intervals against the margin and the strip, in at most 15 lines for one candidate; for a rich console.
 
-    A sign-off in `accepted` follows the answer of its candidate.
+    `verbose` adds the numbers, reasons and advice of each candidate. A sign-off in `accepted` follows the answer.
     """
-    parts: list[RenderableType] = []
-    for document in documents:
-        state = document["verdict"]
-        word, _, body = answer_line(document).partition(":")
-        parts.append(Text.assemble((f"{MARKS[state]} {word}", _STYLES[state]), f":{body}"))
-        if accepted and (sign_off := accepted.get(candidate_name(document))):
-            parts.append(Text.assemble((NOT_A_PASS, "bold"), f": {accepted_words(sign_off)}"))
-    parts += [Text(""), _summary_table(documents, console_width), Text("")]
-    for document, lines in zip(documents, details(documents), strict=True):
+    first, *others = safest_first(documents)
+    parts = answer_parts(words(first), accepted, candidate_name(first))
+    if others:
+        counted = ((f"{MARKS[state]} {number} {state}  ", STYLES[state]) for state, number in tally(documents))
+        parts += [Text(minus(others_words(documents))), Text.assemble(*counted)]
+        parts += [_accepted_text(accepted[name]) for name in map(candidate_name, others) if accepted and name in accepted]
+    bars = [Text(line) for line in interval_bars(safest_first(documents), console_width)]
+    if bars:
+        parts += [Text(""), *bars]
+    parts += (
+        [Text(""), *_strip_lines(documents, console_width)] if len(documents) == 1 else [Text(""), _next_line(words(first), console_width)]
+    )
+    if len(documents) == 1 and not verbose:
+        parts = _fitted(parts, console_width)
+    return Group(*parts, *(_numbers(documents, console_width) if verbose else ()))
+
+
+def answer_parts(told: Words, accepted: Accepted | None = None, name: str = "") -> list[RenderableType]:
+    """The verdict with its lead, the measure and the interval, a line each, and a sign-off that holds."""
+    head = Text.assemble((told.chip, STYLES[told.verdict]), f"  {told.lead}")
+    parts: list[RenderableType] = [head, *(Text(minus(line)) for line in (told.measure, told.interval) if line)]
+    return [*parts, _accepted_text(accepted[name])] if accepted and name in accepted else parts
+
+
+def _accepted_text(sign_off: SignOffDocument) -> Text:
+    return Text.assemble((NOT_A_PASS, "bold"), f": {accepted_words(sign_off)}")
+
+
+def interval_bars(documents: Sequence[AnyDocument], width: int = 80) -> list[str]:
+    """The interval of each candidate on one axis with zero and the margin, under a heading; nothing where none has an interval."""
+    estimates = [estimate_of(document) for document in documents]
+    axis = axis_of([each for each in estimates if each])
+    if axis is None:
+        return []
+    names = [shortened(candidate_name(document), _NAME) for document in documents]
+    left = max(10, *map(len, names)) + 1
+    columns = max(20, width - left - _NUMBERS)
+
+    def column(value: float) -> int:
+        return round((columns - 1) * min(1.0, max(0.0, (value - axis.low) / (axis.high - axis.low))))
+
+    margin = None if axis.margin is None else column(axis.margin)
+    head = [" "] * columns
+    head[column(0.0)] = "0"
+    line = "".join(head)
+    if margin is not None:
+        line = f"{line[: max(margin - 2, column(0.0) + 2)]}margin"
+    lines = [(" " * left + line).rstrip()]
+    for document, name, estimate in zip(documents, names, estimates, strict=True):
+        cells = [" "] * columns
+        cells[column(0.0)] = "│"
+        if margin is not None:
+            cells[margin] = "┊"
+        if estimate:
+            low, middle, high = column(estimate.lo), column(estimate.mean), column(estimate.hi)
+            cells[low : high + 1] = "─" * (high + 1 - low)
+            cells[low] = "├" if estimate.lo >= axis.low else "◂"
+            cells[high] = "┤" if estimate.hi <= axis.high else "▸"
+            cells[middle] = MARKS[document["verdict"]]
+        behind = _behind(document) if len(documents) == 1 else f"{minus(mean_words(document)):>9}  {document['verdict']}"
+        lines.append(f"{name:<{left}}{''.join(cells)} {behind}".rstrip())
+    return lines
+
+
+def _behind(document: AnyDocument) -> str:
+    """The gap in nats, and as a share of the loss."""
+    gap = told_gap(document)
+    if gap is None:
+        return "no gap"
+    share = f"  {signed(100.0 * gap['rel'], 2)} %" if isinstance(gap["rel"], float) else ""
+    return minus(f"{mean_words(document)} nats{share}")
+
+
+def shortened(name: str, most: int) -> str:
+    """A name of so many characters at most, cut in the middle: its ends tell apart."""
+    if len(name) <= most:
+        return name
+    left = (most - 1) // 2
+    return f"{name[:left]}…{name[left + 1 - most :]}"
+
+
+def _strip_lines(documents: Sequence[AnyDocument], width: int) -> list[RenderableType]:
+    """The strip, a line each, what to do next, and the reason codes."""
+    (document,) = documents
+    told = words(document)
+    rows = [(fact.name, str(fact)) for fact in told.strip]
+    lines: list[RenderableType] = [_row(name, shortened_end(minus(line), width - _LABEL), width) for name, line in rows]
+    codes = ", ".join(document["codes"])
+    return [
+        *lines,
+        *([_next_line(told, width)] if told.next else []),
+        _row("Reasons", f"{shortened_end(codes, width - _LABEL - 20)}  {_MORE}", width),
+    ]
+
+
+def _next_line(told: Words, width: int) -> Text:
+    """The first sentence of what to do next."""
+    first = re.split(r"(?<=[.:]) (?=[A-Z])", told.next, maxsplit=1)[0].rstrip(":")
+    return _row("Next", minus(first), width) if first else Text("")
+
+
+def _row(name: str, line: str, width: int) -> Text:
+    """A fact with its name before it; further lines are indented."""
+    lines = textwrap.wrap(line, width - _LABEL, break_on_hyphens=False) or [""]
+    return Text.assemble((f"{name:<{_LABEL}}", "dim"), f"\n{' ' * _LABEL}".join(lines))
+
+
+def shortened_end(text: str, most: int) -> str:
+    """A line of so many characters at most."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
+def _fitted(parts: Sequence[RenderableType], width: int) -> list[RenderableType]:
+    """The parts in 15 lines: blank lines go first, then facts that say nothing."""
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+
+    def height(shown: Sequence[RenderableType]) -> int:
+        return sum(len(console.render_lines(part, pad=False)) for part in shown)
+
+    kept = list(parts)
+    for part in parts:
+        if height(kept) <= MOST_LINES:
+            break
+        if isinstance(part, Text) and not part.plain:
+            kept.remove(part)
+    return kept
+
+
+def _numbers(documents: Sequence[AnyDocument], width: int) -> list[RenderableType]:
+    """A table of all candidates, then reasons, facts and advice of each."""
+    if is_evaluation(documents[0]):
+        return [part for document in documents for part in _evaluation_numbers(cast("EvaluationDocument", document))]
+    verdicts = cast("Sequence[VerdictDocument]", documents)
+    parts: list[RenderableType] = [Text(""), _summary_table(verdicts, width), Text("")]
+    for document, lines in zip(verdicts, details(verdicts), strict=True):
         parts += [Text(pair_words(document), style="bold"), *map(detail_text, lines), Text("")]
-    return Group(*parts)
+    return parts
 
 
 def _summary_table(documents: Sequence[VerdictDocument], width: int) -> Table:
     table = Table(box=None, pad_edge=False, width=None, header_style="dim", padding=(0, 2, 0, 0))
-    rows = [summary_row(document) for document in documents]
+    rows = [tuple(map(minus, summary_row(document))) for document in documents]
     for name, *cells in zip(SUMMARY, *rows, strict=True):
         whole = max(len(name), *(len(cell) for cell in cells)) if name != "candidate" and width >= 80 else None  # only a name may be folded
         left = name in ("candidate", "verdict")
@@ -217,41 +360,52 @@ def _summary_table(documents: Sequence[VerdictDocument], width: int) -> Table:
 def detail_text(line: Detail) -> Padding:
     """A reason, a fact or an advice, indented."""
     head = ((line.name, "bold"), "  ") if line.is_code else ((f"{line.name}: ", "dim"),)
-    return Padding(Text.assemble(*head, line.words), (0, 0, 0, 2))
+    return Padding(Text.assemble(*head, minus(line.words)), (0, 0, 0, 2))
 
 
-def render_json(documents: Sequence[VerdictDocument], accepted: Accepted | None = None) -> str:
+def render_json(documents: Sequence[AnyDocument], accepted: Accepted | None = None) -> str:
     """Canonical JSON: one object {schema, engine_version, verdicts}, sorted keys, the same bytes for the same verdicts.
 
     With sign-offs that hold it has `sign_offs`, too.
     """
-    signed = {"sign_offs": list(accepted.values())} if accepted else {}
-    return canonical_json({"schema": REPORT_SCHEMA, "engine_version": judge_of(documents), "verdicts": list(documents), **signed})
+    signed_off = {"sign_offs": list(accepted.values())} if accepted else {}
+    return canonical_json({"schema": REPORT_SCHEMA, "engine_version": judge_of(documents), "verdicts": list(documents), **signed_off})
 
 
 # Verdict documents as Markdown for a pull request.
 
 
-def render_markdown(documents: Sequence[VerdictDocument], accepted: Accepted | None = None) -> str:
-    """The answers, a table, and folded details; fit for a pull-request comment. A sign-off in `accepted` follows its answer."""
+def render_markdown(documents: Sequence[AnyDocument], accepted: Accepted | None = None) -> str:
+    """The answer, the intervals, the strip, and folded details; fit for a pull-request comment. A sign-off follows the answer."""
     return "\n\n".join([*markdown_sections(documents, accepted), f"parity {VERSION}\n"])
 
 
-def markdown_sections(documents: Sequence[VerdictDocument], accepted: Accepted | None = None) -> list[str]:
-    """The parts of `render_markdown`: answers with their table, then the details of each candidate."""
-    lines = []
-    for document in documents:
-        lines += [marked(document["verdict"], answer_line(document)), ""]
-        if accepted and (sign_off := accepted.get(candidate_name(document))):
-            lines += [f"**{NOT_A_PASS}**: {escaped(accepted_words(sign_off))}", ""]
-    lines.append(markdown_table([SUMMARY, *(tuple(map(escaped, summary_row(document))) for document in documents)]))
-    return ["\n".join(lines), *map(folded, map(candidate_name, documents), details(documents))]
+def markdown_sections(documents: Sequence[AnyDocument], accepted: Accepted | None = None) -> list[str]:
+    """The parts of `render_markdown`: the answer with its figure and strip, then the details of each candidate."""
+    ordered = safest_first(documents)
+    told = words(ordered[0])
+    sections = [f"### {MARKS[told.verdict]} {told.verdict.upper()}: {escaped(told.lead)}"]
+    sentences = [told.measure, told.interval, *([others_words(documents)] if len(documents) > 1 else [])]
+    sections.append(" ".join(escaped(minus(sentence)) for sentence in sentences if sentence))
+    held = [accepted[name] for name in map(candidate_name, ordered) if accepted and name in accepted]
+    sections += [f"**{NOT_A_PASS}**: {escaped(accepted_words(sign_off))}" for sign_off in held]
+    if bars := interval_bars(ordered):
+        sections.append("\n".join(["```", *(line.replace("`", "'") for line in bars), "```"]))
+    if len(documents) == 1:
+        strip = [(fact.name, f"**{escaped(minus(fact.value))}**", escaped(minus(fact.why))) for fact in told.strip]
+        sections.append(markdown_table([("", "", ""), *strip]))
+    else:
+        sections.append(markdown_table([SUMMARY, *(tuple(escaped(minus(cell)) for cell in _cells(document)) for document in ordered)]))
+    if told.next:
+        sections.append(f"**Next:** {escaped(minus(told.next))}")
+    if is_evaluation(documents[0]):
+        evaluations = cast("Sequence[EvaluationDocument]", documents)
+        return ["\n\n".join(sections), *(_evaluation_section(document) for document in evaluations)]
+    return ["\n\n".join(sections), *map(folded, map(candidate_name, documents), details(cast("Sequence[VerdictDocument]", documents)))]
 
 
-def marked(verdict: str, line: str) -> str:
-    """A verdict in one line with its mark, the word in bold."""
-    word, _, body = line.partition(":")
-    return f"{MARKS[verdict]} **{word}**:{escaped(body)}"
+def _cells(document: AnyDocument) -> tuple[str, ...]:
+    return summary_row(cast("VerdictDocument", document))
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
@@ -262,8 +416,8 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
 
 def folded(candidate: str, lines: Iterable[Detail]) -> str:
     """Reasons, facts and advice of a candidate, folded."""
-    heads = ((f"`{name}`" if is_code else f"{name}:", words) for name, words, is_code in lines)
-    listed = (f"- {head} {escaped(words)}" for head, words in heads)
+    heads = ((f"`{name}`" if is_code else f"{name}:", sentence) for name, sentence, is_code in lines)
+    listed = (f"- {head} {escaped(minus(sentence))}" for head, sentence in heads)
     return "\n".join([f"<details><summary>{escaped(candidate)}: reasons and numbers</summary>", "", *listed, "", "</details>"])
 
 
@@ -288,23 +442,16 @@ def escaped(text: str) -> str:
     return text
 
 
-# Comparisons of evaluations for a terminal and for a pull request; everything is made from the document.
-
-WIDTH = 80
+# What a comparison of evaluations adds: its tables, its runs, and what is known of its hardware.
 
 
-def render_evaluations_text(document: EvaluationDocument, width: int = WIDTH) -> str:
-    """The answer in one line, what was compared, the arms side by side, then reasons and advice; wrapped to `width` columns."""
-    parts: list[RenderableType] = [Text(f"{MARKS[document['verdict']]} {answer(document)}"), Text("")]
+def _evaluation_numbers(document: EvaluationDocument) -> list[RenderableType]:
+    """What was compared, the arms side by side, then reasons and advice."""
+    parts: list[RenderableType] = [Text("")]
     for rows in _tables(document):
         parts += [_table(rows), Text("")]
     reasons, notes, advice = evaluation_details(document)
-    parts += map(detail_text, [*notes, *reasons, *advice])
-    page = io.StringIO()
-    console = Console(file=page, width=width, color_system=None, highlight=False)
-    for part in parts:
-        console.print(part)
-    return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
+    return [*parts, *map(detail_text, [*notes, *reasons, *advice])]
 
 
 def _tables(document: EvaluationDocument) -> list[Sequence[Cells]]:
@@ -319,12 +466,11 @@ def _table(rows: Sequence[Cells]) -> Table:
         left = number in (0, 3)
         table.add_column(Text(heading), justify="left" if left else "right", overflow="fold", no_wrap=number in (1, 2) and len(rows[0]) > 3)
     for row in rows[1:]:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(minus(cell)) for cell in row))
     return table
 
 
-def render_evaluations_markdown(document: EvaluationDocument) -> str:
-    """The answer, two tables, then reasons, numbers and advice folded; fit for a pull-request comment."""
-    tables = [markdown_table([tuple(map(escaped, row)) for row in table]) for table in _tables(document)]
-    more = folded(document["candidate"]["name"], chain.from_iterable(evaluation_details(document)))
-    return "\n\n".join([marked(document["verdict"], answer(document)), *tables, more, f"parity {VERSION}\n"])
+def _evaluation_section(document: EvaluationDocument) -> str:
+    """Two tables, then reasons, numbers and advice folded."""
+    tables = [markdown_table([tuple(escaped(minus(cell)) for cell in row) for row in table]) for table in _tables(document)]
+    return "\n\n".join([*tables, folded(document["candidate"]["name"], chain.from_iterable(evaluation_details(document)))])

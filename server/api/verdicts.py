@@ -22,7 +22,7 @@ from parity.judging.evidence import Case
 from parity.readers.columns import other_unit
 from parity.recipes import RecipeError, check_recipe
 from parity.report.figures import draw_figure
-from parity.report.headline import MARKS
+from parity.report.words import MARKS
 from parity.structure import frozen
 from parity.version import VERSION
 from parity.wording import signed

@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session, joinedload
 
 from parity.judging.agreement import confounding_keys, values_by_key, values_of
 from parity.judging.document_types import VerdictDocument
-from parity.report.headline import decided_by, next_step
 from parity.report.svg import Axis, Estimate, axis_of, estimate_of, head_svg, row_svg
+from parity.report.words import next_step, why
 from parity.structure import frozen
 from server.api.jobs import WHOLE, ArmDocument, JobDocument, job_document, last_end, seconds_left, share_done
 from server.api.lists import principal_names
@@ -63,7 +63,7 @@ class Row:
     @property
     def decided(self) -> str:
         """What decided, in words; empty without a verdict."""
-        return decided_by(self.verdict) if self.verdict else ""
+        return why(self.verdict) or "its interval" if self.verdict else ""
 
     @property
     def next_step(self) -> str:

@@ -12,8 +12,8 @@ from fastapi import Depends, Query, Request, Response
 from markupsafe import Markup
 
 from parity.judging.decision import WORST_FIRST
-from parity.report.headline import MARKS
 from parity.report.svg import Estimate, own_row_svg
+from parity.report.words import MARKS
 from parity.structure import frozen
 from server.api.lists import OUTCOMES, SORTS, STATUSES, JobSummary, Sort, Wanted, job_list, known_tags
 from server.api.overviews import MOST_JOBS, MOST_POINTS, By, Columns, Trend, TrendPoint, matrix, short, trend

@@ -19,8 +19,8 @@ from parity import wording
 from parity.judging.document_types import VerdictDocument
 from parity.recipes import UNSTATED
 from parity.report.facts import looks_words
-from parity.report.headline import headline
 from parity.report.svg import estimate_of, own_row_svg
+from parity.report.words import words
 from server.errors import ForbiddenError, UnauthorizedError
 from server.settings import Settings
 from server.web import auth
@@ -29,7 +29,6 @@ from server.web.problems import HANDLED
 
 # Number formats of the pages: signs, units and decimals.
 
-MINUS = "\u2212"
 _MISSING = "\u2013"
 _DAYS_FROM = 3 * 86_400
 P = ParamSpec("P")
@@ -46,7 +45,7 @@ def _of_number(write: Callable[Concatenate[float, P], str]) -> Callable[Concaten
         if math.isnan(number):
             return "NaN"
         if math.isinf(number):
-            return "\u221e" if number > 0 else f"{MINUS}\u221e"
+            return "\u221e" if number > 0 else f"{wording.MINUS}\u221e"
         return write(number, *more, **named)
 
     return shown
@@ -55,12 +54,7 @@ def _of_number(write: Callable[Concatenate[float, P], str]) -> Callable[Concaten
 @_of_number
 def nats(number: float, places: int = 4) -> str:
     """A gap in nats with its sign: +0.0262; what is rounded to zero has none."""
-    return wording.signed(number, places).replace("-", MINUS)
-
-
-def minus(sentence: str) -> str:
-    """A sentence of the judge, which is plain ASCII, with true minus signs: gap -0.004 becomes gap \u22120.004."""
-    return re.sub(r"(?<![\w)])-(?=\d)", MINUS, sentence)
+    return wording.signed(number, places).replace("-", wording.MINUS)
 
 
 @_of_number
@@ -72,13 +66,13 @@ def loss(number: float) -> str:
 @_of_number
 def percent(number: float, places: int = 1) -> str:
     """A share as percent: 0.874 -> 87.4 %."""
-    return f"{100 * number:.{places}f}\u00a0%".replace("-", MINUS)
+    return f"{100 * number:.{places}f}\u00a0%".replace("-", wording.MINUS)
 
 
 @_of_number
 def signed_percent(number: float, places: int = 2) -> str:
     """A share as percent with its sign: 0.0035 -> +0.35 %; what is rounded to zero has none."""
-    return f"{wording.signed(100 * number, places)}\u00a0%".replace("-", MINUS)
+    return f"{wording.signed(100 * number, places)}\u00a0%".replace("-", wording.MINUS)
 
 
 def chance(probability: float) -> str:
@@ -162,7 +156,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "duration": duration,
     "gap_in_margins": gap_in_margins,
     "loss": loss,
-    "minus": minus,
+    "minus": wording.minus,
     "recipe": recipe_words,
     "nats": nats,
     "percent": percent,
@@ -180,7 +174,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
 HERE = Path(__file__).parent
 templates = Jinja2Templates(HERE / "templates")
 templates.env.filters |= FILTERS
-templates.env.globals["headline"] = headline
+templates.env.globals["words"] = words
 templates.env.globals["looks_words"] = looks_words
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from parity.judging.live.prediction import BLOCKS, Prediction
 from parity.structure import frozen, picked
-from parity.wording import interval_words, percent, sentence_decimals, signed
+from parity.wording import interval_words, nats_decimals, percent, signed
 
 # Is a comparison that still trains worth its steps? Harm, futility and forecast, from the predicted final gap (`prediction`).
 #
@@ -113,7 +113,7 @@ NOTHING_YET = "No forecast yet: the first one comes once both arms have trained 
 
 def sentence(forecast: Forecast) -> str:
     """The state, the gap so far, the forecast of the final gap, and how likely each verdict is."""
-    places = sentence_decimals(forecast.margin)
+    places = nats_decimals(forecast.margin, forecast.low, forecast.high)
     ends = interval_words(forecast.low, forecast.high, places)
     if forecast.share >= 1.0:
         ended = f"a gap of {signed(forecast.gap, places)} nats, with a margin of {forecast.margin:.{places}f}"

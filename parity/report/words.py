@@ -1,0 +1,518 @@
+"""A verdict in words, the same on every surface: lead, measure, interval and next step, and the strip of five facts below them.
+
+Page, report, comment, terminal, JUnit, gate and Python's repr show these sentences as they are. A minus sign is "-" here; what is read by
+people shows the true one (`parity.wording.minus`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeGuard, cast
+
+from parity.judging.decision import AS_OF, NUMBERS_ALONE
+from parity.judging.document_types import GapDocument, MarginDocument, RunDocument, State, VerdictDocument
+from parity.judging.evaluations.case import EVALUATION_SCHEMA, EvaluationDocument, IntervalDocument
+from parity.judging.reasons import BY_CODE, MISFITS
+from parity.structure import frozen
+from parity.wording import count, first_few, interval_words, level_percent, nats_decimals, short_percent, signed
+
+AnyDocument = VerdictDocument | EvaluationDocument
+
+MARKS = {"pass": "●", "fail": "■", "inconclusive": "◇"}
+BEST_FIRST: Sequence[State] = ("pass", "inconclusive", "fail")
+LEAST_CHANCE = 0.03
+NOISE_BASES = {"RUN_NOISE_ASSUMED": "assumed", "RUN_NOISE_BORROWED": "borrowed"}
+# An interval alone decides these, and its sentence says how: there is no other reason to tell.
+BY_INTERVAL = ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN", AS_OF.code)
+# A gap is on record with these, and says nothing: the runs were not compared.
+NO_GAP_TO_TELL = (*MISFITS, "NONFINITE_CAND", "BASELINE_INVALID", "LOSS_NOT_NATS", "LOSS_CONSTANT")
+_PROBABLE = 0.8  # from here on a forecast says what the verdict will be
+
+
+class Fact(NamedTuple):
+    """One part of the strip: what it is about, its value, and a line that says why."""
+
+    name: str
+    value: str
+    why: str = ""
+
+    def __str__(self) -> str:
+        """Value and reason on one line."""
+        return f"{self.value}: {self.why}" if self.why else self.value
+
+
+@frozen
+class Words:
+    """A verdict in words. `why` is why it is undecided in a few words, or why it fails apart from its gap; "" where the gap decides."""
+
+    verdict: State
+    lead: str
+    measure: str
+    interval: str
+    next: str
+    why: str
+    strip: Sequence[Fact]
+
+    @property
+    def chip(self) -> str:
+        """The verdict in capitals with its mark: "■ FAIL"."""
+        return f"{MARKS[self.verdict]} {self.verdict.upper()}"
+
+    @property
+    def line(self) -> str:
+        """All of it but the next step on one line: "FAIL: Do not switch to nvfp4. It ends …"."""
+        return " ".join(part for part in (f"{self.verdict.upper()}: {self.lead}", self.measure, self.interval) if part)
+
+
+def words(document: AnyDocument, cost: Fact | None = None) -> Words:
+    """A verdict, or a comparison of evaluations, in words; `cost` is what the check cost, where somebody counts it."""
+    return Words(
+        verdict=document["verdict"],
+        lead=_lead(document),
+        measure=_measure(document),
+        interval=_interval(document),
+        next=next_step(document),
+        why=why(document),
+        strip=_strip(document, cost),
+    )
+
+
+def words_document(told: Words) -> dict[str, Any]:
+    """Words as values for JSON."""
+    strip = [{"name": fact.name, "value": fact.value, "why": fact.why} for fact in told.strip]
+    return {"lead": told.lead, "measure": told.measure, "interval": told.interval, "next": told.next, "why": told.why, "strip": strip}
+
+
+def is_evaluation(document: AnyDocument) -> TypeGuard[EvaluationDocument]:
+    """Whether a document compares evaluations of several runs, and not two training curves."""
+    return document["schema"] == EVALUATION_SCHEMA
+
+
+def candidate_name(document: AnyDocument) -> str:
+    """The candidate's name."""
+    return str(document["candidate"]["name"])
+
+
+def baseline_name(document: AnyDocument) -> str:
+    """The baseline's name."""
+    return str(document["baseline"]["name"])
+
+
+def pair_words(document: AnyDocument) -> str:
+    """Which arm was judged against which."""
+    return f"{candidate_name(document)} against {baseline_name(document)}"
+
+
+# The four sentences.
+
+
+def _lead(document: AnyDocument) -> str:
+    verdict, code, name, base = document["verdict"], document["codes"][0], candidate_name(document), baseline_name(document)
+    if NUMBERS_ALONE.code in document["codes"]:
+        return f"Do not switch to {name}, as these two numbers stand." if verdict == "fail" else f"Two numbers cannot decide on {name}."
+    if verdict == "inconclusive" and code == AS_OF.code:
+        return f"No loss beyond the margin as of {point(document)}; too early to switch."
+    if _same_recipe(document):
+        does = {"pass": "trains", "fail": "does not train"}.get(verdict)
+        return f"{name} {does} as {base} does." if does else f"It is open whether {name} trains as {base} does."
+    return {"pass": f"You may switch to {name}.", "fail": f"Do not switch to {name}."}.get(verdict, f"Do not decide on {name} yet.")
+
+
+def _same_recipe(document: AnyDocument) -> bool:
+    """Whether both arms state one recipe, as two revisions of the code do, so that there is nothing to switch to."""
+    recipes = document["baseline"]["recipe"], document["candidate"]["recipe"]
+    return recipes[0] is not None and recipes[0] == recipes[1]
+
+
+def _measure(document: AnyDocument) -> str:
+    """Where the candidate ends, in nats and in margins; without a gap to tell, the reason."""
+    gap, margin = told_gap(document), document["margin"]
+    if gap is None or (document["verdict"] == "fail" and document["codes"][0] not in BY_INTERVAL):
+        return str(document["reasons"][0]["sentence"])
+    size = abs(number(gap["mean"]))
+    digits = f"{size:.{decimals(document)}f}"
+    side = "above" if number(gap["mean"]) > 0.0 else "below"
+    at = f"{digits} nats {side}" if float(digits) else "level with"
+    where = f"It ends {at}" if _finished(document) else f"As of {point(document)} it is {at}"
+    return f"{where} {baseline_name(document)}{_in_margins(size, margin) if float(digits) else ''}."
+
+
+def _in_margins(size: float, margin: MarginDocument | None) -> str:
+    """A size in margins: ", 3.1 times the margin", ", 22 % of the margin"; never across the margin."""
+    if margin is None or not margin["nats"] > 0.0 or not math.isfinite(size):
+        return ""
+    times = size / margin["nats"]
+    if times < 1.0:
+        share = min(99, round(100.0 * times))
+        return f", {share} % of the margin" if share else ", less than 1 % of the margin"
+    return f", {times:.{2 if times < 1.05 else 1}f} times the margin" if times < 100.0 else f", {times:,.0f} times the margin"
+
+
+def _interval(document: AnyDocument) -> str:
+    """The interval, on which side of the margin it lies, and what else keeps the verdict open."""
+    told = [_over_clusters(document) if is_evaluation(document) else _ends_and_side(document, told_gap(document))]
+    if document["verdict"] == "fail" and document["codes"][0] not in BY_INTERVAL:
+        return " ".join(told) if told_gap(document) else ""
+    if document["verdict"] != "pass" and document["codes"][0] not in (*BY_INTERVAL, *NO_GAP_TO_TELL) and told_gap(document):
+        told.append(f"It stays open: {why(document)}.")
+    return " ".join(part for part in told if part)
+
+
+def _ends_and_side(document: AnyDocument, gap: GapDocument | IntervalDocument | None, over: str = "") -> str:
+    if gap is None:
+        return ""
+    confidence = document["gap"]["confidence"] if document["gap"] else 0.95
+    return f"{level_percent(confidence)} interval{over} {ends_words(document, gap)}: {_side(document, gap)}."
+
+
+def _side(document: AnyDocument, gap: GapDocument | IntervalDocument) -> str:
+    """ "above the margin 0.0133 (1 % of the loss)"; the lower margin where the interval crosses that one alone."""
+    margin = document["margin"]
+    if margin is None:
+        return "no margin is known"
+    where = against(gap, margin["nats"])
+    if document["verdict"] == "fail" and where == "across" and not is_evaluation(document):
+        return f"across the margin {margin['nats']:.{decimals(document)}f}; the 95 % interval, which a fail takes, is above it"
+    nats = f"{margin['nats']:.{decimals(document)}f}"
+    worth = margin["source"]
+    share = f" ({short_percent(margin['rel'])} of the loss)" if margin["rel"] and "nats" not in worth and "tokens" not in worth else ""
+    return f"{where} the margin {nats}{share}"
+
+
+def against(gap: GapDocument | IntervalDocument, margin: float) -> str:
+    """Where an interval lies: above, below or across the margin (nats)."""
+    if number(gap["hi"]) < margin:
+        return "below"
+    return "above" if number(gap["lo"]) > margin else "across"
+
+
+def _over_clusters(document: EvaluationDocument) -> str:
+    """The judged interval; of two that differ the one over clusters first, which decides."""
+    gap = document["gap"]
+    intervals = evaluation_intervals(document)
+    if not intervals:
+        return ""
+    judged, unit = intervals[-1]
+    sentence = _ends_and_side(document, judged, f" over {unit}" if len(intervals) > 1 or gap["judged"] is None else "")
+    if len(intervals) > 1:
+        other, counted = intervals[0]
+        margin = document["margin"]
+        where = f": {against(other, margin['nats'])} it" if margin else ""
+        sentence += f" Over {counted} {ends_words(document, other)}{where}."
+    return sentence
+
+
+def evaluation_intervals(document: EvaluationDocument) -> list[tuple[IntervalDocument, str]]:
+    """The gap over runs and over clusters, each with what it counts; the judged one last."""
+    gap, intervals = document["gap"], list[tuple[IntervalDocument, str]]()
+    if gap["over_runs"]:
+        runs, pairs = sum(len(document[side]["runs"]) for side in ("baseline", "candidate")), gap["pairs"]
+        intervals.append((gap["over_runs"], count(runs, "run") if pairs is None else count(pairs, "pair of runs", "pairs of runs")))
+    if over := gap["over_clusters"]:
+        number_of = over["baseline"] if over["crossed"] else over["baseline"] + over["candidate"]
+        intervals.append((over, count(number_of, over["key"])))
+    return intervals
+
+
+def next_step(document: AnyDocument) -> str:
+    """What to do next; "" where nothing needs doing."""
+    return next(iter(document["advice"]["sentences"]), "")
+
+
+def why(document: AnyDocument) -> str:
+    """Why a verdict is undecided, or why it fails apart from its gap, in a few words; "" where the interval says it."""
+    code = document["codes"][0]
+    if code in ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN"):
+        return ""
+    entry = BY_CODE.get(code)
+    return entry.means if entry else str(document["reasons"][0]["sentence"]).rstrip(".")
+
+
+# The numbers in the sentences.
+
+
+def number(value: object) -> float:
+    """A number of a document, in which one that is not finite is text."""
+    return float(value) if isinstance(value, (int, float, str)) else math.nan
+
+
+def told_gap(document: AnyDocument) -> GapDocument | IntervalDocument | None:
+    """The gap that the sentences tell: the judged one; None where there is none, or where it compares nothing."""
+    if document["codes"][0] in NO_GAP_TO_TELL:
+        return None
+    if is_evaluation(document):
+        intervals = evaluation_intervals(document)
+        return document["gap"]["judged"] or (intervals[-1][0] if intervals else None)
+    return cast("VerdictDocument", document)["gap"]
+
+
+def decimals(document: AnyDocument) -> int:
+    """Decimals of every nat that is told of this verdict."""
+    gap, margin = told_gap(document), document["margin"]
+    ends = (number(gap["lo"]), number(gap["hi"])) if gap else ()
+    return nats_decimals(margin["nats"] if margin else None, *ends)
+
+
+def ends_words(document: AnyDocument, gap: GapDocument | IntervalDocument) -> str:
+    """The ends of an interval: "+0.0258 to +0.0568"."""
+    return interval_words(number(gap["lo"]), number(gap["hi"]), decimals(document))
+
+
+def mean_words(document: AnyDocument) -> str:
+    """The gap: "+0.0413"; "none" without one."""
+    gap = told_gap(document)
+    return signed(number(gap["mean"]), decimals(document)) if gap else "none"
+
+
+def _finished(document: AnyDocument) -> bool:
+    schedule = document.get("schedule")
+    return schedule is None or bool(schedule["finished"])
+
+
+def point(document: AnyDocument) -> str:
+    """The point of training that the verdict speaks of: "step 760", "1.3 B tokens"."""
+    if is_evaluation(document):
+        as_of = document["as_of"]
+        several = len(as_of["points"]) if as_of else 0
+        return f"{as_of['words']}{f' (mean of {several} points)' if several > 1 else ''}" if as_of else "this point"
+    schedule = cast("VerdictDocument", document).get("schedule")
+    return f"step {schedule['step']:,}" if schedule else "this point"
+
+
+def chance_words(document: AnyDocument) -> str:
+    """The chance of parity, "62 %", "<3 %" or ">97 %"; "" where a verdict has none."""
+    chance = document.get("chance_of_parity")
+    if chance is None:
+        return ""
+    if chance < LEAST_CHANCE:
+        return "<3 %"
+    return ">97 %" if chance > 1.0 - LEAST_CHANCE else f"{100.0 * chance:.0f} %"
+
+
+# The strip: what the check cost, what the candidate gains, what the verdict rests on, and what would change it.
+
+
+def _strip(document: AnyDocument, cost: Fact | None) -> tuple[Fact, ...]:
+    return (cost or _cost(document), _speed(document), _evidence(document), _run_noise(document), _what_changes_it(document))
+
+
+def _cost(document: AnyDocument) -> Fact:
+    """The hours of training on record in the runs themselves."""
+    hours = None
+    if is_evaluation(document):
+        times = [run["times"] for side in ("baseline", "candidate") for run in document[side]["runs"]]
+        seconds = [own["seconds_to_target"] for own in times if own and own["seconds_to_target"] is not None]
+        hours = sum(seconds) / 3600.0 if seconds and len(seconds) == len(times) else None
+    elif speed := cast("VerdictDocument", document)["throughput"]:
+        hours = speed["run_hours"]
+    if hours is None:
+        return Fact("Cost", "Not recorded", "no step times in these runs")
+    return Fact("Cost", f"{hours:.3g} hours of training", "all runs together" if not is_evaluation(document) else "all runs, to the target")
+
+
+def _speed(document: AnyDocument) -> Fact:
+    if is_evaluation(document):
+        return _evaluation_speed(document)
+    verdict = cast("VerdictDocument", document)
+    tax = verdict["token_tax"]
+    taxed = f"token tax {_taxed(tax)}" if tax else ""
+    speed, reason = verdict["throughput"], verdict.get("speed_reason")
+    if reason is not None:
+        return Fact("Speed", "Not compared", "; ".join(part for part in (reason, taxed) if part))
+    if speed is None or "speed_reason" not in verdict:
+        return Fact("Speed", "Unknown", taxed or "no step times in these runs")
+    step = f"{speed['ratio']['value']:.3f} x"
+    if net := verdict["net_speedup"]:
+        return Fact("Speed", f"{net['value']:.3f} x net of the tax", f"step {step}, {taxed}")
+    return Fact("Speed", f"{step} a step", taxed or "the token tax is not known")
+
+
+def _taxed(tax: Mapping[str, Any]) -> str:
+    estimate, lo, hi = (signed(100.0 * number(tax[key]), 1) for key in ("estimate", "lo", "hi"))
+    return f"{estimate} % ({lo} to {hi})"
+
+
+def _evaluation_speed(document: EvaluationDocument) -> Fact:
+    target = document["target"]
+    tax = target["tax"] if target else None
+    taxed = f"tokens {_taxed(tax)}" if tax else ""
+    if len(document["speed"]) != 1:
+        return Fact("Speed", "Not compared" if document["speed"] else "Unknown", taxed or "no times of both arms on equal hardware")
+    (speed,) = document["speed"]
+    step = f"step {speed['step']['value']:.3f} x" if speed["step"] else ""
+    why_so = ", ".join(part for part in (step, taxed) if part)
+    if speed["net"]:
+        return Fact("Speed", f"{speed['net']['value']:.3f} x net of the tax", why_so)
+    return Fact("Speed", f"{speed['step']['value']:.3f} x a step" if speed["step"] else "Unknown", taxed)
+
+
+def _evidence(document: AnyDocument) -> Fact:
+    """How many runs and seeds, how they are paired, and how far candidates and looks share the error."""
+    base, cand = (_count_of(document[side]["runs"]) for side in ("baseline", "candidate"))
+    runs = f"{count(base, 'run')} per arm" if base == cand else f"{base} + {cand} runs"
+    why_so = [_pairing(document)]
+    if is_evaluation(document):
+        clusters = document["gap"]["over_clusters"]
+        if clusters:
+            why_so.append(evaluation_intervals(document)[-1][1] + (", each with both arms" if clusters["crossed"] else ""))
+        return Fact("Evidence", runs, "; ".join(why_so))
+    verdict = cast("VerdictDocument", document)
+    seeds = {run["seed"] for side in ("baseline", "candidate") for run in _runs_of(verdict, side)}
+    if shared := _shared_error(verdict):
+        why_so.append(shared)
+    if verdict["layer_policy"]:
+        why_so.append(f"layer policy {verdict['layer_policy']}")
+    return Fact("Evidence", f"{runs}, {count(len(seeds), 'seed')}", "; ".join(why_so))
+
+
+def _count_of(runs: object) -> int:
+    return runs if isinstance(runs, int) else len(cast("Sequence[object]", runs))
+
+
+def _runs_of(document: VerdictDocument, side: str) -> Sequence[RunDocument]:
+    inputs = document["inputs"]
+    return inputs["baseline"] if side == "baseline" else inputs["candidate"]
+
+
+def _pairing(document: AnyDocument) -> str:
+    if is_evaluation(document):
+        return "unpaired" if document["gap"]["pairs"] is None else "paired by seed"
+    verdict = cast("VerdictDocument", document)
+    if verdict["params"]["criteria"].get("pairing") == "unpaired":
+        return "unpaired"
+    r_pair = verdict["noise"]["r_pair"]
+    return f"paired, r {r_pair:.3f}" if isinstance(r_pair, float) else "paired"
+
+
+def _shared_error(document: VerdictDocument) -> str:
+    """How candidates and looks share the error, and whether anybody counts them; "" of one candidate with one look."""
+    shared = document.get("multiplicity")
+    if shared is None or (shared["candidates"] == 1 and shared["looks"] == 1):
+        return ""
+    nominal = level_percent(document["params"]["criteria"]["confidence"])
+    number_of = shared["candidates"]
+    all_of = f" for all {number_of}" if number_of > 1 else ""
+    looks = f", look {shared['look']} of {shared['looks']}" if shared["looks"] > 1 else ""
+    return f"{level_percent(shared['confidence'])} each keeps {nominal}{all_of}{looks}"
+
+
+def noise_basis(document: AnyDocument) -> str:
+    """What the weakest arm's run noise is: measured, borrowed or assumed; "" where no interval rests on it, and of logs that do not fit."""
+    if told_gap(document) is None:
+        return ""
+    return next((word for code, word in NOISE_BASES.items() if code in document["codes"]), "measured")
+
+
+def _run_noise(document: AnyDocument) -> Fact:
+    basis = noise_basis(document)
+    if not basis:
+        return Fact("Run noise", "Not used", "no gap is judged")
+    shares = _floor_shares(document)
+    texts = [f"{short_percent(share)} {name}" for name, share in shares]
+    alike = len({short_percent(share) for _, share in shares}) == 1
+    of_loss = f"{short_percent(shares[0][1])} of the loss per run" if shares and alike else ", ".join(texts)
+    left = {"assumed": ", not measured", "borrowed": ", from a family of reruns"}.get(basis, "")
+    return Fact("Run noise", basis.capitalize(), f"{of_loss}{left}".lstrip(", "))
+
+
+def _floor_shares(document: AnyDocument) -> list[tuple[str, float]]:
+    """The run noise of each arm as a share of the loss, where it is known."""
+    names = baseline_name(document), candidate_name(document)
+    if is_evaluation(document):
+        spreads = document["baseline"]["spread"], document["candidate"]["spread"]
+        return [(name, spread["rel"]) for name, spread in zip(names, spreads, strict=True) if spread and "rel" in spread]
+    floors = cast("VerdictDocument", document)["tau"]
+    both = (floors["baseline"], floors["candidate"]) if floors else ()
+    return [(name, floor["rel"]) for name, floor in zip(names, both, strict=False) if floor["rel"] is not None]
+
+
+def _what_changes_it(document: AnyDocument) -> Fact:
+    """What would change the verdict: further runs where the interval decides, else what the reason asks for."""
+    name, code = "What changes it", document["codes"][0]
+    if code == AS_OF.code:
+        return Fact(name, "A planned end", "as of a point nothing can pass")
+    if code not in BY_INTERVAL:
+        return Fact(name, "Another reason", "more runs do not decide it" if document["verdict"] == "inconclusive" else "")
+    if chance := chance_words(document):
+        return Fact(name, "More runs", f"the true gap is within the margin with a chance of {chance}")
+    return Fact(name, "Nothing likely", f"the interval leaves the margin {'above' if document['verdict'] == 'pass' else 'below'} it")
+
+
+# Several candidates, and forecasts.
+
+
+def safest_first(documents: Sequence[AnyDocument]) -> list[AnyDocument]:
+    """Passes first, then undecided ones, then fails; of each those with the smallest upper end first."""
+
+    def risk(document: AnyDocument) -> tuple[int, float]:
+        gap = told_gap(document)
+        return BEST_FIRST.index(document["verdict"]), number(gap["hi"]) if gap else math.inf
+
+    return sorted(documents, key=risk)
+
+
+def others_words(documents: Sequence[AnyDocument]) -> str:
+    """What became of the candidates after the safest one: "nvfp4 fails; nvfp4-wgrad16 is undecided."; "" for one."""
+    others = safest_first(documents)[1:]
+    if not others:
+        return ""
+    by_verdict = {state: [candidate_name(each) for each in others if each["verdict"] == state] for state in BEST_FIRST}
+    parts = []
+    if passing := by_verdict["pass"]:
+        parts.append(f"{first_few(passing, 3)} {'passes' if len(passing) == 1 else 'pass'}, too")
+    if failing := by_verdict["fail"]:
+        parts.append(f"{first_few(failing, 3)} {'fails' if len(failing) == 1 else 'fail'}")
+    if undecided := by_verdict["inconclusive"]:
+        parts.append(f"{first_few(undecided, 3)} {'is' if len(undecided) == 1 else 'are'} undecided")
+    return f"{'; '.join(parts)}."
+
+
+def tally(documents: Sequence[AnyDocument]) -> list[tuple[State, int]]:
+    """How many candidates have each verdict, those that nobody has left out."""
+    counted = [(state, sum(each["verdict"] == state for each in documents)) for state in BEST_FIRST]
+    return [(state, number_of) for state, number_of in counted if number_of]
+
+
+class Outlook(Protocol):
+    """A forecast of a candidate's final gap (nats; `low` to `high` covers 90 %) with the chance of each verdict."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def passes(self) -> float: ...
+    @property
+    def fails(self) -> float: ...
+    @property
+    def inconclusive(self) -> float: ...
+    @property
+    def gap(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def margin(self) -> float: ...
+
+
+def live_lead(name: str, live: Outlook) -> str:
+    """What a forecast says of the verdict to come."""
+    if live.passes >= _PROBABLE:
+        return f"{name} is on course to pass."
+    if live.fails >= _PROBABLE:
+        return f"{name} is on course to fail."
+    return f"{name} will probably stay undecided." if live.inconclusive >= _PROBABLE else f"{name} is still open."
+
+
+def live_measure(base: str, live: Outlook) -> str:
+    """Where the gap is forecast to end."""
+    middle = (live.low + live.high) / 2.0
+    digits = f"{abs(middle):.{nats_decimals(live.margin, live.low, live.high)}f}"
+    side = "above" if middle > 0.0 else "below"
+    return f"Its final gap is forecast at {digits} nats {side} {base}." if float(digits) else "Its final gap is forecast at zero."
+
+
+def live_interval(live: Outlook, planned_steps: int | None) -> str:
+    """The forecast's interval, the margin, and the gap so far."""
+    places = nats_decimals(live.margin, live.low, live.high)
+    ends = interval_words(live.low, live.high, places)
+    so_far = f"After {live.step:,}{f' of {planned_steps:,}' if planned_steps else ''} steps the gap is {signed(live.gap, places)}."
+    return f"90 % forecast {ends}; margin {live.margin:.{places}f}. {so_far}"
