@@ -215,10 +215,9 @@ def render_text(
     bars = [Text(line) for line in interval_bars(safest_first(documents), console_width)]
     if bars:
         parts += [Text(""), *bars]
-    parts += (
-        [Text(""), *_strip_lines(documents, console_width)] if len(documents) == 1 else [Text(""), _next_line(words(first), console_width)]
-    )
-    if len(documents) == 1 and not verbose:
+    parts.append(Text(""))
+    parts += [_next_line(words(first), console_width)] if others else _strip_lines(first, console_width)
+    if not others and not verbose:
         parts = _fitted(parts, console_width)
     return Group(*parts, *(_numbers(documents, console_width) if verbose else ()))
 
@@ -240,7 +239,7 @@ def interval_bars(documents: Sequence[AnyDocument], width: int = 80) -> list[str
     axis = axis_of([each for each in estimates if each])
     if axis is None:
         return []
-    names = [shortened(candidate_name(document), _NAME) for document in documents]
+    names = [shortened(" ".join(candidate_name(document).split()), _NAME) for document in documents]
     left = max(10, *map(len, names)) + 1
     columns = max(20, width - left - _NUMBERS)
 
@@ -287,18 +286,12 @@ def shortened(name: str, most: int) -> str:
     return f"{name[:left]}…{name[left + 1 - most :]}"
 
 
-def _strip_lines(documents: Sequence[AnyDocument], width: int) -> list[RenderableType]:
+def _strip_lines(document: AnyDocument, width: int) -> list[RenderableType]:
     """The strip, a line each, what to do next, and the reason codes."""
-    (document,) = documents
     told = words(document)
-    rows = [(fact.name, str(fact)) for fact in told.strip]
-    lines: list[RenderableType] = [_row(name, shortened_end(minus(line), width - _LABEL), width) for name, line in rows]
-    codes = ", ".join(document["codes"])
-    return [
-        *lines,
-        *([_next_line(told, width)] if told.next else []),
-        _row("Reasons", f"{shortened_end(codes, width - _LABEL - 20)}  {_MORE}", width),
-    ]
+    lines: list[RenderableType] = [_row(fact.name, shortened_end(minus(str(fact)), width - _LABEL), width) for fact in told.strip]
+    codes = shortened_end(", ".join(document["codes"]), width - _LABEL - len(_MORE) - 2)
+    return [*lines, *([_next_line(told, width)] if told.next else []), _row("Reasons", f"{codes}  {_MORE}", width)]
 
 
 def _next_line(told: Words, width: int) -> Text:

@@ -153,7 +153,7 @@ def _interval(document: AnyDocument) -> str:
     if document["verdict"] == "fail" and document["codes"][0] not in BY_INTERVAL:
         return " ".join(told) if told_gap(document) else ""
     if document["verdict"] != "pass" and document["codes"][0] not in (*BY_INTERVAL, *NO_GAP_TO_TELL) and told_gap(document):
-        told.append(f"It stays open: {why(document)}.")
+        told.append(document["reasons"][0]["sentence"])
     return " ".join(part for part in told if part)
 
 

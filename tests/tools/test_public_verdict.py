@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from parity.report.facts import answer
+from parity.report.words import words
+from parity.wording import minus
 from tools.public_verdict import BUNDLE, EXAMPLE, PAGE, PARTS, PICTURE, ROOT, judged, other_than, run, systems, table_rows, written
 
 
@@ -15,7 +16,7 @@ def test_the_page_holds_what_the_command_gives_today(path):
 
 
 def test_the_picture_has_the_answer_of_today():
-    assert answer(judged()) in PICTURE.read_text(encoding="utf-8"), "run python -m tools.public_verdict"
+    assert minus(words(judged()).line) in PICTURE.read_text(encoding="utf-8"), "run python -m tools.public_verdict"
 
 
 def test_the_bundle_gives_the_same_verdict_again():

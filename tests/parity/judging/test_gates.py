@@ -8,8 +8,8 @@ import parity
 from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.verdict import Verdict
-from parity.report.headline import headline
 from parity.report.text import render_markdown
+from parity.report.words import words
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
@@ -49,7 +49,7 @@ def test_a_gate_decides_only_where_the_policy_names_it(
     base, cand = equipped(make_run()), equipped(make_run(seed=2), **changes)
     gated = judge_pair(base, cand, criteria_from_mapping({"schedule": "decayed", "margin": "1%", "gates": ["loss", gate]}))
     assert (gated.codes[0], gated.verdict) == (code, state)
-    assert state.upper() in headline(gated.document())
+    assert words(gated.document()).verdict == state
     advised = judge_pair(base, cand, criteria_from_mapping({"schedule": "decayed", "margin": "1%", "validation": "advise"}))
     assert advised.verdict == "pass"
     roles = {check["name"]: check["role"] for check in gated.document()["checks"]}
@@ -100,7 +100,7 @@ def test_spikes_that_could_not_be_counted_leave_the_verdict_open(make_run: MakeR
     short = [curve_from_arrays(run.steps[::15], run.loss[::15]) for run in (make_run(), make_run(seed=2))]
     verdict = judge_pair(short[0], short[1], policy, planned_steps=2000)
     assert verdict.codes[0] == "SPIKES_OPEN"
-    assert "fewer than 200 common steps" in headline(verdict.document())
+    assert "fewer than 200 common steps" in words(verdict.document()).interval
 
 
 @pytest.mark.parametrize("gate", ["grad_norm", "validation_loss", "net_speedup", "accuracy"])

@@ -15,7 +15,7 @@ from parity.judging.curve import Curve
 from parity.judging.evidence import Case, EvidenceError, bundle_bytes, verify
 from parity.judging.floors import Floors, RerunGroup, read_floors
 from parity.judging.verdict import Verdict, judge
-from parity.report.headline import answer, headline
+from parity.report.words import noise_basis, words
 
 MakeRun = Callable[..., Curve]
 FAMILY = "f"
@@ -53,8 +53,8 @@ def test_one_pair_with_a_family_rests_on_borrowed_noise(make_run: MakeRun, floor
     document = with_family.document()
     assert "RUN_NOISE_BORROWED" in with_family.codes
     assert "RUN_NOISE_ASSUMED" not in with_family.codes
-    assert "run noise borrowed" in answer(document)
-    assert "borrowed from f" in headline(document)
+    assert noise_basis(document) == "borrowed"
+    assert words(document).strip[3].value == "Borrowed"
     assert document["tau"]["candidate"]["source"] == "borrowed"
     assert document["tau"]["candidate"]["borrowed"]["groups"] == 6
     assert with_family.gap.half_width(0.95) < without.gap.half_width(0.95)
@@ -63,16 +63,16 @@ def test_one_pair_with_a_family_rests_on_borrowed_noise(make_run: MakeRun, floor
 def test_without_a_family_nothing_changes(make_run: MakeRun, floors: Floors) -> None:
     pair = arm(make_run, 10), arm(make_run, 20)
     assert verdict_of(*pair, floors, {}).document() == verdict_of(*pair, None, {}).document()
-    assert "run noise assumed" in answer(verdict_of(*pair, None, {}).document())
+    assert noise_basis(verdict_of(*pair, None, {}).document()) == "assumed"
 
 
 def test_the_weakest_arm_gives_the_word(make_run: MakeRun, floors: Floors) -> None:
     pair = arm(make_run, 10), arm(make_run, 20)
-    assert "run noise assumed" in answer(verdict_of(*pair, floors, {"base": FAMILY}).document())
+    assert noise_basis(verdict_of(*pair, floors, {"base": FAMILY}).document()) == "assumed"
     many = arm(make_run, 10, 4, 0.0008), arm(make_run, 20, 4, 0.0008)
-    assert "run noise measured" in answer(verdict_of(*many, floors).document())
+    assert noise_basis(verdict_of(*many, floors).document()) == "measured"
     half = arm(make_run, 10, 5, 0.0008), arm(make_run, 20)
-    assert "run noise borrowed" in answer(verdict_of(*half, floors).document())
+    assert noise_basis(verdict_of(*half, floors).document()) == "borrowed"
 
 
 def test_borrowed_noise_counts_as_data_where_assumed_noise_is_rejected(make_run: MakeRun, floors: Floors) -> None:
@@ -123,7 +123,7 @@ def test_a_family_that_is_not_usable_is_named_and_the_verdict_goes_on(make_run: 
 def test_only_groups_of_the_arms_own_rounding_lend(make_run: MakeRun, floors: Floors) -> None:
     verdict = verdict_of(arm(make_run, 10), arm(make_run, 20, recipe="nvfp4"), floors)
     assert "FAMILY_UNUSED" in verdict.codes
-    assert "run noise assumed" in answer(verdict.document())
+    assert noise_basis(verdict.document()) == "assumed"
     stated = [dataclasses.replace(run, rounding="nearest", recipe=None) for run in arm(make_run, 20)]
     assert "FAMILY_UNUSED" not in verdict_of(arm(make_run, 10), stated, floors).codes
     unstated = [dataclasses.replace(run, recipe=None) for run in arm(make_run, 20)]
@@ -141,7 +141,7 @@ def test_several_seeds_borrow_too(make_run: MakeRun, floors: Floors) -> None:
     arms = [[make_run(seed=seed + 7 * number, recipe="fp8") for number in range(2)] for seed in (10, 30)]
     seeded = [[dataclasses.replace(run, seed=number) for number, run in enumerate(runs)] for runs in arms]
     verdict = verdict_of(seeded[0], seeded[1], floors)
-    assert "run noise borrowed" in answer(verdict.document())
+    assert noise_basis(verdict.document()) == "borrowed"
     assert verdict.document()["se_parts"]["seeds"] == 2
 
 

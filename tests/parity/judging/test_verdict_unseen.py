@@ -14,7 +14,7 @@ from parity.judging.evidence import Case, bundle_bytes, verify
 from parity.judging.floors import ANY_DECODER, Floors, public_floors, read_floors
 from parity.judging.lending import find_lender
 from parity.judging.verdict import Verdict, judge
-from parity.report.headline import answer
+from parity.report.words import noise_basis
 
 MakeRun = Callable[..., Curve]
 POLICY = criteria_from_mapping({"margin": "0.5%"})
@@ -57,7 +57,7 @@ def test_a_finished_pair_of_no_family_has_a_narrower_interval_where_it_is_named(
     assert (verdict.verdict, without.verdict) == ("pass", "pass")
     assert verdict.gap.half_width(0.95) < without.gap.half_width(0.95)
     assert unused(verdict) == []
-    assert "run noise assumed" in answer(verdict.document())
+    assert noise_basis(verdict.document()) == "assumed"
     (sentence,) = [reason["sentence"] for reason in verdict.document()["reasons"] if reason["code"] == "RUN_NOISE_ASSUMED"]
     assert "any-decoder (7 families)" in sentence
     assert [verdict.document()["tau"][name]["source"] for name in ("baseline", "candidate")] == ["prior", "prior"]

@@ -7,8 +7,8 @@ import pytest
 
 from parity.judging.evaluations.case import EvaluationDocument
 from parity.report.evaluation_figure import ROW_SPREAD, dot_heights, draw_evaluation_figure, run_rows
-from parity.report.facts import answer
 from parity.report.figures import FigureError
+from parity.report.words import words
 
 Compare = Callable[..., EvaluationDocument]
 WHOLE = {"cluster": "system", "target": 3.34, "tokens_per_step": 8192.0, "timed": True}
@@ -39,7 +39,7 @@ def test_the_file_is_titled_with_the_answer(compared: Compare, tmp_path: Path) -
     pytest.importorskip("matplotlib")
     document, path = compared(**WHOLE), tmp_path / "figure.svg"
     draw_evaluation_figure(str(path), document)
-    assert answer(document) in path.read_text(encoding="utf-8")
+    assert words(document).line in path.read_text(encoding="utf-8")
 
 
 def test_another_ending_is_refused(compared: Compare) -> None:

@@ -3,6 +3,7 @@
 import pytest
 from markupsafe import Markup
 
+from parity import wording
 from server.pages import rendering
 
 GAP = "\u00a0"
@@ -50,7 +51,7 @@ def test_sizes(parameters, shown):
 
 
 def test_minus_signs_only_where_a_number_is_negative():
-    assert rendering.minus("gap -0.004 (CI -0.012 to +0.004); nvfp4-x 10-20") == "gap −0.004 (CI −0.012 to +0.004); nvfp4-x 10-20"
+    assert wording.minus("gap -0.004 (CI -0.012 to +0.004); nvfp4-x 10-20") == "gap −0.004 (CI −0.012 to +0.004); nvfp4-x 10-20"
 
 
 def test_the_time_between_two_instants():

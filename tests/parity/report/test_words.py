@@ -1,0 +1,241 @@
+"""The four sentences and the strip: what each kind of verdict says, and that no number contradicts the verdict."""
+
+import io
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.evaluations.case import EvaluationDocument
+from parity.judging.verdict import Verdict
+from parity.report.facts import facts
+from parity.report.text import MOST_LINES, render_markdown, render_text
+from parity.report.words import Outlook, against, chance_words, live_lead, live_measure, others_words, safest_first, tally, words
+from parity.wording import minus, nats_decimals
+
+MakeRun = Callable[..., Curve]
+JudgePair = Callable[..., Verdict]
+Compare = Callable[..., EvaluationDocument]
+NUMBER = r"[+-]\d\.\d{4}"
+MARGIN = r"the margin 0\.0268 \(1 % of the loss\)"
+
+
+@pytest.fixture
+def documents(make_run: MakeRun, judge_pair: JudgePair) -> dict[str, Any]:
+    base = [make_run(seed=1, recipe="fp8_current"), make_run(seed=9, recipe="fp8_current")]
+
+    def document(cand: list[Curve], **options: object) -> dict[str, Any]:
+        return dict(judge_pair(base, cand, baseline_name="FP8", **options).document())
+
+    return {
+        "pass": document([make_run(seed=2), make_run(seed=3)]),
+        "fail": document([make_run(seed=2, gap=0.05), make_run(seed=3, gap=0.05)]),
+        "straddle": document([make_run(seed=2, gap=0.0265), make_run(seed=3, gap=0.0265)]),
+        "nan": document([curve_from_arrays(range(2000), [float("nan")] * 2000)]),
+        "empty": document([curve_from_arrays([], [])]),
+        "better": document([make_run(seed=2, gap=-0.08), make_run(seed=3, gap=-0.08)]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "lead", "measure", "interval"),
+    [
+        ("pass", r"You may switch to cand\.", r"It ends 0\.00\d\d nats (above|below) FP8, \d+ % of the margin\.", rf"below {MARGIN}\."),
+        ("fail", r"Do not switch to cand\.", r"It ends 0\.0\d\d\d nats above FP8, 1\.\d times the margin\.", rf"above {MARGIN}\."),
+        ("straddle", r"Do not decide on cand yet\.", r"It ends 0\.02\d\d nats above FP8, ", rf"across {MARGIN}\."),
+        ("better", r"Do not decide on cand yet\.", r"It ends 0\.08\d\d nats below FP8, 3\.\d times", rf"below {MARGIN}\. cand is better "),
+    ],
+)
+def test_a_gap_is_told_in_three_sentences(name: str, lead: str, measure: str, interval: str, documents: dict[str, Any]) -> None:
+    told = words(documents[name])
+    assert re.fullmatch(lead, told.lead)
+    assert re.match(measure, told.measure), told.measure
+    assert re.match(rf"95 % interval {NUMBER} to {NUMBER}: {interval}", told.interval), told.interval
+    assert told.line == f"{documents[name]['verdict'].upper()}: {told.lead} {told.measure} {told.interval}"
+
+
+@pytest.mark.parametrize(("name", "why"), [("nan", "NaN or infinite losses from step 0 on"), ("empty", "Run 1 of cand has no steps.")])
+def test_without_a_gap_the_reason_is_the_measure(name: str, why: str, documents: dict[str, Any]) -> None:
+    told = words(documents[name])
+    assert why in told.measure
+    assert told.interval == ""
+    assert told.strip[3].value == "Not used"
+
+
+def test_words_survive_the_network(documents: dict[str, Any]) -> None:
+    for document in documents.values():
+        assert words(json.loads(json.dumps(document))) == words(document)
+
+
+def test_an_unfinished_schedule_has_a_lead_of_its_own(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    told = words(judge_pair(make_run(), make_run(seed=2), planned_steps=4000).document())
+    assert told.lead == "No loss beyond the margin as of step 1,999; too early to switch."
+    assert told.measure.startswith("As of step 1,999 it is ")
+    assert told.strip[4].value == "A planned end"
+
+
+@pytest.mark.parametrize(
+    ("gap", "lead"),
+    [
+        (0.0, "cand trains as base does."),
+        (0.1, "cand does not train as base does."),
+        (0.0267, "It is open whether cand trains as base does."),
+    ],
+)
+def test_two_revisions_of_one_recipe_are_not_switched(gap: float, lead: str, make_run: MakeRun, judge_pair: JudgePair) -> None:
+    base, cand = make_run(recipe="nvfp4"), make_run(seed=2, gap=gap, recipe="nvfp4")
+    assert words(judge_pair(base, cand, baseline_name="base").document()).lead == lead
+
+
+def test_a_fail_of_a_shared_error_says_which_interval_it_takes(make_run: MakeRun, one_percent: Criteria) -> None:
+    from parity.judging.verdict import judge
+
+    for gap in [0.030 + 0.0005 * number for number in range(40)]:
+        runs = {name: [make_run(seed=2, gap=gap, recipe="fp8_current")] for name in "abcdefgh"}
+        document = judge([make_run(recipe="fp8_current")], runs, one_percent, planned_steps=2000)[0].document()
+        if document["verdict"] == "fail" and document["gap"] and document["margin"]:
+            assert document["gap"]["lo"] < document["margin"]["nats"] < document["gap"]["ci95"][0]
+            assert "across the margin" in words(document).interval
+            assert "the 95 % interval, which a fail takes, is above it" in words(document).interval
+            return
+    pytest.fail("no gap is a fail at 95 % alone")
+
+
+@pytest.mark.parametrize(("chance", "said"), [(0.004, "<3 %"), (0.031, "3 %"), (0.618, "62 %"), (0.966, "97 %"), (0.9999, ">97 %")])
+def test_the_chance_of_parity_of_an_open_verdict_ends_at_3_and_97_percent(chance: float, said: str, documents: dict[str, Any]) -> None:
+    document = {**documents["straddle"], "chance_of_parity": chance}
+    assert chance_words(document) == said
+    assert any(said in value and "equally likely beforehand" in value for name, value in facts(document) if name == "chance of parity")
+
+
+def test_a_decided_verdict_has_no_chance_of_parity(documents: dict[str, Any]) -> None:
+    assert 0.3 < documents["straddle"]["chance_of_parity"] < 0.9
+    assert not any("chance_of_parity" in documents[name] for name in ("pass", "fail", "nan"))
+
+
+def test_evaluations_name_their_point_and_both_intervals(compared: Compare) -> None:
+    document = compared(cluster="system", target=3.34, tokens_per_step=8192.0, timed=True, margin="0.5 nats")
+    told = words(document)
+    over_runs, over_clusters = document["gap"]["over_runs"], document["gap"]["over_clusters"]
+    assert over_runs
+    assert over_clusters
+    assert told.measure.startswith("As of 1.3 B tokens (mean of 3 points) it is ") or told.measure.startswith("It ends ")
+    ends = [minus(f"{over_clusters[key]:+.4f}") for key in ("lo", "hi")]
+    assert minus(told.interval).startswith(f"95 % interval over 6 systems {ends[0]} to {ends[1]}: below the margin 0.5000.")
+    assert f"Over 14 runs {over_runs['lo']:+.4f} to {over_runs['hi']:+.4f}: below it." in told.interval
+
+
+# The surfaces have these sentences as they are.
+
+
+def _text(document: dict[str, Any], *, verbose: bool = False) -> str:
+    page = io.StringIO()
+    Console(width=80, file=page).print(render_text([document], verbose=verbose))
+    return page.getvalue()
+
+
+def test_the_sentences_stand_verbatim_on_terminal_and_comment(documents: dict[str, Any]) -> None:
+    for document in documents.values():
+        told = words(document)
+        terminal = " ".join(_text(document).split())
+        comment = render_markdown([document])
+        for sentence in (told.lead, told.measure, told.interval):
+            assert minus(sentence) in terminal
+            assert minus(sentence) in comment
+
+
+def test_a_verdict_has_at_most_15_lines_of_80_columns(documents: dict[str, Any]) -> None:
+    for document in documents.values():
+        lines = _text(document).rstrip("\n").split("\n")
+        assert len(lines) <= MOST_LINES
+        assert max(map(len, lines)) <= 80
+        assert len(_text(document, verbose=True).split("\n")) > MOST_LINES
+
+
+def test_the_safest_candidate_leads_and_the_others_are_counted(documents: dict[str, Any]) -> None:
+    cases = [
+        {**documents[name], "candidate": {**documents[name]["candidate"], "name": name}} for name in ("nan", "fail", "straddle", "pass")
+    ]
+    assert [each["candidate"]["name"] for each in safest_first(cases)] == ["pass", "straddle", "fail", "nan"]
+    assert others_words(cases) == "fail, nan fail; straddle is undecided."
+    assert tally(cases) == [("pass", 1), ("inconclusive", 1), ("fail", 2)]
+    assert others_words(cases[:1]) == ""
+
+
+# Rounding: no printed end lies on another side of zero or the margin than the end itself, nor on them.
+
+
+@given(st.floats(-0.2, 0.2), st.floats(1e-6, 0.2), st.floats(1e-7, 0.1))
+def test_no_end_is_rounded_onto_or_across_zero_or_the_margin(lo: float, width: float, margin: float) -> None:
+    hi = lo + width
+    decimals = nats_decimals(margin, lo, hi)
+    shown = float(f"{margin:.{decimals}f}")
+    for end in (lo, hi):
+        printed = float(f"{end:.{decimals}f}")
+        for line, printed_line in ((0.0, 0.0), (margin, shown)):
+            if abs(end - line) > 1e-8:
+                assert (printed > printed_line) == (end > line), (end, line, decimals)
+                assert printed != printed_line
+
+
+@pytest.mark.parametrize(
+    ("margin", "ends", "decimals"),
+    [
+        (0.0133, (0.0258, 0.0568), 4),
+        (0.004, (0.001, 0.002), 5),
+        (0.0133, (-0.00002, 0.01), 5),
+        (0.0133, (0.01, 0.013298), 6),
+        (None, (0.1,), 4),
+    ],
+)
+def test_decimals(margin: float | None, ends: tuple[float, ...], decimals: int) -> None:
+    assert nats_decimals(margin, *ends) == decimals
+
+
+def test_ends_that_are_not_finite_need_no_digits() -> None:
+    assert nats_decimals(0.01, -math.inf, math.inf) == 4
+    assert minus("-inf to +0.0100, -0.02") == "−inf to +0.0100, −0.02"
+
+
+@given(st.floats(-1.0, 1.0), st.floats(0.0, 1.0), st.floats(1e-4, 1.0))
+def test_an_interval_is_above_below_or_across(lo: float, width: float, margin: float) -> None:
+    gap: Any = {"lo": lo, "hi": lo + width}
+    expected = "across"
+    if lo + width < margin:
+        expected = "below"
+    elif lo > margin:
+        expected = "above"
+    assert against(gap, margin) == expected
+
+
+# Forecasts.
+
+
+class _Live:
+    step, gap, low, high, margin = 674, 0.0195, 0.0054, 0.0349, 0.0171
+
+    def __init__(self, passes: float, fails: float) -> None:
+        self.passes, self.fails, self.inconclusive = passes, fails, 1.0 - passes - fails
+
+
+@pytest.mark.parametrize(
+    ("passes", "fails", "lead"),
+    [
+        (0.85, 0.05, "nvfp4 is on course to pass."),
+        (0.0, 0.99, "nvfp4 is on course to fail."),
+        (0.01, 0.04, "nvfp4 will probably stay undecided."),
+        (0.4, 0.3, "nvfp4 is still open."),
+    ],
+)
+def test_a_forecast_says_what_will_probably_be(passes: float, fails: float, lead: str) -> None:
+    live: Outlook = _Live(passes, fails)
+    assert live_lead("nvfp4", live) == lead
+    assert live_measure("fp8", live) == "Its final gap is forecast at 0.0202 nats above fp8."
