@@ -1,6 +1,6 @@
 """The figures of docs/public-verdict.md, its picture and its evidence bundle, made by the command on that page.
 
-`python -m tools.public_verdict` writes them. README.md gets the command and the first lines of its output.
+`python -m tools.public_verdict` writes them. README.md gets the command and its output.
 """
 
 import contextlib
@@ -32,7 +32,6 @@ parity compare {EXAMPLE}/curves.csv --times {EXAMPLE}/times.csv --arm-by precisi
   --step samples --loss eval_loss_nats --baseline FP8 --recipe FP8=fp8_current --recipe NVFP4=nvfp4_no_rht \\
   --cluster system --target 3.3 --tokens-per-step 8192"""
 INSTALL = "python3 -m venv /tmp/parity && /tmp/parity/bin/pip install . && export PATH=/tmp/parity/bin:$PATH"
-README_LINES = 5  # of the output: the answer
 
 Row = Mapping[str, str]
 Keep = Callable[[Row], bool]
@@ -84,18 +83,17 @@ def accelerator(words: str) -> str:
 @functools.cache
 def output() -> str:
     """What the page's command prints."""
-    return run(COMMAND)
+    return run(f"{COMMAND} -v")
 
 
 def command_and_output() -> str:
     """The command, and what it prints."""
-    return f"```sh\n{COMMAND}\n```\n\n```\n{output()}```"
+    return f"```sh\n{COMMAND} -v\n```\n\n```\n{output()}```"
 
 
 def first_lines() -> str:
     """How to install the command line, the command, and the lines of its output that answer."""
-    lines = "\n".join(output().splitlines()[:README_LINES])
-    return f"```sh\n{INSTALL}\n{COMMAND}\n```\n\n```\n{lines}\n```"
+    return f"```sh\n{INSTALL}\n{COMMAND}\n```\n\n```\n{run(COMMAND)}```"
 
 
 def answers() -> str:

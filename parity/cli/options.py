@@ -14,7 +14,7 @@ from parity.cli.output import WIDTH, print_json, print_lines, print_rows
 from parity.cli.terminal import LABELS, OUTPUT, SERVER, UsageError
 from parity.client import DEFAULT_URL
 from parity.report.facts import Accepted
-from parity.report.text import render_json, render_markdown, render_text
+from parity.report.text import plain_text, render_json, render_markdown, render_text
 from parity.report.words import AnyDocument
 
 Value = TypeVar("Value")
@@ -165,8 +165,10 @@ class Printing(Json):
             raise UsageError("--json and --markdown exclude each other; give only one of them")
         if self.as_json or self.markdown:
             sys.stdout.write(render_json(documents, accepted) if self.as_json else render_markdown(documents, accepted))
-        else:
+        elif sys.stdout.isatty():
             Console(width=WIDTH, highlight=False).print(render_text(documents, WIDTH, accepted, verbose=self.verbose))
+        else:
+            sys.stdout.write(plain_text(documents, WIDTH, accepted, verbose=self.verbose))
 
 
 class Follow(Options):

@@ -1,7 +1,6 @@
 """`parity.compare` and `parity.assert_parity`: the case that the judge gets, the verdict, and what a script sees of it."""
 
 import copy
-import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +8,6 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
 
 from parity.comparing.arms import (
     Arm,
@@ -42,7 +40,7 @@ from parity.readers.trackers.run import FAMILY
 from parity.recipes import check_recipe
 from parity.report.figures import verdict_figure, verdict_gap
 from parity.report.interactive import notebook_html
-from parity.report.text import render_text
+from parity.report.text import plain_text
 from parity.report.words import words
 from parity.wording import did_you_mean, minus
 
@@ -103,9 +101,7 @@ class Comparison:
 
     def report(self, *, verbose: bool = False) -> str:
         """The report that `parity compare` prints (`verbose`: that of `-v`, with all numbers), as text of 80 columns."""
-        page = io.StringIO()
-        Console(file=page, width=_WIDTH, color_system=None, highlight=False).print(render_text([self.document], _WIDTH, verbose=verbose))
-        return page.getvalue()
+        return plain_text([self.document], _WIDTH, verbose=verbose)
 
     def figure(self) -> Any:
         """The one-page figure of `parity compare --figure`, as a matplotlib Figure. Raises FigureError without matplotlib."""

@@ -222,6 +222,14 @@ def render_text(
     return Group(*parts, *(_numbers(documents, console_width) if verbose else ()))
 
 
+def plain_text(documents: Sequence[AnyDocument], width: int = 80, accepted: Accepted | None = None, *, verbose: bool = False) -> str:
+    """`render_text` without colour, for a file or a pipe: no line ends in spaces."""
+    page = io.StringIO()
+    console = Console(file=page, width=width, color_system=None, highlight=False)
+    console.print(render_text(documents, width, accepted, verbose=verbose))
+    return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
+
+
 def answer_parts(told: Words, accepted: Accepted | None = None, name: str = "") -> list[RenderableType]:
     """The verdict with its lead, the measure and the interval, a line each, and a sign-off that holds."""
     head = Text.assemble((told.chip, STYLES[told.verdict]), f"  {told.lead}")
@@ -301,8 +309,8 @@ def _next_line(told: Words, width: int) -> Text:
 
 
 def _row(name: str, line: str, width: int) -> Text:
-    """A fact with its name before it; further lines are indented."""
-    lines = textwrap.wrap(line, width - _LABEL, break_on_hyphens=False) or [""]
+    """A fact with its name before it, on two lines at most; the second one is indented."""
+    lines = textwrap.wrap(line, width - _LABEL, break_on_hyphens=False, max_lines=2, placeholder="…") or [""]
     return Text.assemble((f"{name:<{_LABEL}}", "dim"), f"\n{' ' * _LABEL}".join(lines))
 
 

@@ -322,7 +322,8 @@ def _speed(document: AnyDocument) -> Fact:
         return Fact("Speed", "Unknown", taxed or "no step times in these runs")
     step = f"{speed['ratio']['value']:.3f} x"
     if net := verdict["net_speedup"]:
-        return Fact("Speed", f"{net['value']:.3f} x net of the tax", f"step {step}, {taxed}")
+        share = f"token tax {signed(100.0 * number(tax['estimate']), 1)} %" if tax else ""
+        return Fact("Speed", f"{net['value']:.3f} x net of the tax", f"step {step}, {share}")
     return Fact("Speed", f"{step} a step", taxed or "the token tax is not known")
 
 
@@ -339,9 +340,9 @@ def _evaluation_speed(document: EvaluationDocument) -> Fact:
         return Fact("Speed", "Not compared" if document["speed"] else "Unknown", taxed or "no times of both arms on equal hardware")
     (speed,) = document["speed"]
     step = f"step {speed['step']['value']:.3f} x" if speed["step"] else ""
-    why_so = ", ".join(part for part in (step, taxed) if part)
     if speed["net"]:
-        return Fact("Speed", f"{speed['net']['value']:.3f} x net of the tax", why_so)
+        share = f"tokens {signed(100.0 * number(tax['estimate']), 1)} %" if tax else ""
+        return Fact("Speed", f"{speed['net']['value']:.3f} x net of the tax", ", ".join(part for part in (step, share) if part))
     return Fact("Speed", f"{speed['step']['value']:.3f} x a step" if speed["step"] else "Unknown", taxed)
 
 
@@ -433,7 +434,7 @@ def _what_changes_it(document: AnyDocument) -> Fact:
     if code not in BY_INTERVAL:
         return Fact(name, "Another reason", "more runs do not decide it" if document["verdict"] == "inconclusive" else "")
     if chance := chance_words(document):
-        return Fact(name, "More runs", f"the true gap is within the margin with a chance of {chance}")
+        return Fact(name, "More runs", f"chance of parity {chance}")
     return Fact(name, "Nothing likely", f"the interval leaves the margin {'above' if document['verdict'] == 'pass' else 'below'} it")
 
 

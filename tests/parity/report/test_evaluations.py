@@ -1,5 +1,4 @@
 import dataclasses
-import io
 import json
 import math
 import re
@@ -8,12 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from parity.judging.curve import Curve
 from parity.judging.evaluations.case import EvaluationDocument
 from parity.report.facts import arm_rows, comparison_rows, steps_words, token_unit
-from parity.report.text import NOT_OF_EVALUATIONS, render_junit, render_markdown, render_text
+from parity.report.text import NOT_OF_EVALUATIONS, plain_text, render_junit, render_markdown
 from parity.report.words import words
 from parity.wording import minus
 
@@ -23,9 +21,7 @@ NUMBER = r"[+-]\d\.\d{4}"
 
 
 def _text(document: EvaluationDocument) -> str:
-    page = io.StringIO()
-    Console(width=80, file=page).print(render_text([document], verbose=True))
-    return page.getvalue()
+    return plain_text([document], verbose=True)
 
 
 def _rows(rows: list[tuple[str, ...]]) -> dict[str, list[str]]:

@@ -1,5 +1,4 @@
 import html
-import io
 import json
 import re
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from rich.console import Console
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.verdict import Verdict
-from parity.report.text import render_json, render_markdown, render_text
+from parity.report.text import plain_text, render_json, render_markdown, render_text
 from parity.wording import minus
 
 MakeRun = Callable[..., Curve]
@@ -95,6 +94,4 @@ def test_the_answer_comes_first_and_no_detail_is_said_twice(form: str, begins: s
 
 
 def _as_text(cases: list[dict]) -> str:
-    written = io.StringIO()
-    Console(width=80, file=written).print(render_text(cases, verbose=True))
-    return written.getvalue()
+    return plain_text(cases, verbose=True)

@@ -1,6 +1,5 @@
 """The four sentences and the strip: what each kind of verdict says, and that no number contradicts the verdict."""
 
-import io
 import json
 import math
 import re
@@ -10,14 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationDocument
 from parity.judging.verdict import Verdict
 from parity.report.facts import facts
-from parity.report.text import MOST_LINES, render_markdown, render_text
+from parity.report.text import MOST_LINES, plain_text, render_markdown
 from parity.report.words import Outlook, against, chance_words, live_lead, live_measure, others_words, safest_first, tally, words
 from parity.wording import minus, nats_decimals
 
@@ -137,9 +135,7 @@ def test_evaluations_name_their_point_and_both_intervals(compared: Compare) -> N
 
 
 def _text(document: dict[str, Any], *, verbose: bool = False) -> str:
-    page = io.StringIO()
-    Console(width=80, file=page).print(render_text([document], verbose=verbose))
-    return page.getvalue()
+    return plain_text([document], verbose=verbose)
 
 
 def test_the_sentences_stand_verbatim_on_terminal_and_comment(documents: dict[str, Any]) -> None:
