@@ -30,7 +30,7 @@ def assert_parity(request: pytest.FixtureRequest, record_property: Callable[[str
             ("code", result.reasons[0].code),
         ):
             record_property(f"parity.{name}", value)
-        request.config.stash.setdefault(_VERDICTS, []).append(f"{request.node.nodeid}: {repr(result).splitlines()[0]}")
+        request.config.stash.setdefault(_VERDICTS, []).append(f"{request.node.nodeid}: {' '.join(repr(result).splitlines()[:2])}")
         refuse_worse(result, allow_inconclusive=allow_inconclusive)
         return result
 

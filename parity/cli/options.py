@@ -165,8 +165,8 @@ class Printing(Json):
             raise UsageError("--json and --markdown exclude each other; give only one of them")
         if self.as_json or self.markdown:
             sys.stdout.write(render_json(documents, accepted) if self.as_json else render_markdown(documents, accepted))
-        elif sys.stdout.isatty():
-            Console(width=WIDTH, highlight=False).print(render_text(documents, WIDTH, accepted, verbose=self.verbose))
+        elif (console := Console(width=WIDTH, highlight=False)).is_terminal:
+            console.print(render_text(documents, WIDTH, accepted, verbose=self.verbose))
         else:
             sys.stdout.write(plain_text(documents, WIDTH, accepted, verbose=self.verbose))
 

@@ -114,7 +114,9 @@ def _lead(document: AnyDocument) -> str:
     if _same_recipe(document):
         does = {"pass": "trains", "fail": "does not train"}.get(verdict)
         return f"{name} {does} as {base} does." if does else f"It is open whether {name} trains as {base} does."
-    return {"pass": f"You may switch to {name}.", "fail": f"Do not switch to {name}."}.get(verdict, f"Do not decide on {name} yet.")
+    if verdict == "pass":
+        return f"You may switch to {name}." if _finished(document) else f"You may switch to {name}, as of {point(document)}."
+    return f"Do not switch to {name}." if verdict == "fail" else f"Do not decide on {name} yet."
 
 
 def _same_recipe(document: AnyDocument) -> bool:
@@ -126,7 +128,7 @@ def _same_recipe(document: AnyDocument) -> bool:
 def _measure(document: AnyDocument) -> str:
     """Where the candidate ends, in nats and in margins; without a gap to tell, the reason."""
     gap, margin = told_gap(document), document["margin"]
-    if gap is None or (document["verdict"] == "fail" and document["codes"][0] not in BY_INTERVAL):
+    if gap is None or _fails_apart(document):
         return str(document["reasons"][0]["sentence"])
     size = abs(number(gap["mean"]))
     digits = f"{size:.{decimals(document)}f}"
@@ -134,6 +136,14 @@ def _measure(document: AnyDocument) -> str:
     at = f"{digits} nats {side}" if float(digits) else "level with"
     where = f"It ends {at}" if _finished(document) else f"As of {point(document)} it is {at}"
     return f"{where} {baseline_name(document)}{_in_margins(size, margin) if float(digits) else ''}."
+
+
+def _fails_apart(document: AnyDocument) -> bool:
+    """Whether a verdict is a fail although its interval is not above the margin: then the reason comes first."""
+    gap, margin = told_gap(document), document["margin"]
+    if document["verdict"] != "fail" or document["codes"][0] in BY_INTERVAL:
+        return False
+    return not (gap and margin and against(gap, margin["nats"]) == "above")
 
 
 def _in_margins(size: float, margin: MarginDocument | None) -> str:
@@ -150,9 +160,8 @@ def _in_margins(size: float, margin: MarginDocument | None) -> str:
 def _interval(document: AnyDocument) -> str:
     """The interval, on which side of the margin it lies, and what else keeps the verdict open."""
     told = [_over_clusters(document) if is_evaluation(document) else _ends_and_side(document, told_gap(document))]
-    if document["verdict"] == "fail" and document["codes"][0] not in BY_INTERVAL:
-        return " ".join(told) if told_gap(document) else ""
-    if document["verdict"] != "pass" and document["codes"][0] not in (*BY_INTERVAL, *NO_GAP_TO_TELL) and told_gap(document):
+    is_told = document["codes"][0] in (*BY_INTERVAL, *NO_GAP_TO_TELL) or document["verdict"] == "pass" or _fails_apart(document)
+    if told_gap(document) and not is_told:
         told.append(document["reasons"][0]["sentence"])
     return " ".join(part for part in told if part)
 
@@ -170,7 +179,7 @@ def _side(document: AnyDocument, gap: GapDocument | IntervalDocument) -> str:
     if margin is None:
         return "no margin is known"
     where = against(gap, margin["nats"])
-    if document["verdict"] == "fail" and where == "across" and not is_evaluation(document):
+    if document["codes"][0] == "GAP_EXCEEDS_MARGIN" and where == "across" and not is_evaluation(document):
         return f"across the margin {margin['nats']:.{decimals(document)}f}; the 95 % interval, which a fail takes, is above it"
     nats = f"{margin['nats']:.{decimals(document)}f}"
     worth = margin["source"]
@@ -432,7 +441,7 @@ def _what_changes_it(document: AnyDocument) -> Fact:
     if code == AS_OF.code:
         return Fact(name, "A planned end", "as of a point nothing can pass")
     if code not in BY_INTERVAL:
-        return Fact(name, "Another reason", "more runs do not decide it" if document["verdict"] == "inconclusive" else "")
+        return Fact(name, "Its reason" if document["verdict"] == "inconclusive" else "Nothing likely", "more runs alone do not")
     if chance := chance_words(document):
         return Fact(name, "More runs", f"chance of parity {chance}")
     return Fact(name, "Nothing likely", f"the interval leaves the margin {'above' if document['verdict'] == 'pass' else 'below'} it")

@@ -82,7 +82,10 @@ def test_without_a_plan_nothing_passes(files: dict[str, str], run: Run) -> None:
     assert code == EXIT_CODES["inconclusive"]
     assert json.loads(out)["verdicts"][0]["codes"][0] == "AS_OF"
     code, out, _ = run("compare", files["fp8"], files["mxfp8"], "--assume-complete", *nearest("fp8", "mxfp8"))
-    assert (code, out.splitlines()[0].startswith("◇ PASS AS OF STEP 1,499: ")) == (EXIT_CODES["inconclusive"], True)
+    assert (code, out.splitlines()[0].startswith("◇ INCONCLUSIVE  No loss beyond the margin as of step 1,499; ")) == (
+        EXIT_CODES["inconclusive"],
+        True,
+    )
     assert run("compare", files["fp8"], files["mxfp8"], "--schedule", "decayed", *nearest("fp8", "mxfp8"))[0] == 0
     code, _, err = run("compare", files["fp8"], files["mxfp8"], "--schedule", "finished")
     assert (code, err.startswith("parity: --schedule is 'finished'; expected unstated or decayed")) == (2, True)
@@ -91,13 +94,13 @@ def test_without_a_plan_nothing_passes(files: dict[str, str], run: Run) -> None:
 def test_a_pass_as_of_a_point_exits_3_unless_the_policy_accepts_it(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     common = ("compare", files["fp8"], files["mxfp8"], "--planned-steps", "3000", *nearest("fp8", "mxfp8"))
     code, out, _ = run(*common, "--margin", "3%")
-    assert (code, out.startswith("◇ PASS AS OF STEP 1,499"), "AS_OF" in out) == (3, True, True)
+    assert (code, out.startswith("◇ INCONCLUSIVE  No loss beyond the margin as of step 1,499; "), "AS_OF" in out) == (3, True, True)
     policy = tmp_path / "parity.yaml"
     policy.write_text("criteria: {margin: 3%, as_of: accept}\n")
     code, out, _ = run(*common, "--criteria", str(policy))
-    assert (code, out.startswith("● PASS AS OF STEP 1,499"), "AS_OF" in out) == (0, True, True)
+    assert (code, out.startswith("● PASS  You may switch to mxfp8, as of step 1,499."), "AS_OF" in out) == (0, True, True)
     code, out, _ = run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "3000", "--margin", "0.1%", *nearest("fp8", "nvfp4"))
-    assert (code, out.startswith("■ FAIL AS OF STEP 1,499")) == (1, True)
+    assert (code, "As of step 1,499 it is" in out) == (1, True)
 
 
 def test_runs_controls_recipes_and_names(files: dict[str, str], run: Run) -> None:
@@ -151,7 +154,7 @@ def test_noise_runs_measure_run_noise_and_are_in_the_bundle(tmp_path: Path, file
         assert entry[arm]["runs"] == 1
     assert [noted["recipe"] for noted in entry["inputs"]["noise_runs"]["candidate"]] == ["mxfp8"]
     assert run("verify", str(bundle))[0] == 0
-    for form in ((), ("--markdown",)):
+    for form in (("-v",), ("--markdown",)):
         words = " ".join(run(*common, *options, *form)[1].split())
         assert "from 1 rerun of fp8 stopped at 50 % (df 0.847) and 1 rerun of mxfp8 stopped at 50 %" in words
 
@@ -291,7 +294,7 @@ def test_as_a_process_with_stdin_and_no_colour(files: dict[str, str]) -> None:
     )
     assert process.returncode == 0, process.stderr
     assert b"\x1b[3" not in process.stdout
-    assert "PASS\x1b[0m: stdin against fp8: gap " in process.stdout.decode()
+    assert "PASS\x1b[0m  You may switch to stdin." in process.stdout.decode()
 
 
 def test_a_figure_that_cannot_be_drawn_is_one_line(files: dict[str, str], run: Run) -> None:
@@ -309,7 +312,7 @@ def test_what_the_answer_is_worth(tmp_path: Path, files: dict[str, str], run: Ru
         path.write_text("step,loss,step_seconds,_timestamp\n" + "".join(rows))
         timed.append(str(path))
     unknown = (*timed, "--planned-steps", "1500", "--schedule", "decayed", "--full-run-hours", "1000", *nearest("fp8", "mxfp8"))
-    assert "speed: not compared: the device class of the runs is not recorded" in run("compare", *unknown)[1]
+    assert "speed: not compared: the device class of the runs is not recorded" in run("compare", *unknown, "-v")[1]
     machines = ("--context", "fp8:device_class=h100", "--context", "mxfp8:device_class=h100")
     common = (*unknown, *machines)
     code, out, _ = run("compare", *common, "--hour-price", "2", "--devices", "4", "--json")
@@ -317,7 +320,7 @@ def test_what_the_answer_is_worth(tmp_path: Path, files: dict[str, str], run: Ru
     assert code == 0
     assert entry["worth"]["saved_hours"] == pytest.approx(1000 * (1 - 1 / entry["net_speedup"]["value"]))
     assert entry["worth"]["check_hours"] == pytest.approx(4 * entry["throughput"]["run_hours"])
-    assert "worth: mxfp8 saves" in run("compare", *common)[1]
+    assert "worth: mxfp8 saves" in run("compare", *common, "-v")[1]
     assert run("compare", *common, "--devices", "0")[0] == 2
 
 
@@ -430,7 +433,7 @@ def test_the_report_names_the_columns_that_were_taken(tmp_path: Path, files: dic
     file = tmp_path / "hf.csv"
     lines = Path(files["mxfp8"]).read_text().splitlines()[1:]
     file.write_text("step,train_loss,loss\n" + "".join(f"{step},1.0,{loss}\n" for step, loss in (line.split(",") for line in lines)))
-    for style in ((), ("--markdown",)):
+    for style in (("-v",), ("--markdown",)):
         out = " ".join(run("compare", files["fp8"], str(file), "--planned-steps", "1500", "--schedule", "decayed", *style)[1].split())
         assert "input: fp8: loss read from 'loss', step from 'step'" in out
         assert "input: hf: loss read from 'loss' ('train_loss' could also be the loss), step from 'step'" in out

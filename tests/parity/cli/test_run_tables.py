@@ -12,6 +12,7 @@ import pytest
 from parity.cli.runs import runs_of_table
 from parity.cli.terminal import EXIT_CODES, UsageError
 from parity.judging.curve import curve_from_arrays
+from parity.report.words import words
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -135,12 +136,14 @@ def test_evaluations_have_every_kind_of_report(tables: dict[str, str], tmp_path:
     figure, junit = tmp_path / "gap.svg", tmp_path / "junit.xml"
     code, text, _ = run("compare", tables["evaluations"], *EVALUATED, "--figure", str(figure), "--junit", str(junit))
     assert code == EXIT_CODES["inconclusive"]
-    assert " ".join(text.split()).startswith("◇ INCONCLUSIVE: NVFP4 against FP8 as of step 159,744 (mean of 3 points): gap +")
-    line = " ".join(text.partition("\n\n")[0].split())[2:]
-    assert line in html.unescape(figure.read_text(encoding="utf-8"))
-    assert line in html.unescape(junit.read_text(encoding="utf-8"))
+    assert " ".join(text.split()).startswith(
+        "◇ INCONCLUSIVE No loss beyond the margin as of step 159,744 (mean of 3 points); too early to switch. As of step 159,744 "
+    )
+    told = words(json.loads(run("compare", tables["evaluations"], *EVALUATED, "--json")[1])["verdicts"][0])
+    assert told.line in html.unescape(figure.read_text(encoding="utf-8"))
+    assert told.lead in html.unescape(junit.read_text(encoding="utf-8"))
     _, markdown, _ = run("compare", tables["evaluations"], *EVALUATED, "--markdown")
-    assert markdown.startswith("◇ **INCONCLUSIVE**: NVFP4 against FP8 as of step 159,744")
+    assert markdown.startswith(f"### ◇ INCONCLUSIVE: {told.lead}")
 
 
 CURVES = (

@@ -47,7 +47,7 @@ def verdict(out: str) -> dict[str, Any]:
 
 
 def test_the_config_states_the_recipe_and_the_report_shows_it(config, run: Run) -> None:
-    code, out, _ = run("compare", *BOTH)
+    code, out, _ = run("compare", *BOTH, "-v")
     assert code == 0
     assert "from the run's config: recipe mxfp8" in " ".join(out.split())
     document = verdict(run("compare", *BOTH, "--json")[1])

@@ -28,12 +28,14 @@ def test_the_numbers_are_those_of_the_document(result):
     assert result.gap != 0.0
 
 
-def test_the_repr_has_three_lines_at_most(result, frames):
+def test_the_repr_has_four_lines_at_most(result, frames):
     lines = repr(result).split("\n")
-    assert len(lines) == 3
-    assert lines[0].startswith("■ FAIL AS OF STEP 1,499: candidate against baseline: gap +0.0")
+    assert len(lines) == 4
+    assert lines[0] == "■ FAIL Do not switch to candidate."
+    assert lines[1].startswith("As of step 1,499 it is 0.0")
+    assert lines[3].startswith("Next: ")
     named = parity.compare(frames["fp8"], frames["mxfp8"], margin="1%", names=("a\nb", "x" * 5000), rounding="nearest", planned_steps=1500)
-    assert repr(named).count("\n") <= 2
+    assert repr(named).count("\n") <= 3
     assert max(map(len, repr(named).split("\n"))) <= 300
 
 

@@ -231,7 +231,7 @@ def test_as_advice_it_is_reported_and_the_verdict_does_not_change(evaluated: lis
     assert (code, document["verdict"]) == (0, "pass")
     assert (document["downstream"][0]["state"], document["downstream"][0]["margin_points"]) == ("fail", 2.0)
     assert [check["role"] for check in document["checks"] if check["name"] == "accuracy"] == ["advice"]
-    assert "arc 60.0 % against 70.0 %: -10.0 points" in " ".join(compare(capsys, *evaluated)[1].split())
+    assert "arc 60.0 % against 70.0 %: −10.0 points" in " ".join(compare(capsys, *evaluated, "-v")[1].split())
 
 
 @pytest.mark.parametrize(

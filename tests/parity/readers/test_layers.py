@@ -78,7 +78,7 @@ def test_the_advice_after_a_fail_names_the_worst_layers(
 ) -> None:
     file = written(tmp_path, "snr.csv", "layer,operand,snr_db\nblock.0,x,12.5\nblock.1,w,9\n")
     with pytest.raises(SystemExit) as left:
-        main(["compare", *arms[: 1 + candidates], "--planned-steps", "1500", "--layer-snr", prefix + file])
+        main(["compare", *arms[: 1 + candidates], "--planned-steps", "1500", "--layer-snr", prefix + file, "-v"])
     out, err = capsys.readouterr()
     assert left.value.code == code
     assert message in " ".join((out if code == 1 else err).split())

@@ -101,7 +101,7 @@ def test_a_look_survives_json_and_has_its_numbers_in_words() -> None:
     assert forecast.passes + forecast.fails + forecast.inconclusive == pytest.approx(1.0)
     words = sentence(forecast)
     assert words.startswith("Hopeless")
-    assert "+0.090 nats" in words
+    assert f"{forecast.gap:+.4f} nats" in words
     assert "step 400 (50 % of the plan)" in words
     assert "pass below 1 %" in words
 
