@@ -378,7 +378,7 @@ def noise_of(gap: Interval, level: float) -> RunNoise:
 
 
 def _scaled(term: RunTerm, share: float) -> RunTerm:
-    return dataclasses.replace(term, variance=term.variance * share**2)
+    return dataclasses.replace(term, variance=term.variance * share * share)
 
 
 def _both(sides: Iterable[Sequence[RunTerm]]) -> tuple[tuple[RunTerm, ...], tuple[RunTerm, ...]]:

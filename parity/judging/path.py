@@ -131,7 +131,7 @@ def _over_clusters(case: EvaluationCase, m: Measured, question: Question, earlie
     level = float(m.baseline.mean())
 
     def as_known(over: ClusteredGap, at: float) -> ClusteredGap:
-        share = at / level if level else 1.0
+        share = abs(at / level) if level else 1.0
         return dataclasses.replace(over, estimate=dataclasses.replace(own.estimate, mean=over.estimate.mean, se=own.estimate.se * share))
 
     points = []
