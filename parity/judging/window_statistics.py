@@ -408,10 +408,7 @@ def _seed_gaps(pair: PairInWindow, base: FloatArray, cand: FloatArray) -> FloatA
     """The gap (S,) of each common seed, of run means (K,)."""
     aligned = pair.aligned
     return np.array(
-        [
-            _mean_of_seed(cand, aligned.candidate_seeds, seed) - _mean_of_seed(base, aligned.baseline_seeds, seed)
-            for seed in aligned.seeds
-        ]
+        [_mean_of_seed(cand, aligned.candidate_seeds, seed) - _mean_of_seed(base, aligned.baseline_seeds, seed) for seed in aligned.seeds]
     )
 
 

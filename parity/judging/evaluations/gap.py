@@ -154,9 +154,7 @@ Losses = tuple[FloatArray, FloatArray]  # (K_A, n) and (K_B, n), or the runs' me
 Seeds = tuple[IntArray, IntArray]  # of the runs of both arms
 
 
-def gap_interval(
-    losses: Losses, priors: tuple[Prior, Prior], seeds: Seeds, rounding: float, noise: RunNoise | None = None
-) -> Interval:
+def gap_interval(losses: Losses, priors: tuple[Prior, Prior], seeds: Seeds, rounding: float, noise: RunNoise | None = None) -> Interval:
     """The gap of (K_A, n) and (K_B, n) losses, n > 0, in nats; `rounding` is by how much printed digits can move it.
 
     `seeds` pair the runs: those of a seed that one arm lacks are left out; with one seed for all, the arms are unpaired. `noise` is the run

@@ -54,8 +54,8 @@ def test_a_point_is_the_verdict_on_the_cut_runs_with_the_floors_of_the_whole(mak
     path = check(verdict, document)
     assert len(path) == POINTS
     for point in path[::6]:
-        cut = (curve_from_arrays(run.steps[:end], run.loss[:end], rounding="nearest") for run in (base, cand) for end in [point["step"] + 1])
-        first, second = cut
+        end = point["step"] + 1
+        first, second = (curve_from_arrays(run.steps[:end], run.loss[:end], rounding="nearest") for run in (base, cand))
         again = judge([first], {"c": [second]}, stated, planned_steps=points)[0].document()["gap"]
         assert again is not None
         assert ends(point) == pytest.approx((again["mean"], again["lo"], again["hi"]), abs=1e-9)
