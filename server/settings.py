@@ -133,6 +133,11 @@ class Settings(BaseSettings):
         description="days for which idempotency keys, sent deliveries, workers that are gone and compiled programs are kept",
     )
 
+    device_hour_price: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="price of an hour of one device, from which jobs show what they cost; unset: none"
+    )
+    currency: str = Field(default="", pattern="^([A-Z]{3})?$", description="currency of that price, such as USD")
+
     public_url: str = Field(default="", pattern="^(https?://.+)?$", description="public URL of the server; links in webhooks begin with it")
     webhooks: tuple[Webhook, ...] = Field(
         default=(),

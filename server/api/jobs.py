@@ -26,7 +26,8 @@ from server.database.tables import Arm, Job, JobStatus, Role, Run
 from server.errors import ForbiddenError, InvalidError, NotFoundError
 from server.jobs import projects
 from server.jobs.baselines import BaselineChoice, resolve
-from server.jobs.conclude import case_of, kind_of, verdict_documents
+from server.jobs.conclude import case_of, kind_of, shown_documents, verdict_documents
+from server.jobs.cost import CostDocument, Price, cost_of, price_of
 from server.jobs.forecasts import Known, known_before, latest, lenders_for, planned
 from server.jobs.lifecycle import cancel_job, requesters_of
 from server.jobs.remarks import MOST_TAGS
@@ -35,6 +36,7 @@ from server.jobs.statements import of_arm, tokens_per_step
 from server.jobs.submit import Labels, Order, Submission, check_queue, check_size, submit_job_once
 from server.jobs.workers import can_take, live_workers, why_waiting
 from server.records import Number, Sent, of
+from server.settings import Settings
 from server.web.auth import Context, InContext, Principal, Sender
 from server.web.requests import BodyRoute, StrictBody
 from training.spec import JobSpec, Model
@@ -156,7 +158,11 @@ class LookDocument:
 
 @frozen
 class JobDocument:
-    """A job: its status, why it waits, its arms, and its verdicts once the last run has ended."""
+    """A job: its status, why it waits, its arms, and its verdicts once the last run has ended.
+
+    To each verdict as the judge wrote it are added `path`, the gap and its interval as of steps on the way to its end, and `chances`, of
+    what one more pair of runs would make of it. Neither is part of the verdict's digest.
+    """
 
     id: str
     name: str
@@ -189,6 +195,7 @@ class JobDocument:
     criteria: Mapping[str, Any]
     arms: list[ArmDocument]
     verdicts: list[Mapping[str, Any]]
+    cost: CostDocument
     tags: list[str]
     notes: list[NoteDocument]
     sign_offs: list[SignOffEntry]
@@ -200,8 +207,8 @@ class JobDocument:
 WHOLE = (selectinload(Job.arms), selectinload(Job.runs), selectinload(Job.verdicts))
 
 
-def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocument:
-    """Everything that the pages and clients show about a job."""
+def job_document(session: Session, job: Job, lease_seconds: float, price: Price | None = None) -> JobDocument:
+    """Everything that the pages and clients show about a job; `price` is that of a device hour, where one is stated."""
     live = live_workers(session, lease_seconds)
     slots = sum(worker.slots for worker in live if can_take(worker, job))
     left = seconds_left(job.runs, slots)
@@ -226,7 +233,8 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         eta_seconds=last_end([*left.values()]),
         last_event=job.event_sequence,
         arms=[_arm_document(arm, left, attempts) for arm in job.arms],
-        verdicts=[*verdict_documents(job)],
+        verdicts=[*shown_documents(session, job)],
+        cost=cost_of(session, job, price),
         tags=remarks.tags,
         notes=remarks.notes,
         sign_offs=remarks.sign_offs,
@@ -341,7 +349,7 @@ def submit(
         job, is_new = submit_job_once(session, wanted, submitter.id, idempotency_key, lease_seconds)
         if is_new:
             check_queue(session, context.settings, submitter.id)
-        document = job_document(session, job, lease_seconds)
+        document = job_document(session, job, lease_seconds, price_of(context.settings))
     if is_new:
         ring(context, job)
     response.headers["Location"] = document.links["self"]
@@ -438,10 +446,10 @@ def conclude(job_id: str, context: InContext) -> JobDocument:
 
 @router.get("/jobs/{job_id}/verdict")
 def verdict(job_id: str, context: InContext) -> VerdictPage:
-    """The verdict of each candidate, as the judge wrote it."""
+    """The verdict of each candidate, as the judge wrote it, with its path and the chances of one more pair of runs."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        return of(VerdictPage, job, verdicts=[*verdict_documents(job)])
+        return of(VerdictPage, job, verdicts=[*shown_documents(session, job)])
 
 
 @router.get("/jobs/{job_id}/evidence.zip", response_class=Response)
@@ -462,7 +470,7 @@ def evidence(job_id: str, context: InContext) -> Response:
 
 def _document(context: Context, job_id: str) -> JobDocument:
     with context.database.read() as session:
-        return job_document(session, find_job(session, job_id), context.settings.lease_seconds)
+        return job_document(session, find_job(session, job_id), context.settings.lease_seconds, price_of(context.settings))
 
 
 # The one request of a gate: returns a job whose verdict can be reused, else a new one.
@@ -521,7 +529,7 @@ def gate(
             recorded = look_up(session, question, lease_seconds)
             if isinstance(recorded, str):
                 return GateDocument(found="none", reason=recorded, age_seconds=None, expires_at=None, job=None)
-            document = _gated_document(session, recorded, request, response, lease_seconds)
+            document = _gated_document(session, recorded, request, response, context.settings)
             is_known = submitter.id in requesters_of(recorded.job)
         if not is_known:
             with context.database.write() as session:
@@ -531,7 +539,7 @@ def gate(
         reply = answer(session, question, submitter.id, idempotency_key, lease_seconds)
         if reply.found == "new":
             check_queue(session, context.settings, submitter.id)
-        document = _gated_document(session, reply, request, response, lease_seconds)
+        document = _gated_document(session, reply, request, response, context.settings)
     if reply.found == "new":
         ring(context, reply.job)
     else:
@@ -539,9 +547,9 @@ def gate(
     return document
 
 
-def _gated_document(session: Session, reply: Answer, request: GateRequest, response: Response, lease_seconds: float) -> GateDocument:
+def _gated_document(session: Session, reply: Answer, request: GateRequest, response: Response, settings: Settings) -> GateDocument:
     finished_at = reply.job.finished_at if reply.found == "concluded" else None
-    job = job_document(session, reply.job, lease_seconds)
+    job = job_document(session, reply.job, settings.lease_seconds, price_of(settings))
     response.headers["Location"] = job.links["self"]
     return GateDocument(
         found=reply.found,

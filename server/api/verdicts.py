@@ -31,7 +31,7 @@ from server.database.sessions import Database, find_job
 from server.database.tables import Job, is_id
 from server.errors import InvalidError, NotFoundError
 from server.jobs import projects
-from server.jobs.conclude import case_now, case_of, verdict_documents
+from server.jobs.conclude import case_now, case_of, path_or_none, shown, verdict_documents
 from server.records import Body, Number
 from server.settings import Settings
 from server.web.auth import RULES, InContext, Sender, check_rule
@@ -131,7 +131,7 @@ def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
 
 @router.post("/jobs/{job_id}:rejudge")
 def rejudge(job_id: str, request: StrictBody[RejudgeRequest], context: InContext, sender: Sender) -> Evaluation:
-    """The verdict on a job's finished runs as of now: with all that its owner has stated, under another policy or its own.
+    """The verdict on a job's finished runs as of now: with all that its owner has stated, under another policy or its own, and its path.
 
     The job's recorded verdict does not change. An open project is judged by its owner alone, because each set of finished runs and
     statements that is judged is a look at its question.
@@ -148,7 +148,7 @@ def rejudge(job_id: str, request: StrictBody[RejudgeRequest], context: InContext
         case = case_now(session, job, criteria)
     if not case.baseline or not case.candidates or not all(case.candidates.values()):
         raise InvalidError(f"job {job_id} is {job.status} and has an arm without a finished run, so it cannot be judged")
-    return Evaluation(gating=False, verdicts=[*case.documents()])
+    return Evaluation(gating=False, verdicts=[shown(verdict.document(), path_or_none(verdict)) for verdict in case.verdicts()])
 
 
 def criteria_of(mapping: Mapping[str, Any]) -> Criteria:

@@ -361,6 +361,8 @@ class Verdict(Base):
     ci_high: Mapped[float | None]
     margin: Mapped[float | None]
     gap_rel: Mapped[float | None]
+    # Its path as JSON (`parity.judging.path`), which no list reads; None where none was computed. No part of the document.
+    path: Mapped[LongText | None] = mapped_column(deferred=True)
     created_at: Mapped[float]
 
     job: Mapped[Job] = relationship(back_populates="verdicts")

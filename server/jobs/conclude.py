@@ -10,18 +10,21 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from sqlalchemy import Row, or_, select, update
 from sqlalchemy.orm import Session
 
 from parity.extensions import lab
+from parity.judging.chances import chances_of
 from parity.judging.criteria import Criteria, Multiplicity
 from parity.judging.curve import Curve
-from parity.judging.document_types import VerdictDocument
+from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.floors import Floors, read_floors
+from parity.judging.path import path_of
+from parity.judging.verdict import Verdict as Judged
 from parity.structure import frozen
 from server.concurrency import Repeating
 from server.curves import loading
@@ -32,6 +35,8 @@ from server.database.tables import Arm, Job, Run, Verdict, new_id
 from server.jobs import forecasts, lifecycle, statements
 from server.jobs.floors import family_in, family_of, keep_reruns, lent_floors, named_floors, reruns_of
 from server.records import of
+
+_log = logging.getLogger(__name__)
 
 # The verdicts of a job: the judge's documents, and a summary of each for a list.
 
@@ -55,6 +60,29 @@ def verdict_documents(job: Job) -> list[VerdictDocument]:
     return [json.loads(row.document) for row in verdict_rows(job)]
 
 
+def shown_documents(session: Session, job: Job) -> list[VerdictDocument]:
+    """The verdicts of a job as a page shows one of them: with its path, where that was computed, and the chances of one more pair."""
+    rows = session.execute(select(Verdict.candidate, Verdict.path).where(Verdict.job_id == job.id)) if job.verdicts else ()
+    paths = {candidate: path for candidate, path in rows}
+    documents = verdict_documents(job)
+    return [shown(document, json.loads(paths.get(document["candidate"]["name"]) or "null")) for document in documents]
+
+
+def shown(document: VerdictDocument, path: list[PathPointDocument] | None) -> VerdictDocument:
+    """A document with what is shown with it and is no part of the verdict; None where it has no path on record."""
+    with_path: VerdictDocument = document if path is None else {**document, "path": path}
+    return {**with_path, "chances": chances_of(document)}
+
+
+def path_or_none(verdict: Judged) -> list[PathPointDocument] | None:
+    """The path of a verdict; None where computing it fails, which is logged."""
+    try:
+        return path_of(verdict)
+    except Exception:  # noqa: BLE001 (what is only shown must not keep a job from its verdict)
+        _log.exception("the path of the verdict on %s could not be computed", verdict.candidate)
+        return None
+
+
 def verdict_rows(job: Job) -> list[Verdict]:
     """The verdicts of a job in the order of the arms."""
     position = {arm.name: arm.position for arm in job.arms}
@@ -75,11 +103,12 @@ def verdict_summary(row: Verdict | Row[*tuple[Any, ...]]) -> VerdictSummary:
 class Outcome:
     """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none.
 
-    `floors` are the groups of reruns from which the verdicts borrow, `reruns` those of the job itself. A job that is not judged may be
-    `complete` without a verdict; `write` writes what it has instead.
+    `paths` are those of its verdicts, as JSON by candidate. `floors` are the groups of reruns from which the verdicts borrow, `reruns`
+    those of the job itself. A job that is not judged may be `complete` without a verdict; `write` writes what it has instead.
     """
 
     verdicts: Sequence[tuple[Mapping[str, Any], str]] = ()
+    paths: Mapping[str, str] = field(default_factory=dict)
     floors: Floors | None = None
     reruns: Floors | None = None
     code: str | None = None
@@ -126,7 +155,6 @@ def needed_kind(job: Job) -> Kind:
 # others train. Judging takes minutes for a large job, so the judge claims the job, and the others leave it alone while the claim is
 # renewed. That spares work only: the end is a compare-and-set, so a judge that was silent for too long writes nothing.
 
-_log = logging.getLogger(__name__)
 _CLAIM_SECONDS = 30.0  # of silence, after which a judge is taken for dead
 _RENEWALS = 3  # in that time
 _one_at_a_time = threading.Lock()  # in this process: each job judged has all its curves in memory
@@ -235,10 +263,13 @@ def decide(session: Session, job_id: str) -> Outcome:
             why = f"{failed.code}: {failed.message}" if failed else "it was cancelled"
             return Outcome(code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
     floors = _floors_of(session, job)
-    documents = case_of(session, job, floors=floors).documents()
+    verdicts = case_of(session, job, floors=floors).verdicts()
+    documents = [verdict.document() for verdict in verdicts]
+    paths = {verdict.candidate: path for verdict in verdicts if (path := path_or_none(verdict)) is not None}
     stopped = next((run for run in job.runs if run.code == EARLY_STOP), None)
     return Outcome(
         verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents],
+        paths={candidate: json.dumps(path, allow_nan=False) for candidate, path in paths.items()},
         floors=floors,
         reruns=reruns_of(session, job),
         code=stopped.code if stopped else None,
@@ -322,6 +353,8 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
     """Write a job's verdicts and its end; False if another process ended it first."""
     now = sessions.now(session)
     rows = [_verdict_row(job_id, document, text, now) for document, text in outcome.verdicts]
+    for row in rows:
+        row.path = outcome.paths.get(row.candidate)
     outcomes = {row.candidate: row.outcome for row in rows}
     end: lifecycle.JobEnd = "concluded" if rows or outcome.complete else "failed"
     if not lifecycle.end_job(session, job_id, end, code=outcome.code, message=outcome.message, verdicts=outcomes):

@@ -27,6 +27,7 @@ from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run
 from server.jobs import statements
 from server.jobs.conclude import kind_of
+from server.jobs.cost import price_of
 from server.jobs.workers import can_take, live_workers, why_waiting
 from server.pages import baselines, forms, job_lists, rendering
 from server.pages.rendering import HERE, LoginNeededError, pages_router, templates
@@ -306,7 +307,7 @@ def home() -> Response:
 def compare_jobs(job_id: str, request: Request, context: InContext) -> Response:
     """All candidates of a job against its baseline, side by side."""
     with context.database.read() as session:
-        document = job_document(session, find_job(session, job_id), context.settings.lease_seconds)
+        document = job_document(session, find_job(session, job_id), context.settings.lease_seconds, price_of(context.settings))
     return templates.TemplateResponse(request, "compare.html", {"job": document, "table": candidate_table(document)})
 
 
@@ -325,7 +326,7 @@ def show(
         if kind is not None:
             return RedirectResponse(kind.page(session, job), 303)
         added = additions().about_job(session, job)
-        document = job_document(session, job, context.settings.lease_seconds)
+        document = job_document(session, job, context.settings.lease_seconds, price_of(context.settings))
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
         unstated = statements.unstated(job)
     values = {

@@ -25,6 +25,7 @@ from server.database.tables import (
     Run,
     SignOff,
     Statement,
+    Verdict,
     Worker,
 )
 from server.jobs import baselines
@@ -136,3 +137,17 @@ def test_all_the_way_down_and_up_again(database, record):
     assert inspect(database.engine).get_table_names() == ["alembic_version"]
     command.upgrade(config, "head")
     assert set(_rows(database)) == set(Base.metadata.tables)
+
+
+def test_verdicts_of_before_have_no_path_and_stay_as_they_are(database, record):
+    def documents() -> list[tuple[str, str | None]]:
+        with database.read() as session:
+            return [(row.document, row.path) for row in session.query(Verdict).order_by(Verdict.id)]
+
+    before = documents()
+    assert [path is None for _, path in before] == [False]
+    config = alembic_config(database.url)
+    command.downgrade(config, "0027")
+    assert "path" not in {column["name"] for column in inspect(database.engine).get_columns("verdicts")}
+    command.upgrade(config, "head")
+    assert documents() == [(document, None) for document, _ in before]

@@ -1,10 +1,15 @@
 """Judging over REST without training, and a job's curves under another policy."""
 
+import io
+import json
+import zipfile
+
 import numpy as np
 import pytest
 
+from parity.judging.sign_offs import sha256_of
 from server.database.tables import Job
-from server.jobs.conclude import decide, write_outcome
+from server.jobs.conclude import conclude, decide, verdict_documents, write_outcome
 
 pytestmark = pytest.mark.both_databases
 
@@ -104,6 +109,25 @@ def test_rejudging_leaves_the_verdict_alone(api, database, recorded):
     assert [document["verdict"] for document in answer.json()["verdicts"]] == ["pass"]
     with database.read() as session:
         assert [row.outcome for row in session.get_one(Job, job_id).verdicts] == ["fail"]
+
+
+def test_a_job_shows_the_path_of_its_verdict_and_what_a_pair_would_change(api, database, recorded):
+    job_id = recorded({"nvfp4": 0.0})
+    conclude(database, job_id)
+    of_job, of_page = (api.get(f"/api/v1/jobs/{job_id}{page}").json()["verdicts"] for page in ("", "/verdict"))
+    of_now = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={}).json()["verdicts"]
+    assert of_job == of_page == of_now
+    (shown,) = of_job
+    with database.read() as session:
+        (stored,) = verdict_documents(session.get_one(Job, job_id))
+    gap = stored["gap"]
+    assert 26 <= len(shown["path"]) <= 48
+    assert shown["path"][-1] == {"step": 1499, "mean": gap["mean"], "lo": gap["lo"], "hi": gap["hi"]}
+    assert sum(shown["chances"][each] for each in ("pass", "fail", "undecided")) == pytest.approx(1.0)
+    assert sha256_of(shown) == sha256_of(stored)
+    assert '"path"' not in api.get("/api/v1/jobs").text
+    with zipfile.ZipFile(io.BytesIO(api.get(f"/api/v1/jobs/{job_id}/evidence.zip").content)) as bundle:
+        assert json.loads(bundle.read("verdict.json"))["verdicts"] == [stored]
 
 
 def test_a_job_without_finished_runs_has_nothing_to_judge(api, recorded):

@@ -5,12 +5,27 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
+from sqlalchemy import event, select
+from sqlalchemy.orm import selectinload
 
 from parity.judging.criteria import Criteria
+from parity.judging.path import path_of
+from parity.judging.sign_offs import sha256_of
 from server.database import sessions, states
 from server.database.tables import Job, Run
 from server.jobs import conclude as conclude_module
-from server.jobs.conclude import claim, conclude, decide, settled, write_outcome
+from server.jobs.conclude import (
+    _floors_of,
+    case_of,
+    claim,
+    conclude,
+    decide,
+    settled,
+    shown_documents,
+    verdict_documents,
+    verdict_summary,
+    write_outcome,
+)
 from server.jobs.submit import submit_job
 from training.spec import Arm, JobSpec
 from training.switches import Switches
@@ -241,3 +256,53 @@ def test_a_judge_that_can_not_write_gives_the_job_to_the_next(database, recorded
     monkeypatch.undo()
     assert conclude(database, job_id)
     assert _status(database, job_id)[:2] == ("concluded", 1)
+
+
+def _documents(database, job_id):
+    with database.read() as session:
+        return shown_documents(session, session.get_one(Job, job_id))
+
+
+def test_a_verdict_has_its_path_from_the_judges_own_numbers(database, recorded):
+    job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
+    assert _conclude(database, job_id)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        stored = verdict_documents(job)
+        paths = {verdict.candidate: path_of(verdict) for verdict in case_of(session, job, floors=_floors_of(session, job)).verdicts()}
+    for document, plain in zip(_documents(database, job_id), stored, strict=True):
+        gap, last = document["gap"], document["path"][-1]
+        assert (last["mean"], last["lo"], last["hi"]) == (gap["mean"], gap["lo"], gap["hi"])
+        assert document["path"] == paths[document["candidate"]["name"]]
+        assert set(document) - set(plain) == {"path", "chances"}
+        assert sha256_of(document) == sha256_of(plain)
+        assert document["chances"]["pairs"] == 1
+
+
+def test_a_path_that_cannot_be_computed_keeps_no_job_from_its_verdict(database, recorded, monkeypatch, caplog):
+    def broken(_verdict):
+        raise ArithmeticError("no path")
+
+    monkeypatch.setattr(conclude_module, "path_of", broken)
+    job_id = recorded({"nvfp4": 0.0})
+    assert conclude(database, job_id)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        assert job.status == "concluded"
+        assert [row.path for row in job.verdicts] == [None]
+    assert "the path of the verdict on nvfp4 could not be computed" in caplog.text
+    (document,) = _documents(database, job_id)
+    assert "path" not in document
+
+
+def test_no_list_reads_a_path(database, recorded):
+    job_id = recorded({"nvfp4": 0.0})
+    _conclude(database, job_id)
+    statements = []
+    event.listen(database.engine, "before_cursor_execute", lambda *called: statements.append(called[2]))
+    with database.read() as session:
+        (row,) = session.scalars(select(Job).options(selectinload(Job.verdicts))).one().verdicts
+        assert verdict_summary(row).verdict == "pass"
+        assert statements
+        assert not any("path" in each for each in statements if "verdicts" in each)
+        assert row.path.startswith("[")

@@ -1,0 +1,105 @@
+"""Do the chances that a verdict states of one more pair of runs come true? Simulated jobs are judged, get one, and are judged again.
+
+A run is a power law with batch noise that the pairs share, its own noise, and an offset N(0, tau) whose tau is `factor` times what the
+judge assumes. True gaps are spread evenly over the margin and 4 standard errors on both sides of it. The stated chances are averaged in bins, and
+compared with how often that verdict was given after the next pair of another seed. Mark: within 7 percentage points in bins of 150 jobs
+and more, where tau is what the judge assumes.
+
+    .venv/bin/python benchmarks/chances.py [--jobs 1500] [--factors 1.0]
+
+Prints one line a setting and verdict: the bins with the mean chance, the share that came true, and the jobs.
+"""
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from parity.judging.chances import chances_of
+from parity.judging.criteria import FINISHED_FLOOR, criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.document_types import VerdictDocument
+from parity.judging.verdict import judge
+
+STEPS = np.arange(1, 121)
+LAW = 2.5 + 8.0 * STEPS**-0.5
+LATE = float(LAW[-24:].mean())
+MARGIN = 0.01 * LATE
+BATCH_SD, OWN_SD = 0.05, 0.004
+BINS = (0.0, 0.1, 0.35, 0.65, 0.9, 1.0)
+LEAST_JOBS, MARK = 150, 0.07
+POLICY = criteria_from_mapping({"margin": "1%", "schedule": "decayed"})
+
+
+def run_of(rng: np.random.Generator, seed: int, batch: np.ndarray, tau: float, gap: float) -> Curve:
+    """One run of a seed whose batches are given."""
+    loss = LAW + batch + rng.normal(0.0, OWN_SD, len(LAW)) + rng.normal(0.0, tau) + gap
+    return curve_from_arrays(STEPS, loss, seed=seed, rounding="nearest", label=f"seed {seed}")
+
+
+def document_of(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> VerdictDocument:
+    """The verdict on some pairs of runs."""
+    return judge(baseline, {"candidate": candidate}, POLICY, planned_steps=len(STEPS))[0].document()
+
+
+def simulated(jobs: int, pairs: int, factor: float) -> list[tuple[dict[str, float], str]]:
+    """The chances that each job states after so many pairs, and the verdict after one more."""
+    rng = np.random.default_rng((pairs, round(100 * factor)))
+    tau = factor * FINISHED_FLOOR * LATE
+    spread = tau * np.sqrt(2.0 / pairs)
+    told = []
+    for _ in range(jobs):
+        gap = MARGIN + rng.uniform(-4.0, 4.0) * spread
+        arms: tuple[list[Curve], list[Curve]] = ([], [])
+        for seed in range(pairs + 1):
+            batch = rng.normal(0.0, BATCH_SD, len(STEPS))
+            for arm, own in zip(arms, (0.0, gap), strict=True):
+                arm.append(run_of(rng, seed, batch, tau, own))
+        chances = chances_of(document_of(arms[0][:pairs], arms[1][:pairs]))
+        if chances is not None:
+            then = document_of(*arms)["verdict"]
+            told.append((dict(chances), "undecided" if then == "inconclusive" else then))
+    return told
+
+
+@dataclasses.dataclass(frozen=True)
+class Bin:
+    """Jobs whose stated chance is about the same: its mean, the share that came true, and how many."""
+
+    stated: float
+    came_true: float
+    jobs: int
+
+
+def bins(told: Sequence[tuple[dict[str, float], str]], verdict: str) -> list[Bin]:
+    """The chances of one verdict against what happened, in bins of the stated chance."""
+    stated = np.array([chances[verdict] for chances, _ in told])
+    happened = np.array([then == verdict for _, then in told])
+    at = np.clip(np.searchsorted(BINS, stated, side="right") - 1, 0, len(BINS) - 2)
+    return [
+        Bin(stated=float(stated[at == each].mean()), came_true=float(happened[at == each].mean()), jobs=int((at == each).sum()))
+        for each in range(len(BINS) - 1)
+        if (at == each).any()
+    ]
+
+
+def main() -> None:
+    """Simulate, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=1500, help="jobs of each setting")
+    parser.add_argument("--factors", type=float, nargs="+", default=[1.0, 0.6, 1.5], help="run noise over what the judge assumes")
+    asked = parser.parse_args()
+    for factor in asked.factors:
+        for pairs in (1, 2, 4):
+            told = simulated(asked.jobs, pairs, factor)
+            for verdict in ("pass", "fail", "undecided"):
+                found = bins(told, verdict)
+                off = max((abs(each.stated - each.came_true) for each in found if each.jobs >= LEAST_JOBS), default=0.0)
+                marked = "" if factor != 1.0 else f", {'holds' if off <= MARK else 'DOES NOT HOLD'}"
+                print(f"tau x {factor}, {pairs} pairs, {verdict}: off by {100 * off:.1f} points at most{marked}")
+                print("  " + "; ".join(f"{100 * each.stated:.0f} % -> {100 * each.came_true:.0f} % of {each.jobs}" for each in found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""The path of each verdict: its gap as of steps on the way to its end.
+
+Revision ID: 0028
+Revises: 0027
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0028"
+down_revision = "0027"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("verdicts", sa.Column("path", sa.Text()))
+
+
+def downgrade() -> None:
+    op.drop_column("verdicts", "path")

@@ -1,0 +1,138 @@
+"""What a job cost: the device seconds of the runs that it trained, those of the runs that it reused, and a price where one is stated.
+
+A run that has ended counts with its recorded step times (a step that is not logged lasts as long as the next one that is, a step that was
+trained again after a crash counts once), else with the time of its attempts; each second on as many devices as the run had, 1 where that is
+not known. An open run counts with its steps at the speed last measured. The times of an external run are those in its files alone: nobody
+knows when its trainer began.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from parity.structure import frozen
+from server.concurrency import Cache
+from server.curves.loading import seconds_of
+from server.database import sessions
+from server.database.states import RUN_ENDED
+from server.database.store import read_each
+from server.database.tables import Attempt, Job, Run
+from server.settings import Settings
+
+SECONDS_OF_AN_HOUR = 3600.0
+NO_TIMES_IN_FILES, NO_TIMES = "no step times in these files", "no step times and no attempts on record"
+_ended = Cache(4096)  # seconds by run: those of an ended run never change
+
+
+@frozen
+class Price:
+    """What an hour of one device costs, as the operator states it; `currency` may be empty."""
+
+    device_hour: float
+    currency: str
+
+
+@frozen
+class CostDocument:
+    """What a job cost. `missing` says why device seconds are null; `price` is null unless the server knows the price of a device hour.
+
+    `reused_device_seconds` are those that other jobs spent on the curves that this one reused; they are in no price.
+    """
+
+    device_seconds: float | None
+    trained_runs: int
+    reused_runs: int
+    reused_device_seconds: float | None
+    price: float | None
+    currency: str | None
+    missing: str | None
+
+
+def price_of(settings: Settings) -> Price | None:
+    """The price of a device hour, where the operator states one."""
+    return None if settings.device_hour_price is None else Price(device_hour=settings.device_hour_price, currency=settings.currency)
+
+
+def cost_of(session: Session, job: Job, price: Price | None) -> CostDocument:
+    """The cost of a job so far, noise runs and failed runs included."""
+    reused = [run for run in job.runs if run.reused_from is not None]
+    trained = [run for run in job.runs if run.reused_from is None and (run.epoch or run.steps_done)]
+    own, of_others = _device_seconds(session, trained), _device_seconds(session, reused)
+    total, unknown = _total(own.values()), [run for run in trained if own[run.id] is None]
+    return CostDocument(
+        device_seconds=total,
+        trained_runs=len(trained),
+        reused_runs=len(reused),
+        reused_device_seconds=_total(of_others.values()),
+        price=None if price is None or total is None else total / SECONDS_OF_AN_HOUR * price.device_hour,
+        currency=(price.currency or None) if price else None,
+        missing=_why(job, len(unknown), len(trained)) if unknown else None,
+    )
+
+
+def _total(seconds: Iterable[float | None]) -> float | None:
+    total = 0.0
+    for own in seconds:
+        if own is None:
+            return None
+        total += own
+    return total
+
+
+def _why(job: Job, unknown: int, runs: int) -> str:
+    reason = NO_TIMES_IN_FILES if job.engine == "external" else NO_TIMES
+    return reason if unknown == runs else f"{reason} of {unknown} of {runs} runs"
+
+
+def _device_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float | None]:
+    """Seconds times devices by run; None where neither steps nor attempts say it."""
+    found: dict[str, float] = {}
+    for run in runs:
+        known = _ended.get(_key(run), float)
+        if known is None and run.state not in RUN_ENDED and run.steps_per_second:
+            known = run.steps_done / run.steps_per_second
+        if known is not None:
+            found[run.id] = known
+    found |= _of_steps(session, [run for run in runs if run.id not in found and run.state in RUN_ENDED])
+    found |= _of_attempts(session, [run for run in runs if run.id not in found and run.job.engine != "external"])
+    return {run.id: found[run.id] * _devices(run.source or run) if run.id in found else None for run in runs}
+
+
+def _key(run: Run) -> tuple[str, int, int]:
+    """What the seconds of an ended run are known by: an external run that goes on after its end has other steps or attempts."""
+    return run.id, run.epoch, run.steps_done
+
+
+def _of_steps(session: Session, runs: Sequence[Run]) -> Mapping[str, float]:
+    """The recorded step times of ended runs, summed."""
+    found = {}
+    recorded = read_each(session, [run.id for run in runs], "train", ["step_seconds"]) if runs else ()
+    for run, (steps, columns) in zip(runs, recorded, strict=True):
+        own = columns["step_seconds"]
+        if np.isfinite(own).any():
+            found[run.id] = float(seconds_of(steps, np.maximum(own, 0.0))[-1])
+            _ended.put(_key(run), found[run.id])
+    return found
+
+
+def _of_attempts(session: Session, runs: Sequence[Run]) -> Mapping[str, float]:
+    """How long the attempts at each run took together, or have taken so far; the curve of a reused run was trained by its source."""
+    if not runs:
+        return {}
+    trained = {run.id: run.source or run for run in runs}
+    of_run = {run.id: run for run in trained.values()}
+    now = sessions.now(session)
+    rows = session.execute(select(Attempt.run_id, Attempt.started_at, Attempt.ended_at).where(Attempt.run_id.in_(of_run)))
+    took: dict[str, float] = {}
+    for run_id, started_at, ended_at in rows:
+        until = ended_at or of_run[run_id].finished_at or now
+        took[run_id] = took.get(run_id, 0.0) + max(until - started_at, 0.0)
+    return {run_id: took[source.id] for run_id, source in trained.items() if source.id in took}
+
+
+def _devices(run: Run) -> int:
+    """The devices that a run trained on: as its trainer recorded, else as its job asked for."""
+    recorded = str((run.manifest or {}).get("devices", ""))
+    return int(recorded) if recorded.isdecimal() and 0 < int(recorded) < 10**6 else max(run.job.devices, 1)
