@@ -41,7 +41,7 @@ from parity.recipes import check_recipe
 from parity.report.figures import verdict_figure, verdict_gap
 from parity.report.interactive import notebook_html
 from parity.report.text import plain_text
-from parity.report.words import words
+from parity.report.words import with_words, words
 from parity.wording import did_you_mean, minus
 
 # What a comparison in Python returns: the verdict with its numbers, for a script, a terminal and a notebook.
@@ -97,7 +97,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The verdict document (schema parity.verdict/1), as `parity compare --json` prints it."""
-        return copy.deepcopy(dict(self.document))
+        return copy.deepcopy(dict(with_words(self.document)))
 
     def report(self, *, verbose: bool = False) -> str:
         """The report that `parity compare` prints (`verbose`: that of `-v`, with all numbers), as text of 80 columns."""

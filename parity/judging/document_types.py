@@ -377,7 +377,27 @@ class EvaluationPathDocument(TypedDict):
 ChancesDocument = TypedDict("ChancesDocument", {"pass": float, "fail": float, "undecided": float, "pairs": int})
 """The chances of what the interval says once so many `pairs` of runs are added: each 0 to 1, together 1 (`chances`)."""
 
-SHOWN_ONLY = ("path", "chances")  # what follows from a verdict and is shown with it: no part of its digest, nor of a bundle
+
+class StripDocument(TypedDict):
+    """One fact of the strip: what it is about, its value, and a line that says why."""
+
+    name: str
+    value: str
+    why: str
+
+
+class WordsDocument(TypedDict):
+    """A verdict in words (`parity.report.words`), minus signs as "-"; `why` is why it is undecided, "" where the interval says so."""
+
+    lead: str
+    measure: str
+    interval: str
+    next: str
+    why: str
+    strip: list[StripDocument]
+
+
+SHOWN_ONLY = ("path", "chances", "words")  # what follows from a verdict and is shown with it: no part of its digest, nor of a bundle
 
 
 class VerdictDocument(TypedDict):
@@ -432,3 +452,4 @@ class VerdictDocument(TypedDict):
     worth: NotRequired[WorthDocument]
     path: NotRequired[list[PathPointDocument]]
     chances: NotRequired[ChancesDocument | None]
+    words: NotRequired[WordsDocument]

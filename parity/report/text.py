@@ -47,6 +47,7 @@ from parity.report.words import (
     safest_first,
     tally,
     told_gap,
+    with_words,
     words,
 )
 from parity.structure import canonical_json
@@ -370,7 +371,9 @@ def render_json(documents: Sequence[AnyDocument], accepted: Accepted | None = No
     With sign-offs that hold it has `sign_offs`, too.
     """
     signed_off = {"sign_offs": list(accepted.values())} if accepted else {}
-    return canonical_json({"schema": REPORT_SCHEMA, "engine_version": judge_of(documents), "verdicts": list(documents), **signed_off})
+    return canonical_json(
+        {"schema": REPORT_SCHEMA, "engine_version": judge_of(documents), "verdicts": list(map(with_words, documents)), **signed_off}
+    )
 
 
 # Verdict documents as Markdown for a pull request.

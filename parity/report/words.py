@@ -8,11 +8,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 
+from parity.judging.chances import chances_of
 from parity.judging.decision import AS_OF, NUMBERS_ALONE
-from parity.judging.document_types import GapDocument, MarginDocument, RunDocument, State, VerdictDocument
+from parity.judging.document_types import GapDocument, MarginDocument, RunDocument, State, StripDocument, VerdictDocument
 from parity.judging.evaluations.case import EVALUATION_SCHEMA, EvaluationDocument, IntervalDocument
 from parity.judging.reasons import BY_CODE, MISFITS
-from parity.structure import frozen
+from parity.structure import frozen, picked
 from parity.wording import count, first_few, interval_words, level_percent, nats_decimals, short_percent, signed
 
 AnyDocument = VerdictDocument | EvaluationDocument
@@ -25,7 +26,7 @@ NOISE_BASES = {"RUN_NOISE_ASSUMED": "assumed", "RUN_NOISE_BORROWED": "borrowed"}
 BY_INTERVAL = ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN", AS_OF.code)
 # A gap is on record with these, and says nothing: the runs were not compared.
 NO_GAP_TO_TELL = (*MISFITS, "NONFINITE_CAND", "BASELINE_INVALID", "LOSS_NOT_NATS", "LOSS_CONSTANT")
-_PROBABLE = 0.8  # from here on a forecast says what the verdict will be
+PROBABLE = 0.8  # from here on a forecast says what the verdict will be
 
 
 class Fact(NamedTuple):
@@ -76,10 +77,11 @@ def words(document: AnyDocument, cost: Fact | None = None) -> Words:
     )
 
 
-def words_document(told: Words) -> dict[str, Any]:
-    """Words as values for JSON."""
-    strip = [{"name": fact.name, "value": fact.value, "why": fact.why} for fact in told.strip]
-    return {"lead": told.lead, "measure": told.measure, "interval": told.interval, "next": told.next, "why": told.why, "strip": strip}
+def with_words(document: VerdictDocument) -> VerdictDocument:
+    """A document with its words, for those that read it as JSON; they are no part of its digest."""
+    told = words(document)
+    strip = [StripDocument(name=fact.name, value=fact.value, why=fact.why) for fact in told.strip]
+    return {**document, "words": {"strip": strip, **picked(told, "lead", "measure", "interval", "next", "why")}}  # type: ignore[typeddict-item]
 
 
 def is_evaluation(document: AnyDocument) -> TypeGuard[EvaluationDocument]:
@@ -436,15 +438,29 @@ def _floor_shares(document: AnyDocument) -> list[tuple[str, float]]:
 
 
 def _what_changes_it(document: AnyDocument) -> Fact:
-    """What would change the verdict: further runs where the interval decides, else what the reason asks for."""
-    name, code = "What changes it", document["codes"][0]
+    """What would change the verdict: one more pair of runs, where that could; else what the reason asks for."""
+    name, code, verdict = "What changes it", document["codes"][0], document["verdict"]
     if code == AS_OF.code:
         return Fact(name, "A planned end", "as of a point nothing can pass")
-    if code not in BY_INTERVAL:
-        return Fact(name, "Its reason" if document["verdict"] == "inconclusive" else "Nothing likely", "more runs alone do not")
-    if chance := chance_words(document):
-        return Fact(name, "More runs", f"chance of parity {chance}")
-    return Fact(name, "Nothing likely", f"the interval leaves the margin {'above' if document['verdict'] == 'pass' else 'below'} it")
+    chances = None if is_evaluation(document) else chances_of(cast("VerdictDocument", document))
+    if chances is None:
+        if code in BY_INTERVAL and (chance := chance_words(document)):
+            return Fact(name, "More runs", f"chance of parity {chance}")
+        value = "Its reason" if verdict == "inconclusive" else "Nothing likely"
+        return Fact(name, value, "more runs alone do not" if verdict == "inconclusive" or code not in BY_INTERVAL else "")
+    stays = chances["undecided"] if verdict == "inconclusive" else chances[verdict]
+    if stays >= PROBABLE:
+        as_it_is = "undecided" if verdict == "inconclusive" else f"a {verdict}"
+        return Fact(name, "Nothing likely", f"one more pair leaves it {as_it_is} ({likely(stays)})")
+    outcomes = ", ".join(f"{outcome} {likely(chances[outcome])}" for outcome in ("pass", "fail"))  # type: ignore[literal-required]
+    return Fact(name, f"One more pair: {likely(1.0 - stays)}", f"then {outcomes}")
+
+
+def likely(chance: float) -> str:
+    """A chance in whole percent, never 0 or 100 %."""
+    if chance < 0.01:
+        return "below 1 %"
+    return "above 99 %" if chance > 0.99 else f"{100.0 * chance:.0f} %"
 
 
 # Several candidates, and forecasts.
@@ -505,11 +521,11 @@ class Outlook(Protocol):
 
 def live_lead(name: str, live: Outlook) -> str:
     """What a forecast says of the verdict to come."""
-    if live.passes >= _PROBABLE:
+    if live.passes >= PROBABLE:
         return f"{name} is on course to pass."
-    if live.fails >= _PROBABLE:
+    if live.fails >= PROBABLE:
         return f"{name} is on course to fail."
-    return f"{name} will probably stay undecided." if live.inconclusive >= _PROBABLE else f"{name} is still open."
+    return f"{name} will probably stay undecided." if live.inconclusive >= PROBABLE else f"{name} is still open."
 
 
 def live_measure(base: str, live: Outlook) -> str:

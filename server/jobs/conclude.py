@@ -25,6 +25,7 @@ from parity.judging.evidence import Case
 from parity.judging.floors import Floors, read_floors
 from parity.judging.path import path_of
 from parity.judging.verdict import Verdict as Judged
+from parity.report.words import with_words
 from parity.structure import frozen
 from server.concurrency import Repeating
 from server.curves import loading
@@ -71,7 +72,7 @@ def shown_documents(session: Session, job: Job) -> list[VerdictDocument]:
 def shown(document: VerdictDocument, path: list[PathPointDocument] | None) -> VerdictDocument:
     """A document with what is shown with it and is no part of the verdict; None where it has no path on record."""
     with_path: VerdictDocument = document if path is None else {**document, "path": path}
-    return {**with_path, "chances": chances_of(document)}
+    return with_words({**with_path, "chances": chances_of(document)})
 
 
 def path_or_none(verdict: Judged) -> list[PathPointDocument] | None:
