@@ -134,7 +134,10 @@ class Settings(BaseSettings):
     )
 
     device_hour_price: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="price of an hour of one device, from which jobs show what they cost; unset: none"
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="price of an hour of one device, from which jobs show what they cost; unset: none",
     )
     currency: str = Field(default="", pattern="^([A-Z]{3})?$", description="currency of that price, such as USD")
 
