@@ -1,9 +1,9 @@
 """Do the chances that a verdict states of one more pair of runs come true? Simulated jobs are judged, get one, and are judged again.
 
 A run is a power law with batch noise that the pairs share, its own noise, and an offset N(0, tau) whose tau is `factor` times what the
-judge assumes. True gaps are spread evenly over the margin and 4 standard errors on both sides of it. The stated chances are averaged in bins, and
-compared with how often that verdict was given after the next pair of another seed. Mark: within 7 percentage points in bins of 150 jobs
-and more, where tau is what the judge assumes.
+judge assumes. True gaps are spread evenly over the margin and 4 standard errors on both sides of it. The stated chances are averaged in
+bins, and compared with how often the interval lay there after the next pair of another seed; next to it is how often that was the verdict,
+which other rules can change. Mark: within 7 percentage points in bins of 150 jobs and more, where tau is what the judge assumes.
 
     .venv/bin/python benchmarks/chances.py [--jobs 1500] [--factors 1.0]
 
@@ -43,8 +43,25 @@ def document_of(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> Verdic
     return judge(baseline, {"candidate": candidate}, POLICY, planned_steps=len(STEPS))[0].document()
 
 
-def simulated(jobs: int, pairs: int, factor: float) -> list[tuple[dict[str, float], str]]:
-    """The chances that each job states after so many pairs, and the verdict after one more."""
+def lies(document: VerdictDocument) -> str:
+    """Where the interval lies: below the margin (pass), above it (fail), or on both sides."""
+    gap = document["gap"]
+    if gap is None or gap["lo"] <= MARGIN <= gap["hi"]:
+        return "undecided"
+    return "pass" if gap["hi"] < MARGIN else "fail"
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """The chances that a job states, where the interval lay after the next pair, and the verdict then."""
+
+    chances: dict[str, float]
+    interval: str
+    verdict: str
+
+
+def simulated(jobs: int, pairs: int, factor: float) -> list[Told]:
+    """What each job states after so many pairs, and what came after one more."""
     rng = np.random.default_rng((pairs, round(100 * factor)))
     tau = factor * FINISHED_FLOOR * LATE
     spread = tau * np.sqrt(2.0 / pairs)
@@ -58,30 +75,33 @@ def simulated(jobs: int, pairs: int, factor: float) -> list[tuple[dict[str, floa
                 arm.append(run_of(rng, seed, batch, tau, own))
         chances = chances_of(document_of(arms[0][:pairs], arms[1][:pairs]))
         if chances is not None:
-            then = document_of(*arms)["verdict"]
-            told.append((dict(chances), "undecided" if then == "inconclusive" else then))
+            then = document_of(*arms)
+            verdict = "undecided" if then["verdict"] == "inconclusive" else then["verdict"]
+            told.append(Told(chances=dict(chances), interval=lies(then), verdict=verdict))
     return told
 
 
 @dataclasses.dataclass(frozen=True)
 class Bin:
-    """Jobs whose stated chance is about the same: its mean, the share that came true, and how many."""
+    """Jobs whose stated chance is about the same: its mean, the shares of intervals and of verdicts that came true, and how many."""
 
     stated: float
     came_true: float
+    verdicts: float
     jobs: int
 
 
-def bins(told: Sequence[tuple[dict[str, float], str]], verdict: str) -> list[Bin]:
-    """The chances of one verdict against what happened, in bins of the stated chance."""
-    stated = np.array([chances[verdict] for chances, _ in told])
-    happened = np.array([then == verdict for _, then in told])
+def bins(told: Sequence[Told], outcome: str) -> list[Bin]:
+    """The chances of one outcome against what happened, in bins of the stated chance."""
+    stated = np.array([each.chances[outcome] for each in told])
+    intervals, verdicts = (np.array([getattr(each, which) == outcome for each in told]) for which in ("interval", "verdict"))
     at = np.clip(np.searchsorted(BINS, stated, side="right") - 1, 0, len(BINS) - 2)
-    return [
-        Bin(stated=float(stated[at == each].mean()), came_true=float(happened[at == each].mean()), jobs=int((at == each).sum()))
-        for each in range(len(BINS) - 1)
-        if (at == each).any()
-    ]
+    inside = [at == each for each in range(len(BINS) - 1) if (at == each).any()]
+    return [Bin(*(float(values[own].mean()) for values in (stated, intervals, verdicts)), jobs=int(own.sum())) for own in inside]
+
+
+def _words(own: Bin) -> str:
+    return f"{100 * own.stated:.0f} % -> {100 * own.came_true:.0f} % ({100 * own.verdicts:.0f} %) of {own.jobs}"
 
 
 def main() -> None:
@@ -98,7 +118,7 @@ def main() -> None:
                 off = max((abs(each.stated - each.came_true) for each in found if each.jobs >= LEAST_JOBS), default=0.0)
                 marked = "" if factor != 1.0 else f", {'holds' if off <= MARK else 'DOES NOT HOLD'}"
                 print(f"tau x {factor}, {pairs} pairs, {verdict}: off by {100 * off:.1f} points at most{marked}")
-                print("  " + "; ".join(f"{100 * each.stated:.0f} % -> {100 * each.came_true:.0f} % of {each.jobs}" for each in found))
+                print("  " + "; ".join(_words(each) for each in found))
 
 
 if __name__ == "__main__":

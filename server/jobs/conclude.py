@@ -64,7 +64,7 @@ def verdict_documents(job: Job) -> list[VerdictDocument]:
 def shown_documents(session: Session, job: Job) -> list[VerdictDocument]:
     """The verdicts of a job as a page shows one of them: with its path, where that was computed, and the chances of one more pair."""
     rows = session.execute(select(Verdict.candidate, Verdict.path).where(Verdict.job_id == job.id)) if job.verdicts else ()
-    paths = {candidate: path for candidate, path in rows}
+    paths = {row.candidate: row.path for row in rows}
     documents = verdict_documents(job)
     return [shown(document, json.loads(paths.get(document["candidate"]["name"]) or "null")) for document in documents]
 
