@@ -358,11 +358,33 @@ class WorthDocument(TypedDict, total=False):
     sentence: Required[str]
 
 
+class PathPointDocument(TypedDict):
+    """The gap as of a step, with its interval, nats (`path`)."""
+
+    step: int
+    mean: float
+    lo: float
+    hi: float
+
+
+class EvaluationPathDocument(TypedDict):
+    """The path of a comparison of evaluations, over runs and over clusters; empty where there is no such gap."""
+
+    over_runs: list[PathPointDocument]
+    over_clusters: list[PathPointDocument]
+
+
+ChancesDocument = TypedDict("ChancesDocument", {"pass": float, "fail": float, "undecided": float, "pairs": int})
+"""The chances of what the interval says once so many `pairs` of runs are added: each 0 to 1, together 1 (`chances`)."""
+
+SHOWN_ONLY = ("path", "chances")  # what follows from a verdict and is shown with it: no part of its digest, nor of a bundle
+
+
 class VerdictDocument(TypedDict):
     """The JSON form of a verdict, schema parity.verdict/1. Floats that are not finite are the strings "nan", "inf", "-inf".
 
     `engine_version` is the version of the judge. What could not be measured is None. `chance_of_parity` is the probability that the gap
-    is within the margin, of an inconclusive verdict that lacks only evidence.
+    is within the margin, of an inconclusive verdict that lacks only evidence. `path` and `chances` are added where a verdict is shown.
     """
 
     schema: str
@@ -408,3 +430,5 @@ class VerdictDocument(TypedDict):
     inputs: InputsDocument
     params: dict[str, Any]
     worth: NotRequired[WorthDocument]
+    path: NotRequired[list[PathPointDocument]]
+    chances: NotRequired[ChancesDocument | None]

@@ -42,8 +42,8 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import KIND, EvaluationCase, EvaluationDocument, evaluation_case, manifest_of
 from parity.judging.floors import Floors, read_floors
 from parity.judging.secondary import Evaluations
-from parity.judging.sign_offs import sha256_of
-from parity.judging.verdict import judge
+from parity.judging.sign_offs import sha256_of, without_shown
+from parity.judging.verdict import Verdict, judge
 from parity.structure import canonical_json, fields_of, frozen, json_value, optional, picked, shown, typed
 from parity.version import JUDGE_VERSION
 
@@ -86,7 +86,11 @@ class Case:
 
     def documents(self) -> list[VerdictDocument]:
         """Judge the case: one document a candidate."""
-        return [verdict.document() for verdict in judge(**fields_of(self))]
+        return [verdict.document() for verdict in self.verdicts()]
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Judge the case: one verdict a candidate, with what was measured."""
+        return judge(**fields_of(self))
 
     def arms(self) -> Iterator[tuple[str, str, Sequence[Curve]]]:
         """Role, name and runs of each arm, then controls and shorter runs, then noise runs."""
@@ -112,7 +116,7 @@ def bundle_bytes(case: Case | EvaluationCase, documents: Sequence[AnyDocument], 
         files[EVALUATIONS] = canonical_json(case.evaluations).encode()
     if isinstance(case, Case) and case.families and case.floors is not None:
         files[FLOORS] = case.floors.only(set(case.families.values())).csv().encode()
-    files[VERDICT] = canonical_json({"verdicts": list(documents)}).encode()
+    files[VERDICT] = canonical_json({"verdicts": [without_shown(document) for document in documents]}).encode()
     if sign_offs:
         files[SIGN_OFFS] = canonical_json({"sign_offs": list(sign_offs)}).encode()
     manifest = {

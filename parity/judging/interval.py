@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from functools import lru_cache
 
@@ -297,6 +297,7 @@ MAX_RUN_CAPS = 20
 NOMINAL = 0.95  # at which the two parts of the half-width are compared
 
 RunChange = tuple[float, RunTerm]  # the shift of the mean gap, nats, and the between-run term that is left
+NO_CHANGES: tuple[tuple[()], tuple[()]] = ((), ())
 RowErrors = Callable[[FloatArray], tuple[FloatArray, FloatArray]]  # standard errors and df (b,) of the means of (b, n) values
 
 
@@ -345,6 +346,44 @@ def run_changes(gaps: FloatArray, changed: Callable[[FloatArray], RunChange]) ->
         return [], []
     caps = np.sort(gaps)[:: 1 + len(gaps) // MAX_RUN_CAPS]
     return [changed(np.minimum(cap - gaps, 0.0)) for cap in caps], [changed(np.maximum(cap - gaps, 0.0)) for cap in caps]
+
+
+@frozen
+class RunNoise:
+    """The between-run terms of an interval at a loss of `level` nats: of the gap as it is, and with each change of runs for the better and
+    for the worse, in the order of `run_changes`."""
+
+    level: float
+    term: RunTerm
+    changed: tuple[tuple[RunTerm, ...], tuple[RunTerm, ...]] = NO_CHANGES
+
+    def at(self, level: float) -> "RunNoise":
+        """The same shares of another loss, with their degrees of freedom; the same nats where a loss is 0."""
+        share = level / self.level if self.level else 1.0
+        return RunNoise(
+            level=level, term=_scaled(self.term, share), changed=_both([_scaled(term, share) for term in side] for side in self.changed)
+        )
+
+    def of_changes(self, runs: tuple[Sequence[RunChange], Sequence[RunChange]]) -> tuple[Sequence[RunChange], Sequence[RunChange]]:
+        """Changes of as many runs, each with the term that is known of it in place of its own."""
+        better, worse = (
+            [(shift, term) for (shift, _), term in zip(own, known, strict=True)] for own, known in zip(runs, self.changed, strict=True)
+        )
+        return better, worse
+
+
+def noise_of(gap: Interval, level: float) -> RunNoise:
+    """The run noise of an interval at a loss of `level` nats."""
+    return RunNoise(level=level, term=gap.run, changed=_both(side.run_terms[1:] if side else () for side in gap.sides))
+
+
+def _scaled(term: RunTerm, share: float) -> RunTerm:
+    return dataclasses.replace(term, variance=term.variance * share * share)
+
+
+def _both(sides: Iterable[Sequence[RunTerm]]) -> tuple[tuple[RunTerm, ...], tuple[RunTerm, ...]]:
+    better, worse = (tuple(side) for side in sides)
+    return better, worse
 
 
 def _side(

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict
 
 from parity.judging.criteria import POINTS_TO_FAIL
 from parity.judging.decision import INCONCLUSIVE, CheckName
-from parity.judging.document_types import VerdictDocument
+from parity.judging.document_types import SHOWN_ONLY, VerdictDocument
 from parity.judging.reasons import BY_CODE
 from parity.structure import canonical_json
 from parity.wording import count
@@ -43,8 +43,15 @@ class SignOffDocument(TypedDict):
 
 
 def sha256_of(document: object) -> str:
-    """SHA-256 of a document's canonical JSON, equal for a document that was stored, sent and read again."""
-    return hashlib.sha256(canonical_json(document).encode()).hexdigest()
+    """SHA-256 of a document's canonical JSON, equal for a document that was stored, sent and read again, also with what is only shown."""
+    return hashlib.sha256(canonical_json(without_shown(document)).encode()).hexdigest()
+
+
+def without_shown(document: object) -> object:
+    """A document as the judge wrote it, without the path and the chances that were added where it is shown."""
+    if not isinstance(document, Mapping) or not any(key in document for key in SHOWN_ONLY):
+        return document
+    return {key: value for key, value in document.items() if key not in SHOWN_ONLY}
 
 
 def why_not_acceptable(document: VerdictDocument) -> str | None:

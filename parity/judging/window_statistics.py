@@ -13,10 +13,12 @@ from parity.judging.criteria import ONE_LOOK, POINTS_TO_FAIL, Criteria, Multipli
 from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray
 from parity.judging.document_types import SensitivityDocument
 from parity.judging.interval import (
+    NO_CHANGES,
     Interval,
     Margin,
     NoSlope,
     RunChange,
+    RunNoise,
     TokenSlope,
     capped_interval,
     determine_margin,
@@ -365,23 +367,62 @@ class WindowGap:
 
 def window_gap(pair: PairInWindow, window: Window) -> WindowGap:
     """The gap's interval over the pair's part, which is that of `window`."""
-    spikes = pair.spikes()
-    keep = ~spikes.mask if not spikes.mask.all() else np.ones(len(spikes.mask), dtype=bool)
-    base, cand = (arm[:, pair.part][:, keep].mean(axis=1) for arm in (pair.aligned.baseline, pair.aligned.candidate))
+    spikes, keep, base, cand = _run_means(pair)
     floors, run, gaps = _between_runs(pair, base, cand)
 
     def changed(shifts: FloatArray) -> RunChange:
         _, left, shifted = _between_runs(pair, base, cand + shifts)
         return float(shifted.mean() - gaps.mean()), left
 
-    own = cand - np.array([_mean_of_seed(base, pair.aligned.baseline_seeds, seed) for seed in pair.aligned.candidate_seeds])
-    runs = run_changes(own, changed)
-    plain = interval(float(spikes.masked_gap.mean()), _within_se(pair, spikes.masked_gap), run)
+    runs = run_changes(_own_gaps(pair, base, cand), changed)
+    return WindowGap(spikes=spikes, keep=keep, floors=floors, interval=_gap_interval(pair, window, spikes.masked_gap, run, runs))
+
+
+def gap_with_noise(pair: PairInWindow, window: Window, noise: RunNoise) -> Interval:
+    """The same interval where the run noise is known already, as a share of the baseline's loss: nothing is estimated or borrowed anew."""
+    spikes, keep, base, cand = _run_means(pair)
+    known = noise.at(float(pair.baseline[keep].mean()))
+    gaps = _seed_gaps(pair, base, cand)
+
+    def changed(shifts: FloatArray) -> RunChange:
+        return float(_seed_gaps(pair, base, cand + shifts).mean() - gaps.mean()), known.term
+
+    runs = known.of_changes(run_changes(_own_gaps(pair, base, cand), changed))
+    return _gap_interval(pair, window, spikes.masked_gap, known.term, runs)
+
+
+def _run_means(pair: PairInWindow) -> tuple[Spikes, BoolArray, FloatArray, FloatArray]:
+    """The part's spikes, the points (n,) that count, and the mean there of each run of baseline (K_A,) and candidate (K_B,)."""
+    spikes = pair.spikes()
+    keep = ~spikes.mask if not spikes.mask.all() else np.ones(len(spikes.mask), dtype=bool)
+    base, cand = (arm[:, pair.part][:, keep].mean(axis=1) for arm in (pair.aligned.baseline, pair.aligned.candidate))
+    return spikes, keep, base, cand
+
+
+def _own_gaps(pair: PairInWindow, base: FloatArray, cand: FloatArray) -> FloatArray:
+    """The gap (K_B,) of each run of the candidate to the baseline's mean of its seed, of run means (K,)."""
+    return cand - np.array([_mean_of_seed(base, pair.aligned.baseline_seeds, seed) for seed in pair.aligned.candidate_seeds])
+
+
+def _seed_gaps(pair: PairInWindow, base: FloatArray, cand: FloatArray) -> FloatArray:
+    """The gap (S,) of each common seed, of run means (K,)."""
+    aligned = pair.aligned
+    return np.array(
+        [
+            _mean_of_seed(cand, aligned.candidate_seeds, seed) - _mean_of_seed(base, aligned.baseline_seeds, seed)
+            for seed in aligned.seeds
+        ]
+    )
+
+
+def _gap_interval(
+    pair: PairInWindow, window: Window, gap: FloatArray, run: RunTerm, runs: tuple[Sequence[RunChange], Sequence[RunChange]]
+) -> Interval:
+    """The interval of a gap series (n,) without spikes, with the run noise and what changes of runs leave of it."""
+    plain = interval(float(gap.mean()), _within_se(pair, gap), run)
     if pair.criteria.pairing == "paired":
-        measured = capped_interval(spikes.masked_gap, plain, missing_points(pair.steps, window), runs)
-    else:
-        measured = run_interval(plain, runs)
-    return WindowGap(spikes=spikes, keep=keep, floors=floors, interval=measured)
+        return capped_interval(gap, plain, missing_points(pair.steps, window), runs)
+    return run_interval(plain, runs)
 
 
 def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
@@ -440,7 +481,7 @@ def _between_runs(
     aligned = pair.aligned
     base_seeds, cand_seeds = aligned.baseline_seeds, aligned.candidate_seeds
     base_of = {seed: _mean_of_seed(base_means, base_seeds, seed) for seed in aligned.seeds}
-    gaps = np.array([_mean_of_seed(cand_means, cand_seeds, seed) - base_of[seed] for seed in aligned.seeds])
+    gaps = _seed_gaps(pair, base_means, cand_means)
     size = abs(float(np.mean(list(base_of.values()))))
     control_means = pair.controls.offsets + base_of[aligned.seeds[0]] if len(pair.controls.used) else None
     priors = priors_for(pair.arms.both, pair.criteria, size, pair.slope)
@@ -498,7 +539,6 @@ def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tup
 # to 100 % with its pair, and in 15 % to 52 % of 200 points without. Can fail: a prior that is too small for the recipe.
 
 LAST_HALF_FROM = 16  # points of the window
-NO_CHANGES: tuple[tuple[()], tuple[()]] = ((), ())
 
 
 @frozen

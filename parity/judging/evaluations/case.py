@@ -11,7 +11,7 @@ from parity.judging.bundle import Arms, multiplicity_of
 from parity.judging.criteria import LOSS, NOISE_FLOOR, Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.decision import AS_OF, NUMBERS_ALONE, Decision, State
-from parity.judging.document_types import MarginDocument, ReasonDocument, ScheduleDocument
+from parity.judging.document_types import EvaluationPathDocument, MarginDocument, ReasonDocument, ScheduleDocument
 from parity.judging.evaluations.gap import Reached, RunTimes, arm_time, samples_to, speeds, spread, token_tax
 from parity.judging.evaluations.measured import MIN_RUNS, Measured, measure
 from parity.judging.evaluations.rules import Ground, Question, clustered, decide, judged, side
@@ -147,7 +147,8 @@ class AsOfDocument(TypedDict):
 
 
 class EvaluationDocument(TypedDict):
-    """One comparison of evaluations; `chance_of_parity` is there where only the evidence is missing for a pass or a fail."""
+    """One comparison of evaluations; `chance_of_parity` is there where only the evidence is missing for a pass or a fail, `path` where
+    it is shown."""
 
     schema: str
     engine_version: str
@@ -170,6 +171,7 @@ class EvaluationDocument(TypedDict):
     speed: list[dict[str, Any]]
     planned_steps: int | None
     notes: list[NoteDocument]
+    path: NotRequired[EvaluationPathDocument]
 
 
 # A comparison of evaluations as a JSON-able document: everything that is needed to argue with it and to compute it again.
@@ -379,7 +381,8 @@ class EvaluationCase:
         with np.errstate(over="ignore", invalid="ignore"):
             return [self._document(name) for name in self.candidates]
 
-    def _document(self, candidate: str) -> EvaluationDocument:
+    def measured(self, candidate: str) -> tuple[Measured, Question]:
+        """What is measured on one candidate, and what is asked. Raises ValueError as `documents`."""
         arms = self.baseline, self.candidates[candidate]
         shared = self.multiplicity or Multiplicity(looks=self.criteria.looks, candidates=len(self.candidates))
         confidence = shared.confidence(self.criteria.confidence)
@@ -402,6 +405,11 @@ class EvaluationCase:
             margin=margin,
             typed=measured.typed,
         )
+        return measured, question
+
+    def _document(self, candidate: str) -> EvaluationDocument:
+        measured, question = self.measured(candidate)
+        arms = self.baseline, self.candidates[candidate]
         grounds = _grounds(arms, self.criteria.may_differ)
         base_times, cand_times = ([run for run in self.times if run.arm == name] for name in (self.baseline_name, candidate))
         return evaluation_document(

@@ -12,7 +12,7 @@ from parity.judging.agreement import quantum
 from parity.judging.criteria import POINTS_TO_PASS
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import EstimateDocument
-from parity.judging.interval import Interval, RunChange, capped_interval, interval, run_changes, run_interval, t_quantile
+from parity.judging.interval import Interval, RunChange, RunNoise, capped_interval, interval, run_changes, run_interval, t_quantile
 from parity.judging.run_floor import Prior, RunTerm, run_floor, run_term, run_term_over_seeds
 from parity.judging.speed import from_logs
 from parity.judging.window import StandardError, mean_se
@@ -154,10 +154,13 @@ Losses = tuple[FloatArray, FloatArray]  # (K_A, n) and (K_B, n), or the runs' me
 Seeds = tuple[IntArray, IntArray]  # of the runs of both arms
 
 
-def gap_interval(losses: Losses, priors: tuple[Prior, Prior], seeds: Seeds, rounding: float) -> Interval:
+def gap_interval(
+    losses: Losses, priors: tuple[Prior, Prior], seeds: Seeds, rounding: float, noise: RunNoise | None = None
+) -> Interval:
     """The gap of (K_A, n) and (K_B, n) losses, n > 0, in nats; `rounding` is by how much printed digits can move it.
 
-    `seeds` pair the runs: those of a seed that one arm lacks are left out; with one seed for all, the arms are unpaired.
+    `seeds` pair the runs: those of a seed that one arm lacks are left out; with one seed for all, the arms are unpaired. `noise` is the run
+    noise at this loss where it is known already; else it is estimated.
     """
     common = np.intersect1d(*seeds)
     kept = [np.isin(own, common) for own in seeds]
@@ -171,7 +174,9 @@ def gap_interval(losses: Losses, priors: tuple[Prior, Prior], seeds: Seeds, roun
         return other - mean, left
 
     of_partners = np.array([means[0][own_seeds[0] == seed].mean() for seed in own_seeds[1]])
-    runs = run_changes(means[1] - of_partners, changed)
+    runs: tuple[Sequence[RunChange], Sequence[RunChange]] = run_changes(means[1] - of_partners, changed)
+    if noise is not None:
+        run, runs = noise.term, noise.of_changes(runs)
     if len(common) == 1 and min(len(base), len(cand)) == 1:
         measured = _of_single_runs(cand.mean(axis=0) - base.mean(axis=0), run, float(means[0].mean()), runs)
     else:

@@ -15,13 +15,22 @@ import numpy as np
 from parity.judging.agreement import quantum
 from parity.judging.criteria import Criteria
 from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, median, usable
-from parity.judging.evaluations.gap import PRINTED_STEP, ClusteredGap, clustered_gap, gap_interval, of_clusters, printed_step
+from parity.judging.evaluations.gap import (
+    PRINTED_STEP,
+    ClusteredGap,
+    Losses,
+    Seeds,
+    clustered_gap,
+    gap_interval,
+    of_clusters,
+    printed_step,
+)
 from parity.judging.independence import same_series
 from parity.judging.interval import Interval
 from parity.judging.pairing import common_losses
 from parity.judging.run_floor import Prior, priors_for
 from parity.judging.schedule import UNKNOWN_SLOPE, ScheduleState, log_slope, schedule_state
-from parity.judging.window import plan_window
+from parity.judging.window import Window, plan_window
 from parity.structure import frozen
 
 MIN_RUNS = 2  # of an arm whose spread is measured
@@ -49,7 +58,8 @@ class Measured:
     """Two arms of evaluations, measured.
 
     `steps` (m,) are the common points, `points` those that are compared; `baseline` and `candidate` (K,) each run's loss there, in the
-    order of `runs`, which leaves out `copies` and `forks` of other runs (labels). `arms_alike` and `arms_share_start` name two runs, one of
+    order of `runs`, which leaves out `copies` and `forks` of other runs (labels); `losses` (K, m) are theirs at every common point, `seeds`
+    those by which they are paired. `window` is that of a training curve. `arms_alike` and `arms_share_start` name two runs, one of
     each arm. `over_runs` is None without a common point, and without a common seed where runs are paired. `priors` are the run floors of
     the arms that would be assumed, `steps_printed` the steps to which their losses are printed (nats).
     """
@@ -64,6 +74,9 @@ class Measured:
     invalid: tuple[str | None, str | None]
     baseline: FloatArray
     candidate: FloatArray
+    losses: Losses
+    seeds: Seeds
+    window: Window
     pairs: int | None
     schedule: ScheduleState
     priors: tuple[Prior, Prior]
@@ -143,12 +156,15 @@ def measure(
         invalid=(_first_nonfinite(baseline), _first_nonfinite(candidate)),
         baseline=base,
         candidate=cand,
+        losses=arms,
+        seeds=seeds,
+        window=window,
         pairs=pairs if paired else None,
         schedule=schedule,
         priors=priors(float(base.mean()) if points else 0.0),
         steps_printed=printed,
         over_runs=gap(compared) if measured else None,
-        over_clusters=_over_clusters(kept, (base, cand), cluster) if points and cluster else None,
+        over_clusters=over_clusters((kept[0], kept[1]), (base, cand), cluster) if points and cluster else None,
         bands=_bands(arms, [gap(steps == step) for step in steps], confidence) if measured else None,
     )
 
@@ -174,7 +190,8 @@ def _points(steps: IntArray, at: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(set(at)))
 
 
-def _over_clusters(runs: tuple[tuple[Curve, ...], ...], values: tuple[FloatArray, FloatArray], cluster: str) -> ClusteredGap | None:
+def over_clusters(runs: tuple[tuple[Curve, ...], tuple[Curve, ...]], values: Losses, cluster: str) -> ClusteredGap | None:
+    """The gap of the runs' values (K_A,) and (K_B,) over the clusters that `cluster` names in their context."""
     named = [[run.context.get(cluster, "") for run in arm] for arm in runs]
     return clustered_gap(of_clusters(values[0], named[0]), of_clusters(values[1], named[1]))
 
