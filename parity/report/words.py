@@ -25,7 +25,7 @@ NOISE_BASES = {"RUN_NOISE_ASSUMED": "assumed", "RUN_NOISE_BORROWED": "borrowed"}
 BY_INTERVAL = ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN", AS_OF.code)
 # A gap is on record with these, and says nothing: the runs were not compared.
 NO_GAP_TO_TELL = (*MISFITS, "NONFINITE_CAND", "BASELINE_INVALID", "LOSS_NOT_NATS", "LOSS_CONSTANT")
-_PROBABLE = 0.8  # from here on a forecast says what the verdict will be
+PROBABLE = 0.8  # from here on a forecast says what the verdict will be
 
 
 class Fact(NamedTuple):
@@ -495,11 +495,11 @@ class Outlook(Protocol):
 
 def live_lead(name: str, live: Outlook) -> str:
     """What a forecast says of the verdict to come."""
-    if live.passes >= _PROBABLE:
+    if live.passes >= PROBABLE:
         return f"{name} is on course to pass."
-    if live.fails >= _PROBABLE:
+    if live.fails >= PROBABLE:
         return f"{name} is on course to fail."
-    return f"{name} will probably stay undecided." if live.inconclusive >= _PROBABLE else f"{name} is still open."
+    return f"{name} will probably stay undecided." if live.inconclusive >= PROBABLE else f"{name} is still open."
 
 
 def live_measure(base: str, live: Outlook) -> str:
