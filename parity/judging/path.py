@@ -14,12 +14,12 @@ hold one by one, not all at once.
 import bisect
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
 from parity.judging.criteria import POINTS_TO_FAIL
-from parity.judging.curve import FloatArray, IntArray
+from parity.judging.curve import IntArray
 from parity.judging.document_types import EvaluationPathDocument, PathPointDocument, VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.gap import ClusteredGap, Losses, gap_interval

@@ -84,7 +84,7 @@ def job_report(job: ConcludedJob, url: str) -> str:
     rows = [
         _code_row("p", "Policy", "margin, confidence and checks of this job", job["criteria"]),
         _code_row("s", "Specification", "what was trained", job["spec"]),
-        Row("j", "Job", escape(job["id"]), f'<p>The job’s page: <a href="{escape(url)}">{escape(url)}</a></p>', is_open=True),  # noqa: RUF001
+        Row("j", "Job", escape(job["id"]), f'<p>The job’s page: <a href="{escape(url)}">{escape(url)}</a></p>', is_open=True),
     ]
     when = job["finished_at"][:16].replace("T", ", ")
     context = [job["name"], *_context(documents), f"{when} UTC", job["id"]]
@@ -106,14 +106,14 @@ def report_page(
     with_script: bool = False,
 ) -> str:
     """The page of these verdicts: one file, details open. `rows` stand behind its own details."""
-    ordered = safest_first(documents)
+    ordered, answer = safest_first(documents), answer_of(documents)
     screen = Screen(
         context=context,
-        answer=answer_of(documents),
+        answer=answer,
         picture=picture(scene, with_points=with_script),
         table=candidates_table(documents),
         accepted=accepted_by,
-        details=[_reasons(ordered), _numbers(ordered), *_curves(scene), *rows, _evidence(ordered)],
+        details=[_reasons(ordered, answer.next), _numbers(ordered), *_curves(scene), *rows, _evidence(ordered)],
         is_dense=scene.is_dense,
     )
     told = words(ordered[0])
@@ -136,14 +136,14 @@ def report_page(
 # Its details.
 
 
-def _reasons(documents: Sequence[AnyDocument]) -> Row:
-    """Reasons, facts and advice of each candidate."""
+def _reasons(documents: Sequence[AnyDocument], told: str) -> Row:
+    """Reasons, facts and advice of each candidate, without the next step that is told above."""
     several = len(documents) > 1
     codes = [f"{candidate_name(each)} {each['codes'][0]}" if several else ", ".join(each["codes"]) for each in documents]
     parts = []
     for document, lines in zip(documents, _listed(documents), strict=True):
         parts += [f"<p><b>{escape(candidate_name(document))}</b></p>"] if several else []
-        parts.append(details_html(lines))
+        parts.append(details_html(line for line in lines if minus(line.words) != told))
     return Row("r", "Reasons", escape(" · ".join(codes)), "".join(parts), is_open=True)
 
 
@@ -213,9 +213,10 @@ def _curves(scene: Scene) -> list[Row]:
     if not scene.losses or not scene.has_gap:
         return []
     alone = replace(scene, traces=[replace(trace, judged=(), path=(), outer=(), dots=(), line="") for trace in scene.traces])
+    alone = replace(alone, legend="first run of each arm")
     names = [arm.name for arm in scene.losses]
     last = ", ".join(f"{arm.name} {arm.points[-1][1]:.4f}" for arm in scene.losses[:3])
-    answer = f"loss at the end: {last}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"  # noqa: PLR2004
+    answer = f"loss at the end: {last}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
     return [Row("c", "Curves", escape(answer), picture(alone, with_points=False), is_open=True)]
 
 

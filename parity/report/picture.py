@@ -19,11 +19,13 @@ _EARLY = 0.15  # of the path, which may lie outside the picture
 _PAD = 0.09  # of the height, above and below
 _FAR = 20_000.0  # of a height of 1,000: as far outside as a line is drawn
 _HUGE = 1e12  # nats; what is larger has no place on an axis
-_TOGETHER = 2.7  # % of the width, 6 px of the narrowest plot: nearer marks become one
+_TOGETHER = 4.0  # % of the width, 6 px and more of any plot: nearer marks become one
 _NAME = 20  # characters of a name in the picture
 _WIDTHS, _NARROW_WIDTHS = range(128, 353, 16), range(80, 209, 16)  # px of the judged panel, for which verdict.css has classes
+_NARROW_GAPS = {1: 20.0, 2: 16.0, 3: 14.0, 4: 14.0}  # px between whiskers on a narrow screen; 9 between more of them (verdict.css)
 _POINTS_SEEN = 20  # a path of so few points shows each
 _NEAR_EDGE = 8.0  # % of the width, where a label in the middle would stand out
+_X_ROOM, _X_ROOM_OF_TOKENS = 13.0, 22.0  # % of the width, which the numbers at the ends of the axis need
 _TICK_ROOM = 1.0  # % of the height, so near to an edge as a number may stand
 _NOTED = 3  # candidates whose labels have their intervals below
 _ROOMY = 4  # whiskers that stand further apart
@@ -95,7 +97,8 @@ def _caption(scene: Scene) -> str:
     selected, base = scene.traces[scene.selected], escape(cut(scene.baseline))
     if not scene.has_gap:
         names = f'<b class="base">{base}</b> and <b class="c-{selected.state} tinted">{escape(cut(selected.name))}</b>'
-        return f'<figcaption><span class="what">Losses of {names}, nats per token: no gap is judged</span></figcaption>'
+        what = f'<span class="what">Losses of {names}, nats per token</span>'
+        return f'<figcaption>{what}<span class="r">{escape(scene.legend)}</span></figcaption>'
     named = f'<b class="c-{selected.state} tinted name">{escape(cut(selected.name))}</b>: gap' if len(scene.traces) > 1 else "<b>Gap</b>"
     marks = [trace.marks for trace in scene.traces]
     keys = [" · ▲ spike"] if any(any(each.spikes) for each in marks) else []
@@ -154,7 +157,7 @@ def _loss_limits(losses: Sequence[Losses]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def ticks(low: float, high: float, about: float = 5.0) -> tuple[list[float], float]:
+def ticks(low: float, high: float, about: float = 6.0) -> tuple[list[float], float]:
     """Round values between two ends, about so many, and their stride."""
     rough = (high - low) / about
     decade = 10.0 ** math.floor(math.log10(rough))
@@ -189,19 +192,18 @@ def _x_axis(scene: Scene, axes: _Axes) -> str:
     if scene.tokens_per_step and math.isfinite(scene.tokens_per_step):
         size, unit = token_unit(axes.last * scene.tokens_per_step)
         scale = scene.tokens_per_step / size
-    values, stride = ticks(axes.first * scale, axes.last * scale, 6.0)
+    values, stride = ticks(axes.first * scale, axes.last * scale)
     places = max(0, -math.floor(math.log10(stride) + 1e-9)) if scene.tokens_per_step else 0
     ends = (f"{axes.first * scale:,.{places}f}", f"{axes.last * scale:,.{max(places, 2) if unit else places}f}")
     first = ends[0] if scene.tokens_per_step else f"step {ends[0]}"
     last = f"{ends[1]} {unit}".rstrip() + " tokens" if scene.tokens_per_step else ends[1]
     parts = [f'<text class="start" x="0" y="15">{first}</text>', f'<text class="end" x="100%" y="15">{last}</text>']
-    minor = False
-    for value in values:
-        x = axes.x(value / scale)
-        if 12.0 < x < (78.0 if scene.tokens_per_step else 86.0):
-            look = ' class="minor"' if minor else ""
-            parts.append(f'<text{look} x="{_percent(x)}" y="15">{value:,.{places}f}</text>')
-            minor = not minor
+    between = [(axes.x(value / scale), value) for value in values]
+    between = [(x, value) for x, value in between if _X_ROOM < x < 100.0 - (_X_ROOM_OF_TOKENS if scene.tokens_per_step else _X_ROOM)]
+    middle = min((abs(x - 50.0) for x, _ in between), default=0.0)  # the one that a narrow screen shows
+    for x, value in between:
+        look = "" if abs(x - 50.0) == middle else ' class="minor"'
+        parts.append(f'<text{look} x="{_percent(x)}" y="15">{value:,.{places}f}</text>')
     return "".join(parts)
 
 
@@ -216,8 +218,9 @@ def _lines(scene: Scene, axes: _Axes) -> str:
     parts = []
     if scene.window:
         left, right = (10.0 * axes.x(step) for step in scene.window)
-        parts.append(f'<rect class="win" x="{_short(left)}" y="0" width="{_short(1000.0 - left if right > 990.0 else right - left)}" height="1000"/>')
-    parts += [f'<path class="grid" d="M0 {_short(10.0 * axes.far_y(value))}H1000"/>' for value, _ in _y_ticks(axes, is_signed=True) if value]
+        parts.append(f'<rect class="win" x="{_short(left)}" y="0" width="{_short(right - left)}" height="1000"/>')
+    levels = [_short(10.0 * axes.far_y(value)) for value, _ in _y_ticks(axes, is_signed=True) if value]
+    parts += [f'<path class="grid" d="M0 {level}H1000"/>' for level in levels]
     if not scene.has_gap:
         return "".join([*parts, *_loss_lines(scene, axes)])
     order = [place for place in range(len(scene.traces)) if place != scene.selected]
@@ -317,7 +320,7 @@ def _labels(scene: Scene, axes: _Axes) -> Iterator[str]:
     if scene.has_gap:
         yield from _level_labels(scene, axes)
     if scene.window:
-        yield _window_label(scene, axes, 28 if has_marks else 16)
+        yield _window_label(scene, axes, 34 if has_marks else 16)
     if scene.now is not None:
         x = axes.x(scene.now)
         anchor = next((look for look, most in (("start", _NEAR_EDGE), ("middle", 100.0 - _NEAR_EDGE)) if x < most), "end")
@@ -335,7 +338,7 @@ def _level_labels(scene: Scene, axes: _Axes) -> Iterator[str]:
         if level >= 0.0:
             note = f'<tspan class="minor"> ({escape(scene.margin_note)})</tspan>' if scene.margin_note else ""
             yield f'<text class="lab strong" x="6" y="{_percent(axes.y(level))}" dy="-5">{words}{note}</text>'
-        elif axes.y(level) - axes.y(0.0) > 12.0:  # noqa: PLR2004
+        elif axes.y(level) - axes.y(0.0) > 12.0:
             yield f'<text class="lab strong" x="6" y="{_percent(axes.y(level))}" dy="14">{words}</text>'
     yield f'<text class="lab z" x="6" y="{_percent(axes.y(0.0))}" dy="14">{escape(cut(scene.baseline))} = 0</text>'
 
@@ -365,7 +368,7 @@ def _marks(marks: Marks, axes: _Axes) -> Iterator[str]:
 def _groups(steps: Iterable[int], axes: _Axes) -> list[list[int]]:
     groups = list[list[int]]()
     for step in sorted(steps):
-        if groups and axes.x(step) - axes.x(groups[-1][0]) < _TOGETHER:
+        if groups and axes.x(step) - axes.x(groups[-1][-1]) < _TOGETHER:
             groups[-1].append(step)
         else:
             groups.append([step])
@@ -402,10 +405,10 @@ def _panel_widths(scene: Scene) -> tuple[int, int]:
         number = max((len(trace.label) for trace in scene.traces), default=0)
         named = max((len(trace.label) + 1 + len(cut(trace.name)) for trace in scene.traces), default=0)
         notes = max((len(note) for trace in scene.traces for note in trace.notes), default=0)
-        need = 28.0 + (20.0 if count <= _ROOMY else 13.0) * (count - 1) + max(7.9 * named if several else 11.9 * number, 7.2 * notes) + 8.0
-        narrow = 22.0 + 9.0 * count + 9.4 * number
+        need = 32.0 + (20.0 if count <= _ROOMY else 13.0) * (count - 1) + max(7.9 * named if several else 11.9 * number, 7.2 * notes) + 8.0
+        narrow = 23.0 + _NARROW_GAPS.get(count, 9.0) * count + 9.4 * number
         if scene.is_dense:
-            need, narrow = need + 40.0, narrow + 26.0
+            need, narrow = need + 40.0, narrow + 40.0
     return _fitting(_WIDTHS, need), _fitting(_NARROW_WIDTHS, narrow)
 
 
@@ -535,7 +538,7 @@ def _points(scene: Scene, axes: _Axes) -> str:
             "state": trace.state,
             "line": trace.line,
             "path": [
-                [point["step"], *(whole(point[key]) for key in ("mean", "lo", "hi"))]  # type: ignore[literal-required]
+                [point["step"], *(whole(point[key]) for key in ("mean", "lo", "hi"))]
                 for point in (trace.outer or trace.path)
                 if _is_finite(point)
             ],

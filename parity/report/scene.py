@@ -11,7 +11,6 @@ from typing import Literal, cast
 import numpy as np
 
 from parity.judging.document_types import PathPointDocument, State, VerdictDocument
-from parity.judging.evaluations.case import EvaluationDocument
 from parity.judging.evidence import Case
 from parity.judging.live.gap_chart import BinnedGap, Range
 from parity.report.facts import tokens_per_step
@@ -152,14 +151,14 @@ def scene_of(
         window=window,
         margin=margin["nats"] if margin and math.isfinite(number(margin["nats"])) else None,
         margin_note=f"{short_percent(margin['rel'])} of the loss" if margin and margin["rel"] else "",
-        legend=_legend(first, dots, several=len(ordered) > 1),
+        legend=_legend(first, dots, several=len(ordered) > 1) if any(map(told_gap, ordered)) else "no gap is judged",
         note=_NOTE,
         losses=[Losses(name=arm.name, arm=places.get(arm.name, arm.arm), points=arm.points) for arm in losses],
         tokens_per_step=tokens_per_step(first) if is_evaluation(first) else None,
     )
 
 
-_NOTE = "Each point is the judge’s gap and interval for the runs cut there; the last one is the verdict."  # noqa: RUF001
+_NOTE = "Each point is the judge’s gap and interval for the runs cut there; the last one is the verdict."
 
 
 def _trace(document: AnyDocument, dots: Dots, *, several: bool) -> Trace:
@@ -196,7 +195,7 @@ def _paths(document: AnyDocument) -> tuple[Sequence[PathPointDocument], Sequence
     if not path:
         return (), ()
     if is_evaluation(document):
-        both = cast("EvaluationDocument", document)["path"]
+        both = document["path"]
         return (both["over_runs"], both["over_clusters"]) if both["over_runs"] else (both["over_clusters"], ())
     return cast("Sequence[PathPointDocument]", path), ()
 
@@ -276,8 +275,9 @@ def losses_of(case: Case) -> list[Losses]:
 # A live job: the gap so far and the forecast.
 
 
-def live_trace(name: str, live: Outlook | None, path: Sequence[PathPointDocument] = (), dots: Dots = Dots()) -> Trace:
+def live_trace(name: str, live: Outlook | None, path: Sequence[PathPointDocument] = (), dots: Dots | None = None) -> Trace:
     """A candidate in training: its gap so far, and the forecast of its end once there is one."""
+    dots = dots or Dots()
     marks = Marks(nonfinite=dots.nonfinite)
     if live is None:
         return Trace(name=name, state="live", judged=[], label="", notes=[], line="", path=path, dots=dots.points, marks=marks)

@@ -31,6 +31,7 @@ from parity.structure import frozen
 from parity.wording import minus
 
 KEYS = (("j k", "candidate"), ("← →", "cursor in the picture"), ("Enter", "the button"), ("Esc", "close"))
+_LONG = 80  # characters of a lead, from which its letters are smaller
 
 
 class Row(NamedTuple):
@@ -124,9 +125,10 @@ def _answer(screen: Screen) -> str:
     counts = "".join(f'<span class="c-{state}">{MARKS[state]} {number} {state}</span>' for state, number in answer.counts)
     counted = f'<p class="tally">{counts}</p>' if counts else ""
     interval = f'<p class="int"><span class="told">{escape(answer.interval)}</span>{others}</p>' if answer.interval or others else ""
+    long = ' class="long"' if len(answer.lead) > _LONG else ""
     return (
-        f'<section class="ans c-{answer.state}" aria-label="Answer"><p class="chip">{escape(answer.chip)}</p><h1>{escape(answer.lead)}</h1>'
-        f'{accepted}<p class="meas">{_bold_number(answer.measure)}</p>{interval}{counted}</section>'
+        f'<section class="ans c-{answer.state}" aria-label="Answer"><p class="chip">{escape(answer.chip)}</p>'
+        f'<h1{long}>{escape(answer.lead)}</h1>{accepted}<p class="meas">{_bold_number(answer.measure)}</p>{interval}{counted}</section>'
     )
 
 
@@ -191,7 +193,7 @@ def _keys(screen: Screen) -> str:
 
 def candidates_table(documents: Sequence[AnyDocument], selected: int = 0) -> str:
     """The table of two or more candidates, in the order of the picture; "" for one."""
-    if len(documents) < 2:  # noqa: PLR2004
+    if len(documents) < 2:
         return ""
     ordered, dense = safest_first(documents), len(documents) > MANY
     estimates = [estimate_of(document) for document in ordered]

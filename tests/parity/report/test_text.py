@@ -12,7 +12,7 @@ from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.verdict import Verdict
 from parity.report.facts import facts
 from parity.report.headline import answer, headline
-from parity.report.interactive import render_page
+from parity.report.page import job_report
 from parity.report.text import render_json, render_markdown, render_text
 
 MakeRun = Callable[..., Curve]
@@ -177,4 +177,4 @@ def _as_text(cases: list[dict]) -> str:
 
 def _as_page(cases: list[dict]) -> str:
     job = {"id": "j1", "name": "mine", "finished_at": "now", "verdicts": cases, "criteria": {}, "spec": {}}
-    return render_page(job, {case["candidate"]["name"]: "" for case in cases}, "http://host/jobs/j1")
+    return job_report(job, "http://host/jobs/j1")
