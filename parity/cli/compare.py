@@ -54,7 +54,7 @@ from parity.readers.run_table import is_typed_number, number_curve
 from parity.recipes import RECIPES
 from parity.report.facts import FullRun, worth
 from parity.report.figures import draw_figure
-from parity.report.interactive import comparison_page
+from parity.report.page import case_report
 from parity.structure import json_value, picked
 
 # Numbers in place of files: `parity compare bf16=2.242 fp8=2.276`, one loss an arm, as published tables have them.
@@ -155,9 +155,9 @@ def push_case(
     return list(pushed.verdicts.values())
 
 
-def write_page(case: Case, documents: Sequence[VerdictDocument], path: str | None, *, show: bool) -> None:
+def write_page(case: Case, path: str | None, *, show: bool) -> None:
     """Write the page to a file, a temporary one without a path, and open it in the browser if that is wanted and there is one."""
-    page = comparison_page(case, documents).encode()
+    page = case_report(case).encode()
     if path is None:
         descriptor, path = tempfile.mkstemp(prefix="parity-", suffix=".html")
         os.close(descriptor)
@@ -268,7 +268,7 @@ def compare(
     documents = case.documents()
     reports.write(case, documents, lambda paths: _draw(paths, documents, case))
     if reports.html is not None or reports.open_page:
-        write_page(case, documents, reports.html, show=reports.open_page)
+        write_page(case, reports.html, show=reports.open_page)
     documents = _with_worth(documents, evidence)
     reports.show_verdicts(documents)
     on_stdout = not (reports.as_json or reports.markdown)

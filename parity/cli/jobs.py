@@ -17,7 +17,7 @@ from parity.client.rest import Client, Document
 from parity.comparing.arms import read_yaml
 from parity.judging.arms import MAX_NOISE_RUNS
 from parity.judging.sign_offs import accepted
-from parity.report.interactive import ConcludedJob, render_page
+from parity.report.page import ConcludedJob, job_report
 from parity.wording import count, did_you_mean
 
 # Job files: what `parity.yaml` contains, and the options that replace parts of it.
@@ -145,7 +145,7 @@ def cancel(job: JobId, at: Asked) -> int:
 def report(
     job: JobId,
     at: AskedForVerdicts,
-    html: str | None = option(None, "Also write one HTML page with figures to this file.", "FILE", rich_help_panel=OUTPUT),
+    html: str | None = option(None, "Also write one HTML page with the picture to this file.", "FILE", rich_help_panel=OUTPUT),
 ) -> int:
     """Print the verdicts of a job that has ended.
 
@@ -154,8 +154,7 @@ def report(
     with at.client() as client:
         document = client.job(job)
         if html and document["verdicts"]:
-            figures = {verdict["candidate"]["name"]: client.figure(job, verdict["candidate"]["name"]) for verdict in document["verdicts"]}
-            write_file(html, render_page(cast(ConcludedJob, document), figures, client.page(job)).encode())
+            write_file(html, job_report(cast(ConcludedJob, document), client.page(job)).encode())
         return _finish(document, at)
 
 

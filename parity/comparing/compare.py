@@ -34,12 +34,14 @@ from parity.judging.decision import State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.floors import Floors, public_floors
+from parity.judging.path import with_path
 from parity.judging.sign_offs import why_not_acceptable
 from parity.readers import run_name
 from parity.readers.trackers.run import FAMILY
 from parity.recipes import check_recipe
-from parity.report.figures import verdict_figure, verdict_gap
-from parity.report.interactive import notebook_html
+from parity.report.figures import verdict_figure
+from parity.report.page import notebook_html
+from parity.report.scene import case_scene
 from parity.report.text import plain_text
 from parity.report.words import with_words, words
 from parity.wording import did_you_mean, minus
@@ -114,12 +116,13 @@ class Comparison:
         return "\n".join(_one_line(line) for line in lines if line)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the answer, the gap chart, reasons and numbers; nothing is loaded from elsewhere."""
+        """What a notebook shows: the answer, the picture, reasons and numbers; nothing is loaded from elsewhere."""
         return self._html
 
     @cached_property
     def _html(self) -> str:
-        return notebook_html(self.document, verdict_gap(self.document, self.case))
+        (document,) = with_path(self.case)
+        return notebook_html(document, case_scene(self.case, [document]))
 
     def __bool__(self) -> bool:
         """Refused: each of three verdicts would count as true."""

@@ -20,11 +20,12 @@ import numpy as np
 
 from parity.judging.criteria import POINTS_TO_FAIL
 from parity.judging.curve import IntArray
-from parity.judging.document_types import EvaluationPathDocument, PathPointDocument
+from parity.judging.document_types import EvaluationPathDocument, PathPointDocument, VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.gap import ClusteredGap, Losses, gap_interval
 from parity.judging.evaluations.measured import Measured, over_clusters
 from parity.judging.evaluations.rules import Question, clustered
+from parity.judging.evidence import Case
 from parity.judging.interval import noise_of
 from parity.judging.measurements import Measurements
 from parity.judging.verdict import Verdict
@@ -162,3 +163,8 @@ def _finite(points: list[PathPointDocument]) -> list[PathPointDocument]:
     """The points whose numbers are finite; none where the last, which is the verdict, is not."""
     finite = [point for point in points if all(math.isfinite(point[key]) for key in ("mean", "lo", "hi"))]
     return finite if finite and finite[-1] is points[-1] else []
+
+
+def with_path(case: Case) -> list[VerdictDocument]:
+    """The documents of a case with their paths, as they are shown."""
+    return [{**verdict.document(), "path": path_of(verdict)} for verdict in case.verdicts()]

@@ -1,0 +1,258 @@
+"""The report: verdicts as one HTML file that works without a server, without a network and, as CI attaches it, without scripts.
+
+It is the page of a verdict with its details open. What a browser may run and load is in the file's own policy: at most the one script in
+it, by its digest.
+"""
+
+import base64
+import hashlib
+import urllib.parse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+from parity.judging.document_types import VerdictDocument
+from parity.judging.evaluations.case import EvaluationDocument
+from parity.judging.evidence import Case
+from parity.judging.path import with_path
+from parity.judging.sign_offs import SignOffDocument, accepted
+from parity.report.facts import NOT_A_PASS, SUMMARY, Detail, accepted_words, details, evaluation_details, summary_row
+from parity.report.picture import picture
+from parity.report.scene import Scene, case_scene, scene_of
+from parity.report.screen import Row, Screen, answer_of, candidates_table, screen_html
+from parity.report.words import (
+    AnyDocument,
+    candidate_name,
+    decimals,
+    ends_words,
+    is_evaluation,
+    mean_words,
+    pair_words,
+    safest_first,
+    told_gap,
+    words,
+)
+from parity.structure import canonical_json
+from parity.version import VERSION
+from parity.wording import minus, signed
+
+_STATIC = Path(__file__).parent / "static"
+_CSV_DIGITS = 5
+_COLUMNS = ("mean", "lo", "hi")
+
+
+@cache
+def verdict_style() -> str:
+    """The style of the page and of its picture."""
+    return (_STATIC / "verdict.css").read_text(encoding="utf-8")
+
+
+@cache
+def verdict_script() -> str:
+    """The script of the page: keys, cursor and the choice of a candidate."""
+    return f"{{{(_STATIC / 'verdict.js').read_text(encoding='utf-8')}}}"
+
+
+class ConcludedJob(TypedDict):
+    """What the report needs of a job's document (`GET /api/v1/jobs/JOB`)."""
+
+    id: str
+    name: str
+    finished_at: str
+    verdicts: Sequence[VerdictDocument]
+    sign_offs: NotRequired[Sequence[SignOffDocument]]
+    criteria: Mapping[str, Any]
+    spec: Mapping[str, Any]
+
+
+def case_report(case: Case) -> str:
+    """The report of a case, with the script: `parity compare --html` and `--open`."""
+    documents = with_path(case)
+    rows = [_code_row("p", "Policy", "margin, confidence and checks of this comparison", case.criteria.document())]
+    context = [*_context(documents), *([f"{case.planned_steps:,} steps planned"] if case.planned_steps else [])]
+    return report_page(documents, case_scene(case, documents), ["parity compare", *context], rows, with_script=True)
+
+
+def job_report(job: ConcludedJob, url: str) -> str:
+    """The report of a concluded job, without a script; `url` is where the job's own page is."""
+    documents = job["verdicts"]
+    holding = accepted(documents, job["criteria"], job.get("sign_offs", ()))
+    signed = "; ".join(f"{NOT_A_PASS}: {accepted_words(each)}" for each in holding.values())
+    rows = [
+        _code_row("p", "Policy", "margin, confidence and checks of this job", job["criteria"]),
+        _code_row("s", "Specification", "what was trained", job["spec"]),
+        Row("j", "Job", escape(job["id"]), f'<p>The job’s page: <a href="{escape(url)}">{escape(url)}</a></p>', is_open=True),
+    ]
+    when = job["finished_at"][:16].replace("T", ", ")
+    context = [job["name"], *_context(documents), f"{when} UTC", job["id"]]
+    return report_page(documents, scene_of(documents), context, rows, signed)
+
+
+def _context(documents: Sequence[AnyDocument]) -> list[str]:
+    base = documents[0]["baseline"]["name"]
+    return [pair_words(documents[0]) if len(documents) == 1 else f"{len(documents)} candidates against {base}"]
+
+
+def report_page(
+    documents: Sequence[AnyDocument],
+    scene: Scene,
+    context: Sequence[str],
+    rows: Sequence[Row] = (),
+    accepted_by: str = "",
+    *,
+    with_script: bool = False,
+) -> str:
+    """The page of these verdicts: one file, details open. `rows` stand behind its own details."""
+    ordered, answer = safest_first(documents), answer_of(documents)
+    screen = Screen(
+        context=context,
+        answer=answer,
+        picture=picture(scene, with_points=with_script),
+        table=candidates_table(documents),
+        accepted=accepted_by,
+        details=[_reasons(ordered, answer.next), _numbers(ordered), *_curves(scene), *rows, _evidence(ordered)],
+        is_dense=scene.is_dense,
+    )
+    told = words(ordered[0])
+    allowed = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    script = ""
+    if with_script:
+        digest = base64.b64encode(hashlib.sha256(verdict_script().encode()).digest()).decode()
+        allowed += f"; script-src 'sha256-{digest}'"
+        script = f"<script>{verdict_script()}</script>"
+    plain = "" if with_script else " plain"
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{allowed}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        f'<link rel="icon" href="data:,"><title>{escape(f"{told.verdict.upper()}: {told.lead}")}</title>'
+        f"<style>{verdict_style()}body{{margin:0}}</style></head>\n"
+        f'<body class="v"><main class="v wrap{plain}">{screen_html(screen)}</main>{script}</body></html>\n'
+    )
+
+
+# Its details.
+
+
+def _reasons(documents: Sequence[AnyDocument], told: str) -> Row:
+    """Reasons, facts and advice of each candidate, without the next step that is told above."""
+    several = len(documents) > 1
+    codes = [f"{candidate_name(each)} {each['codes'][0]}" if several else ", ".join(each["codes"]) for each in documents]
+    parts = []
+    for document, lines in zip(documents, _listed(documents), strict=True):
+        parts += [f"<p><b>{escape(candidate_name(document))}</b></p>"] if several else []
+        parts.append(details_html(line for line in lines if minus(line.words) != told))
+    return Row("r", "Reasons", escape(" · ".join(codes)), "".join(parts), is_open=True)
+
+
+def _listed(documents: Sequence[AnyDocument]) -> list[list[Detail]]:
+    """The details of training runs; of evaluations reasons, notes and advice."""
+    verdicts: list[VerdictDocument] = [document for document in documents if not is_evaluation(document)]  # type: ignore[misc]
+    if len(verdicts) == len(documents):
+        return details(verdicts)
+    compared: list[EvaluationDocument] = [document for document in documents if is_evaluation(document)]
+    return [[line for part in evaluation_details(document) for line in part] for document in compared]
+
+
+def details_html(lines: Iterable[Detail]) -> str:
+    """Reasons, facts and advice as a list."""
+    heads = ((f"<code>{escape(name)}</code>" if is_code else f"{escape(name)}:", text) for name, text, is_code in lines)
+    return "<ul>" + "".join(f"<li>{head} {escape(minus(text))}</li>" for head, text in heads) + "</ul>"
+
+
+def _numbers(documents: Sequence[AnyDocument]) -> Row:
+    """The judged numbers as a table, and the paths as a file."""
+    table = table_html([SUMMARY, *map(_number_row, documents)])
+    text = path_csv(documents)
+    link = f'<p><a download="gap.csv" href="data:text/csv;charset=utf-8,{urllib.parse.quote(text, safe=",.:+ ")}">gap.csv</a>: '
+    download = f"{link}gap and interval of each point of the picture, nats</p>" if text.count("\n") > 1 else ""
+    body = f'<div class="scroll" tabindex="0" role="region" aria-label="Numbers">{table}</div>{download}'
+    return Row("n", "Numbers", "gap, interval, margin in nats", body, is_open=True)
+
+
+def _number_row(document: AnyDocument) -> tuple[str, ...]:
+    """The cells of one candidate, in the order of `SUMMARY`."""
+    if not is_evaluation(document):
+        return summary_row(document)  # type: ignore[arg-type]
+    gap, margin = told_gap(document), document["margin"]
+    nats = f"{margin['nats']:.{decimals(document)}f}" if margin else "none"
+    share = f"{signed(100.0 * gap['rel'], 2)} %" if gap and gap["rel"] is not None else "none"
+    ends = ends_words(document, gap) if gap else "none"
+    return candidate_name(document), mean_words(document), ends, share, nats, document["verdict"]
+
+
+def path_csv(documents: Sequence[AnyDocument]) -> str:
+    """The paths as CSV: a row for each point of a candidate, nats; of evaluations `over` says which interval it is."""
+    lines = ["candidate,over,step,mean,lo,hi"]
+    for document in documents:
+        path: Any = document.get("path") or ()
+        paths = [(kind.removeprefix("over_"), own) for kind, own in path.items()] if isinstance(path, Mapping) else [("", path)]
+        name = _cell(candidate_name(document))
+        for over, points in paths:
+            lines += [f"{name},{over},{at['step']},{','.join(f'{at[key]:.{_CSV_DIGITS}g}' for key in _COLUMNS)}" for at in points]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(name: str) -> str:
+    """A name as a cell, which no spreadsheet takes for a formula."""
+    plain = f"'{name}" if name[:1] in {"=", "+", "-", "@", "\t", "\r"} else name
+    return plain if plain.isascii() and not set(plain) & set(',"\n\r') else '"{}"'.format(plain.replace('"', '""'))
+
+
+def table_html(rows: Sequence[tuple[str, ...]]) -> str:
+    """A table, its first row the heading."""
+    head, *body = rows
+    cells = ["".join(f"<th>{escape(cell)}</th>" for cell in head)]
+    cells += ["".join(f"<td>{escape(minus(cell))}</td>" for cell in row) for row in body]
+    return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
+
+
+def _curves(scene: Scene) -> list[Row]:
+    if not scene.losses or not scene.has_gap:
+        return []
+    alone = replace(scene, traces=[replace(trace, judged=(), path=(), outer=(), dots=(), line="") for trace in scene.traces])
+    alone = replace(alone, legend="first run of each arm")
+    names = [arm.name for arm in scene.losses]
+    last = ", ".join(f"{arm.name} {arm.points[-1][1]:.4f}" for arm in scene.losses[:3])
+    answer = f"loss at the end: {last}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+    return [Row("c", "Curves", escape(answer), picture(alone, with_points=False), is_open=True)]
+
+
+def _evidence(documents: Sequence[AnyDocument]) -> Row:
+    """What the verdicts were computed from, and by whom."""
+    judge = documents[0]["engine_version"]
+    digests = [(candidate_name(each), each["inputs"]["sha256_aligned"]) for each in documents if not is_evaluation(each)]  # type: ignore[typeddict-item]
+    series = "".join(f"<li>{escape(name)}: <code>{escape(digest)}</code></li>" for name, digest in digests)
+    listed = f"<p>SHA-256 of the aligned series:</p><ul>{series}</ul>" if digests else ""
+    body = f"{listed}<p><code>parity verify</code> recomputes a verdict from its evidence bundle, offline.</p>"
+    return Row("e", "Evidence", f"judge {escape(judge)}, parity {VERSION}", body, is_open=True)
+
+
+def _code_row(key: str, title: str, answer: str, value: object) -> Row:
+    return Row(key, title, answer, f"<pre>{escape(canonical_json(value))}</pre>", is_open=True)
+
+
+# A verdict as HTML for a notebook: the answer, the picture, and the reasons and numbers folded. No script, nothing from elsewhere.
+
+_NOTEBOOK_STYLE = """
+.parity-verdict { max-width: 860px; padding: 8px; }
+.parity-verdict p { margin: 4px 0; }
+.parity-verdict .pic { --h: 280px; }
+.parity-verdict summary { cursor: pointer; }
+.parity-verdict ul { margin: 4px 0; padding-left: 20px; }
+"""
+
+
+def notebook_html(document: AnyDocument, scene: Scene) -> str:
+    """The HTML of one verdict, with light or dark paper of its own."""
+    told = words(document)
+    (lines,) = _listed([document])
+    sentences = minus(" ".join(part for part in (told.lead, told.measure, told.interval) if part))
+    step = f"<p>Next: {escape(minus(told.next))}</p>" if told.next else ""
+    return (
+        f'<div class="v parity-verdict"><style>{verdict_style()}{_NOTEBOOK_STYLE}</style>'
+        f'<p><strong class="c-{told.verdict} tinted">{told.chip}</strong> {escape(sentences)}</p>{picture(scene, with_points=False)}{step}'
+        f"<details><summary>Reasons and numbers</summary>{details_html(lines)}</details></div>"
+    )

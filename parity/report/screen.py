@@ -1,0 +1,238 @@
+"""The first screen of a verdict as HTML: answer, next step, candidates, picture, strip, and the details below it.
+
+Every word of the answer comes from `parity.report.words`. Buttons, and what the details hold, are the caller's HTML.
+"""
+
+import re
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+from parity.judging.document_types import State
+from parity.report.picture import shape
+from parity.report.scene import MANY, TraceState
+from parity.report.svg import Axis, axis_of, estimate_of
+from parity.report.words import (
+    MARKS,
+    AnyDocument,
+    Fact,
+    Outlook,
+    candidate_name,
+    live_interval,
+    live_lead,
+    live_measure,
+    mean_words,
+    others_words,
+    safest_first,
+    tally,
+    words,
+)
+from parity.structure import frozen
+from parity.wording import minus
+
+KEYS = (("j k", "candidate"), ("← →", "cursor in the picture"), ("Enter", "the button"), ("Esc", "close"))
+_LONG = 80  # characters of a lead, from which its letters are smaller
+
+
+class Row(NamedTuple):
+    """A row of the details: the letter that opens it, its title, its answer in a line (HTML), and what it holds (HTML)."""
+
+    key: str
+    title: str
+    answer: str
+    body: str
+    is_open: bool = False
+
+
+@frozen
+class Answer:
+    """The answer in words: `others` is what became of the other candidates, `counts` how many have each verdict, of many candidates."""
+
+    state: TraceState
+    chip: str
+    lead: str
+    measure: str
+    interval: str
+    next: str
+    strip: Sequence[Fact]
+    others: str = ""
+    counts: Sequence[tuple[State, int]] = ()
+
+
+@frozen
+class Screen:
+    """A first screen. `accepted` is who signed a verdict off and until when; `table` and `chances` are HTML, or "" without any."""
+
+    context: Sequence[str]
+    answer: Answer
+    picture: str
+    buttons: Sequence[str] = ()
+    table: str = ""
+    chances: str = ""
+    accepted: str = ""
+    details: Sequence[Row] = ()
+    is_dense: bool = False
+
+
+def answer_of(documents: Sequence[AnyDocument], cost: Fact | None = None) -> Answer:
+    """The answer of judged candidates: that of the safest one, and what became of the others."""
+    ordered = safest_first(documents)
+    told = words(ordered[0], cost)
+    steps = (words(document).next for document in ordered)
+    return Answer(
+        state=told.verdict,
+        chip=told.chip,
+        lead=told.lead,
+        measure=minus(told.measure),
+        interval=minus(told.interval),
+        next=minus(next((step for step in steps if step), "")),
+        strip=told.strip,
+        others=minus(others_words(ordered)) if len(ordered) <= MANY else "",
+        counts=tally(ordered) if len(ordered) > MANY else (),
+    )
+
+
+def live_answer(names: tuple[str, str], live: Outlook, planned_steps: int | None, strip: Sequence[Fact], next_step: str = "") -> Answer:
+    """The answer of a forecast; `names` are the baseline's and the candidate's."""
+    share = f" · {100.0 * live.step / planned_steps:.0f} % OF THE STEPS" if planned_steps else ""
+    return Answer(
+        state="live",
+        chip=f"▸ NO VERDICT YET{share}",
+        lead=live_lead(names[1], live),
+        measure=minus(live_measure(names[0], live)),
+        interval=minus(live_interval(live, planned_steps)),
+        next=minus(next_step),
+        strip=strip,
+    )
+
+
+def screen_html(screen: Screen) -> str:
+    """The context line, the first screen and its details."""
+    first, *rest = screen.context
+    context = "".join(f"<span>{escape(part)}</span>" for part in rest)
+    dense = " crowd" if screen.is_dense else ""
+    return (
+        f'<div class="ctx" role="region" aria-label="Job"><b>{escape(first)}</b>{context}</div>'
+        f'<div class="screen{dense}">{_answer(screen)}{screen.picture}{_strip(screen.answer.strip)}{_next(screen)}{screen.table}'
+        f"{_details(screen.details)}</div>{_keys(screen)}"
+    )
+
+
+def _answer(screen: Screen) -> str:
+    answer = screen.answer
+    accepted = f'<p class="acc"><b>Accepted.</b> {escape(screen.accepted)}</p>' if screen.accepted else ""
+    others = f" <b>{escape(answer.others)}</b>" if answer.others else ""
+    counts = "".join(f'<span class="c-{state}">{MARKS[state]} {number} {state}</span>' for state, number in answer.counts)
+    counted = f'<p class="tally">{counts}</p>' if counts else ""
+    interval = f'<p class="int"><span class="told">{escape(answer.interval)}</span>{others}</p>' if answer.interval or others else ""
+    long = ' class="long"' if len(answer.lead) > _LONG else ""
+    return (
+        f'<section class="ans c-{answer.state}" aria-label="Answer"><p class="chip">{escape(answer.chip)}</p>'
+        f'<h1{long}>{escape(answer.lead)}</h1>{accepted}<p class="meas">{_bold_number(answer.measure)}</p>{interval}{counted}</section>'
+    )
+
+
+def _bold_number(measure: str) -> str:
+    """The measure with its number of nats bold."""
+    return re.sub(r"\d+\.\d+ nats", lambda match: f"<strong>{match[0]}</strong>", escape(measure), count=1)
+
+
+def _next(screen: Screen) -> str:
+    if not (screen.answer.next or screen.buttons or screen.chances):
+        return ""
+    step = f"<p>{escape(screen.answer.next)}</p>" if screen.answer.next else ""
+    acts = f'<div class="acts">{"".join(screen.buttons)}</div>' if screen.buttons else ""
+    head = "<h2>Next</h2>" if step or acts else ""
+    return f'<section class="next" aria-label="Next">{screen.chances}{head}{step}{acts}</section>'
+
+
+def button(label: str, address: str, *, is_first: bool = True) -> str:
+    """A link that looks like a button; the first one answers to Enter."""
+    key, look = (" <kbd>↵</kbd>", "btn") if is_first else ("", "btn q")
+    return f'<a class="{look}" href="{escape(address)}">{escape(label)}{key}</a>'
+
+
+def chances_html(live: Outlook) -> str:
+    """The chances of each verdict as a bar with its numbers."""
+    chances: Sequence[tuple[State, float]] = (("pass", live.passes), ("inconclusive", live.inconclusive), ("fail", live.fails))
+    said = [f"{state} {100.0 * chance:.0f} %" for state, chance in chances]
+    bars, left = [], 0.0
+    for state, chance in chances:
+        bars.append(f'<rect class="c-{state}" x="{100.0 * left:.2f}%" width="{max(0.0, 100.0 * chance - 0.4):.2f}%" height="100%"/>')
+        left += chance
+    key = "".join(f'<span class="c-{state}"><b>{escape(text)}</b></span>' for (state, _), text in zip(chances, said, strict=True))
+    bar = f'<svg class="chances" role="img" aria-label="{escape(", ".join(said))}">{"".join(bars)}</svg>'
+    return f'<h2>Chances of the verdict</h2>{bar}<p class="key">{key}</p>'
+
+
+def _strip(facts: Sequence[Fact]) -> str:
+    parts = []
+    for fact in facts:
+        why = f"<small>{escape(minus(fact.why))}</small>" if fact.why else ""
+        parts.append(f"<div><dt>{escape(fact.name)}</dt><dd>{escape(minus(fact.value))}{why}</dd></div>")
+    return f'<dl class="strip" aria-label="{escape(", ".join(fact.name for fact in facts))}">{"".join(parts)}</dl>'
+
+
+def _details(rows: Sequence[Row]) -> str:
+    drawn = []
+    for row in rows:
+        opened = " open" if row.is_open else ' name="more"'
+        head = f"<summary><kbd>{escape(row.key)}</kbd><b>{escape(row.title)}</b><span>{row.answer}</span></summary>"
+        drawn.append(f'<details data-key="{escape(row.key)}"{opened}>{head}<div class="body">{row.body}</div></details>')
+    return f'<section class="more" aria-label="Details">{"".join(drawn)}</section>' if drawn else ""
+
+
+def _keys(screen: Screen) -> str:
+    keys = [*KEYS, *((row.key, row.title) for row in screen.details)]
+    listed = "<br>".join(f"<kbd>{escape(key)}</kbd> {escape(what)}" for key, what in keys)
+    return f'<p class="keys" role="status" hidden>{listed}</p>'
+
+
+# The table of candidates: safest first, the intervals on one axis.
+
+
+def candidates_table(documents: Sequence[AnyDocument], selected: int = 0) -> str:
+    """The table of two or more candidates, in the order of the picture; "" for one."""
+    if len(documents) < 2:
+        return ""
+    ordered, dense = safest_first(documents), len(documents) > MANY
+    estimates = [estimate_of(document) for document in ordered]
+    axis = axis_of([each for each in estimates if each])
+    rows = []
+    for place, document in enumerate(ordered):
+        state, name = document["verdict"], escape(candidate_name(document))
+        is_last = dense and place + 1 < len(ordered) and ordered[place + 1]["verdict"] != state
+        looks = f"c-{state}{' cutrow' if is_last else ''}{' on' if place == selected else ''}"
+        mark = f'<svg viewBox="-7 -7 14 14" role="img" aria-label="{state}">{shape(state, 4.5)}</svg>'
+        word = "" if dense else f'<td class="st">{state}</td>'
+        drawn = _interval(document, axis) if axis else ""
+        rows.append(
+            f'<tr class="{looks}" data-c="{place}" aria-selected="{str(place == selected).lower()}"><td class="mkc">{mark}</td>'
+            f'<td class="nm" title="{name}">{name}</td><td>{drawn}</td><td class="n v-gap">{minus(mean_words(document))}</td>{word}</tr>'
+        )
+    title = f"{len(ordered)} candidates, safest first" if dense else "Candidate"
+    verdict = "" if dense else '<th class="st">Verdict</th>'
+    head = (
+        f'<tr><th><span class="vh">Mark</span></th><th>{title}</th><th class="mid">against the margin</th><th class="n">Gap, nats</th>'
+        f"{verdict}</tr>"
+    )
+    crowd = " crowd" if dense else ""
+    table = f'<table role="grid" aria-label="Candidates, safest first"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+    return f'<section class="cand{crowd}" aria-label="Candidates">{table}</section>'
+
+
+def _interval(document: AnyDocument, axis: Axis) -> str:
+    """The interval of a row on the axis of all rows."""
+    lines = [("zero", 0.0), *([("mar", axis.margin)] if axis.margin else [])]
+    drawn = [
+        f'<line class="{look}" x1="{at}" x2="{at}" y1="0" y2="100%"/>' for look, at in ((look, _place(axis, nats)) for look, nats in lines)
+    ]
+    if estimate := estimate_of(document):
+        drawn.append(f'<line class="wh" x1="{_place(axis, estimate.lo)}" x2="{_place(axis, estimate.hi)}" y1="50%" y2="50%"/>')
+        if axis.low <= estimate.mean <= axis.high:
+            drawn.append(f'<svg x="{_place(axis, estimate.mean)}" y="50%">{shape(document["verdict"], 4.5)}</svg>')
+    return f'<svg class="fx" aria-hidden="true">{"".join(drawn)}</svg>'
+
+
+def _place(axis: Axis, nats: float) -> str:
+    return f"{100.0 * axis.place(nats) / axis.width:.2f}%"
