@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
 from weakref import WeakKeyDictionary
@@ -167,7 +167,7 @@ def live_forecast(job_id: str, context: InContext, tags: Tags, candidate: Candid
         made, pairs = forecasts.forecasts(job, chosen.name), forecasts.pairs_of(job, chosen)
         planned, ended = job.planned_steps, job.status in JOB_ENDED
     last = made[-1] if made else None
-    steps, gaps = _observed(pairs)
+    steps, gaps = observed(pairs)
     end = ((pairs[0].origin or 0) if pairs else 0) + (planned or 0) - 1
     nothing = NEVER if ended else NOTHING_YET
     return LiveDocument(
@@ -185,7 +185,7 @@ def live_forecast(job_id: str, context: InContext, tags: Tags, candidate: Candid
     )
 
 
-def _observed(pairs: list[PairProgress]) -> tuple[list[int], list[float]]:
+def observed(pairs: Sequence[PairProgress]) -> tuple[list[int], list[float]]:
     """The middle step and the mean gap of each part of the plan, over the pairs that have it."""
     steps, gaps = [], []
     for block in range(BLOCKS):

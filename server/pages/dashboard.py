@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, cast
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, FastAPI, Form, Query, Request, Response
@@ -16,8 +16,9 @@ from sqlalchemy.orm import Session, joinedload
 from parity.judging.agreement import confounding_keys, values_by_key, values_of
 from parity.judging.document_types import VerdictDocument
 from parity.report.svg import Axis, Estimate, axis_of, estimate_of, head_svg, row_svg
-from parity.report.words import next_step, why
+from parity.report.words import candidate_name, safest_first
 from parity.structure import frozen
+from parity.wording import count
 from server.api.jobs import WHOLE, ArmDocument, JobDocument, job_document, last_end, seconds_left, share_done
 from server.api.lists import principal_names
 from server.api.service import worker_documents
@@ -25,24 +26,21 @@ from server.database import store
 from server.database.sessions import find_job, time_text
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run
-from server.jobs import statements
+from server.jobs import forecasts, statements
 from server.jobs.conclude import kind_of
 from server.jobs.cost import price_of
 from server.jobs.workers import can_take, live_workers, why_waiting
-from server.pages import baselines, forms, job_lists, rendering
+from server.pages import baselines, forms, job_lists, job_page, rendering
 from server.pages.rendering import HERE, LoginNeededError, pages_router, templates
 from server.settings import Settings
 from server.web import auth
 from server.web.auth import InContext, additions
 from server.web.limits import BODY_BYTES
 
-# The table of a job's candidates: one row each with verdict or forecast, gap on a shared axis, cost, what decided, and the next step.
+# The table of a job's candidates: one row each with verdict or forecast, and the gap on a shared axis.
 
-Order = Literal["", "gap", "verdict"]
-ORDERS: Mapping[Order, str] = {"": "as submitted", "gap": "gap, worst first", "verdict": "verdict, fails first"}
 STYLED = 8  # candidates that a chart shows in a colour and line style of their own at a time
 _LIT = 4  # of more, how many are highlighted at first
-_SEVERITY = {"fail": 0, "inconclusive": 1, "pass": 2}
 
 
 @frozen
@@ -62,16 +60,6 @@ class Row:
         return Markup(row_svg(self.estimate, self.axis)) if self.estimate and self.axis else Markup()  # noqa: S704 (numbers of our own)
 
     @property
-    def decided(self) -> str:
-        """What decided, in words; empty without a verdict."""
-        return why(self.verdict) or "its interval" if self.verdict else ""
-
-    @property
-    def next_step(self) -> str:
-        """The verdict's advice in a few words."""
-        return next_step(self.verdict) if self.verdict else ""
-
-    @property
     def live(self) -> bool:
         """Whether the row shows a forecast."""
         return self.estimate is not None and self.estimate.state == "forecast"
@@ -79,62 +67,37 @@ class Row:
 
 @frozen
 class Table:
-    """The rows in their order, the head of the figures' column, what is selected, and what the charts highlight at first."""
+    """The rows, the head of the figures' column, and what the charts highlight at first."""
 
     rows: list[Row]
     head: Markup | None
-    order: Order
-    orders: list[tuple[str, str, bool]]
-    selected: Row | None
     lit: list[str]
-    counts: Mapping[str, list[str]]
-
-    @property
-    def has_tax(self) -> bool:
-        """Whether any verdict has a token tax."""
-        return any(row.verdict and row.verdict.get("token_tax") for row in self.rows)
-
-    @property
-    def confidence(self) -> float | None:
-        """The level of the intervals, if they all have one level."""
-        levels = {row.verdict["gap"]["confidence"] for row in self.rows if row.verdict and row.verdict["gap"]}
-        return levels.pop() if len(levels) == 1 else None
 
 
-def candidate_table(job: JobDocument, candidate: str = "", order: Order = "") -> Table:
-    """The table of a job; `candidate` is the one whose details are shown, by default the only one."""
+def candidate_table(job: JobDocument, candidate: str = "") -> Table:
+    """The table of a job, judged candidates safest first; `candidate` is the one that is highlighted, by default the only one."""
     arms = job.arms[1:]
     chosen = arms[0].name if len(arms) == 1 else candidate
-    verdicts = {document["candidate"]["name"]: document for document in cast(Sequence[VerdictDocument], job.verdicts)}
+    documents = safest_first(cast("Sequence[VerdictDocument]", job.verdicts)) if job.verdicts else []
+    verdicts = {candidate_name(document): document for document in cast("Sequence[VerdictDocument]", documents)}
     estimates = {arm.name: _estimate(job, arm, verdicts.get(arm.name)) for arm in arms}
     axis = axis_of([each for each in estimates.values() if each])
-    ordered = {"order": order} if order else {}
     rows = [
         Row(
             arm=arm,
             verdict=verdicts.get(arm.name),
             estimate=estimates[arm.name],
             axis=axis,
-            link="?" + urlencode({"candidate": arm.name} | ordered) + "#candidate",
+            link="?" + urlencode({"candidate": arm.name}),
             selected=arm.name == chosen,
         )
         for arm in arms
     ]
-    ranked = sorted(rows, key=_badness)
-    by_order = {"": rows, "gap": ranked, "verdict": sorted(ranked, key=lambda row: _SEVERITY[row.verdict["verdict"]] if row.verdict else 3)}
-    kept = {"candidate": candidate} if candidate else {}
+    places = {name: place for place, name in enumerate(verdicts)}
     return Table(
-        rows=by_order[order],
+        rows=sorted(rows, key=lambda row: places.get(row.arm.name, len(places))),
         head=Markup(head_svg(axis)) if axis else None,  # noqa: S704 (numbers of our own)
-        order=order,
-        orders=[(words, "?" + urlencode(kept | ({"order": name} if name else {})), name == order) for name, words in ORDERS.items()],
-        selected=next((row for row in rows if row.selected), None),
-        lit=_lit(ranked, chosen),
-        counts={
-            outcome: names
-            for outcome in ("pass", "fail", "inconclusive")
-            if (names := [row.arm.name for row in rows if row.verdict and row.verdict["verdict"] == outcome])
-        },
+        lit=_lit(sorted(rows, key=_badness), chosen),
     )
 
 
@@ -317,9 +280,8 @@ def show(
     request: Request,
     context: InContext,
     candidate: Annotated[str, Query(max_length=100)] = "",
-    order: Annotated[str, Query(max_length=20)] = "",
 ) -> Response:
-    """One job: its candidates with what decided, then the evidence; `candidate` is the one whose details are shown."""
+    """One job: the answer with its picture, then the details; `candidate` is the one that the picture highlights."""
     with context.database.read() as session:
         job = find_job(session, job_id)
         kind = kind_of(job)
@@ -329,18 +291,27 @@ def show(
         document = job_document(session, job, context.settings.lease_seconds, price_of(context.settings))
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
         unstated = statements.unstated(job)
+        dots = job_page.verdict_dots(context.cache, session, job) if document.verdicts else {}
+        live = {} if document.verdicts else job_page.live_paths(job)
+        past = [(arm.name, look) for arm in job.arms[1:] for look in forecasts.forecasts(job, arm.name)]
+    remarks = forms.values(request, context, document)
+    buttons = job_page.buttons_of(document, remarks["acceptable"], may_sign_off=remarks["may"]["sign_off"])
+    signed = list(remarks["accepted"].values())
     values = {
         "job": document,
         "lab": added,
         "unstated": unstated,
         "modules": JOB_MODULES,
-        "table": candidate_table(document, candidate, cast(Order, order) if order in ORDERS else ""),
+        "screen": job_page.first_screen(document, dots or live, candidate, signed, buttons),
+        "table": candidate_table(document, candidate),
+        "past_forecasts": past,
+        "forecast_count": count(len(past), "forecast"),
         "there": {kind: set(names) for kind, names in recorded.items()},
         "ended": document.status in JOB_ENDED,
         "runs": [(arm, run) for arm in document.arms for run in (*arm.runs, *arm.noise_runs)],
         "pairs": list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs)),
         "ground": compare(document.arms, document.criteria.get("may_differ", ())),
-        **forms.values(request, context, document),
+        **remarks,
         "requested_arms": [document.spec["baseline"], *document.spec["candidates"]],
     }
     return templates.TemplateResponse(request, "job.html", values)

@@ -1,0 +1,266 @@
+"""The first screen of a job's page: its verdict, its forecast while it trains, or why it has neither, with one picture and the strip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, cast
+
+from markupsafe import Markup
+from sqlalchemy.orm import Session
+
+from parity.judging.document_types import PathPointDocument, VerdictDocument
+from parity.judging.live.gap_chart import Range
+from parity.judging.live.prediction import BLOCKS
+from parity.judging.live.rules import Forecast
+from parity.judging.sign_offs import SignOffDocument
+from parity.report.facts import accepted_words
+from parity.report.picture import picture
+from parity.report.scene import DOTS, FEW_DOTS, MANY, Dots, Scene, dots_of, live_trace, scene_of
+from parity.report.screen import Answer, Screen, answer_of, button, candidates_table, chances_html, live_answer, screen_html
+from parity.report.words import Fact, candidate_name, safest_first
+from parity.structure import frozen
+from parity.wording import count, nats_decimals, version_words
+from server.api.jobs import ArmDocument, JobDocument
+from server.api.live import observed
+from server.api.remarks import SignOffEntry
+from server.concurrency import Cache
+from server.database.states import JOB_ENDED
+from server.database.tables import Job
+from server.gaps import candidate_gaps
+from server.jobs import forecasts
+from server.jobs.cost import SECONDS_OF_AN_HOUR, CostDocument
+from server.pages.rendering import duration, size
+
+_FORECAST_NOTE = "A forecast is never a verdict. The axes are those of the whole plan, so nothing moves while points arrive."
+_NO_GAP_SO_FAR = "The first point comes with the first step that both arms have recorded."
+
+
+@frozen
+class LivePath:
+    """What is known of a candidate in training: the gap at each look, and the mean gap in blocks of the plan."""
+
+    path: Sequence[PathPointDocument]
+    dots: Dots
+
+
+def verdict_dots(cache: Cache, session: Session, job: Job) -> Mapping[str, Dots]:
+    """The dots of each candidate of a concluded job, read once."""
+    names = tuple(verdict.candidate for verdict in job.verdicts)
+    key = ("dots", job.id, names)
+    kept = cache.get(key, dict)
+    if kept is None:
+        bins = FEW_DOTS if len(names) > MANY else DOTS
+        gaps = candidate_gaps(cache, session, job, [arm for arm in job.arms[1:] if arm.name in names], Range(bins=bins))
+        kept = {gap.candidate: dots_of(gap.binned) for gap in gaps}
+        cache.put(key, kept)
+    return kept
+
+
+def live_paths(job: Job) -> Mapping[str, LivePath]:
+    """The gaps so far of each candidate in training."""
+    found = {}
+    for arm in job.arms[1:]:
+        looks: Sequence[Forecast] = forecasts.forecasts(job, arm.name)
+        steps, gaps = observed(forecasts.pairs_of(job, arm))
+        points = [PathPointDocument(step=look.step, mean=look.gap, lo=look.gap, hi=look.gap) for look in looks]
+        block = (job.planned_steps or 0) // BLOCKS
+        found[arm.name] = LivePath(path=points, dots=Dots(points=list(zip(map(float, steps), gaps, strict=True)), steps=block))
+    return found
+
+
+def first_screen(
+    job: JobDocument, drawn: Mapping[str, Any], candidate: str, sign_offs: Sequence[SignOffEntry], buttons: Sequence[str]
+) -> Markup:
+    """The screen as HTML; `drawn` holds the dots of a judged job by candidate, else its live paths; `candidate` is the one that the
+    picture highlights, by default the safest."""
+    made = _judged(job, drawn, candidate, sign_offs, buttons) if job.verdicts else _unjudged(job, drawn, candidate, buttons)
+    return Markup(screen_html(made))  # noqa: S704 (every name in it is escaped)
+
+
+def _judged(
+    job: JobDocument, dots: Mapping[str, Dots], candidate: str, sign_offs: Sequence[SignOffEntry], buttons: Sequence[str]
+) -> Screen:
+    documents = cast("Sequence[VerdictDocument]", job.verdicts)
+    places = [candidate_name(document) for document in safest_first(documents)]
+    selected = places.index(candidate) if candidate in places else 0
+    scene = scene_of(documents, dots, end=job.planned_steps - 1 if job.planned_steps else None)
+    scene = replace(scene, selected=selected)
+    return Screen(
+        context=_context(job),
+        answer=answer_of(documents, cost_fact(job.cost)),
+        picture=picture(scene),
+        buttons=buttons,
+        table=candidates_table(documents, selected),
+        accepted="; ".join(accepted_words(cast("SignOffDocument", asdict(each))) for each in sign_offs),
+        is_dense=scene.is_dense,
+    )
+
+
+def _unjudged(job: JobDocument, live: Mapping[str, LivePath], candidate: str, buttons: Sequence[str]) -> Screen:
+    arms = job.arms[1:]
+    shown = next((arm for arm in arms if arm.name == candidate), _most_certain(arms))
+    outlook = shown.live if shown and job.status not in JOB_ENDED else None
+    strip = _strip(job)
+    if shown is not None and outlook is not None:
+        answer = live_answer((job.arms[0].name, shown.name), outlook, job.planned_steps, strip, _next_of(shown))
+    else:
+        answer = _no_answer(job, strip)
+    return Screen(
+        context=_context(job),
+        answer=answer,
+        picture=picture(_live_scene(job, live, shown)) if shown else "",
+        buttons=buttons,
+        chances=chances_html(outlook) if outlook else "",
+        is_dense=len(arms) > MANY,
+    )
+
+
+def _most_certain(arms: Sequence[ArmDocument]) -> ArmDocument | None:
+    """The candidate that is most likely to pass; the first one before any forecast."""
+    return max(arms, key=lambda arm: arm.live.passes if arm.live else -1.0, default=None)
+
+
+def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocument | None) -> Scene:
+    """The picture of a job without a verdict: the axes of the whole plan, the gap so far, and the forecast while it trains."""
+    has_ended = job.status in JOB_ENDED
+    traces = []
+    for arm in job.arms[1:]:
+        own = live.get(arm.name)
+        traces.append(live_trace(arm.name, None if has_ended else arm.live, own.path if own else (), own.dots if own else None))
+    outlook = shown.live if shown and not has_ended else None
+    margin = outlook.margin if outlook else None
+    window = _window(job)
+    steps = [int(step) for trace in traces for step, _ in trace.dots]
+    drawn = any(trace.dots or trace.path for trace in traces)
+    return Scene(
+        baseline=job.arms[0].name,
+        traces=traces,
+        decimals=nats_decimals(margin, outlook.low, outlook.high) if outlook else nats_decimals(margin),
+        end=job.planned_steps - 1 if job.planned_steps else max([1, *steps]),
+        window=window,
+        margin=margin,
+        margin_note="of today’s loss" if margin else "",
+        legend="line: gap over the last part so far · fan: forecast, 50 and 90 %" if outlook else "the plan’s axes",
+        note=_FORECAST_NOTE if drawn else _NO_GAP_SO_FAR,
+        selected=next((place for place, arm in enumerate(job.arms[1:]) if arm is shown), 0),
+        now=outlook.step if outlook else None,
+    )
+
+
+def _window(job: JobDocument) -> tuple[int, int] | None:
+    """The steps that will be judged, where the plan is known."""
+    if not job.planned_steps:
+        return None
+    fraction = float(job.criteria.get("window_fraction") or 0.2)
+    return round(job.planned_steps * (1.0 - fraction)), job.planned_steps - 1
+
+
+def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
+    """Why there is no verdict and no forecast, in the place of the answer."""
+    measure = job.waiting or ""
+    if job.status == "failed":
+        chip, lead, measure = "✕ DID NOT FINISH", "This job did not finish.", job.message or job.code or "The reason is not on record."
+    elif job.status == "cancelled":
+        chip, lead = "✕ CANCELLED", "This job was cancelled."
+        measure = "It has no verdict."
+    elif job.status == "queued":
+        chip, lead = "… QUEUED", "Nothing has trained yet."
+    elif job.is_open and len(job.arms) < 2:
+        chip, lead = "▸ NO VERDICT YET", "One arm so far."
+        measure = f"{job.arms[0].name} is the baseline; the next arm that parity.Run names is its candidate."
+    elif job.is_open:
+        chip, lead, measure = "▸ NO VERDICT YET", "Open until it is concluded.", "The project takes further runs."
+    elif job.share_done >= 1.0:
+        chip, lead, measure = "▸ NO VERDICT YET", "The judge reads the curves.", "All steps are done."
+    else:
+        chip, lead = "▸ NO VERDICT YET", "Too early for a forecast."
+        measure = measure or "The first forecast comes once both arms have trained a tenth of the planned steps."
+    return Answer(state="live", chip=chip, lead=lead, measure=measure, interval="", next=_next_of_none(job), strip=strip)
+
+
+def _next_of_none(job: JobDocument) -> str:
+    if job.is_open and len(job.arms) > 1 and job.status not in JOB_ENDED:
+        return (
+            f"parity runs judge {job.id} judges the runs that have finished, as of now; parity runs conclude {job.id} records the verdict."
+        )
+    return ""
+
+
+def _next_of(arm: ArmDocument) -> str:
+    """What a forecast advises."""
+    if arm.live is None:
+        return ""
+    if arm.live.state == "harmful":
+        return "Its final gap is surely above the margin: cancel the job, or let it train on for the record."
+    if arm.live.state == "futile":
+        return "It can hardly pass any more: cancel the job, or let it train on for the size of the gap."
+    return "Wait for the verdict: it reads the last steps of every run."
+
+
+def _context(job: JobDocument) -> list[str]:
+    """Name, question, size, plan, baseline, time and id."""
+    arms = job.arms[1:]
+    question = f"{arms[0].name} against {job.arms[0].name}" if len(arms) == 1 else f"{len(arms)} candidates against {job.arms[0].name}"
+    plan = f"{job.planned_steps:,} steps" if job.planned_steps else "length not stated"
+    plan += f" of {job.tokens_per_step:,} tokens" if job.tokens_per_step else ""
+    when = (job.finished_at or job.created_at)[:16].replace("T", ", ")
+    facts = [
+        job.name,
+        question if arms else "one arm",
+        f"{size(job.parameters)} parameters" if job.parameters else "",
+        f"layer policy {job.layer_policy}" if job.layer_policy else "",
+        plan,
+        f"engine {job.engine}",
+        f"baseline {version_words({'name': job.baseline.name, 'version': job.baseline.version})}" if job.baseline else "",
+        f"revision {job.revision[:12]}" if job.revision else "",
+        f"{when} UTC",
+        job.id,
+    ]
+    return [fact for fact in facts if fact]
+
+
+# The strip of a job without a verdict, and what a job cost.
+
+
+def _strip(job: JobDocument) -> list[Fact]:
+    base, *arms = job.arms
+    runs = [len(arm.runs) for arm in job.arms]
+    each = f"{count(runs[0], 'run')} per arm" if len(set(runs)) == 1 else f"{runs[0]} + {sum(runs[1:])} runs"
+    left = f"{duration(job.eta_seconds)} left" if job.eta_seconds and job.eta_seconds >= 1 and job.status not in JOB_ENDED else ""
+    loss = f"loss {base.loss:.3f} of {base.name}" if base.loss is not None else ""
+    noise_runs = sum(len(arm.noise_runs) for arm in job.arms)
+    return [
+        Fact("Progress", f"{100.0 * job.share_done:.0f} % of the steps", "; ".join(part for part in (left, loss) if part)),
+        cost_fact(job.cost),
+        Fact("Evidence", each, count(len(arms), "candidate")),
+        Fact("Run noise", count(noise_runs, "noise run") if noise_runs else "No noise runs", "used in the verdict, not in a forecast"),
+        Fact("Early stop", str(job.criteria.get("early_stop", "advise")), "what a hopeless forecast does to the runs"),
+    ]
+
+
+def cost_fact(cost: CostDocument) -> Fact:
+    """What a job cost: device time, price where one is stated, and the runs that it did not have to train."""
+    trained = f"{count(cost.trained_runs, 'run')} trained"
+    reused = f"; {cost.reused_runs} reused" if cost.reused_runs else ""
+    if cost.device_seconds is None:
+        return Fact("Cost", "Not recorded", cost.missing or "no step times on record")
+    if cost.price is not None:
+        money = f"{cost.price:,.2f} {cost.currency or ''}".rstrip()
+        return Fact("Cost", money, f"{_device_time(cost.device_seconds)}; {trained}{reused}")
+    return Fact("Cost", _device_time(cost.device_seconds), f"{trained}{reused}")
+
+
+def _device_time(seconds: float) -> str:
+    hours = seconds / SECONDS_OF_AN_HOUR
+    return f"{hours:.3g} device hours" if hours >= 0.01 else f"{seconds:.3g} device seconds"
+
+
+def buttons_of(job: JobDocument, acceptable: Sequence[str], *, may_sign_off: bool) -> list[str]:
+    """What the visitor can do next, as links within the page."""
+    made = []
+    if acceptable and may_sign_off:
+        made.append(button(f"Accept {acceptable[0]} for some days", "#remarks-heading"))
+    if job.verdicts:
+        made.append(button("Evidence", job.links["evidence"], is_first=not made))
+    return made
