@@ -19,7 +19,7 @@ import numpy as np
 from parity.judging.chances import chances_of
 from parity.judging.criteria import FINISHED_FLOOR, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.document_types import VerdictDocument
+from parity.judging.document_types import ChancesDocument, VerdictDocument
 from parity.judging.verdict import judge
 
 STEPS = np.arange(1, 121)
@@ -55,7 +55,7 @@ def lies(document: VerdictDocument) -> str:
 class Told:
     """The chances that a job states, where the interval lay after the next pair, and the verdict then."""
 
-    chances: dict[str, float]
+    chances: ChancesDocument
     interval: str
     verdict: str
 
@@ -77,7 +77,7 @@ def simulated(jobs: int, pairs: int, factor: float) -> list[Told]:
         if chances is not None:
             then = document_of(*arms)
             verdict = "undecided" if then["verdict"] == "inconclusive" else then["verdict"]
-            told.append(Told(chances=dict(chances), interval=lies(then), verdict=verdict))
+            told.append(Told(chances=chances, interval=lies(then), verdict=verdict))
     return told
 
 
@@ -93,11 +93,19 @@ class Bin:
 
 def bins(told: Sequence[Told], outcome: str) -> list[Bin]:
     """The chances of one outcome against what happened, in bins of the stated chance."""
-    stated = np.array([each.chances[outcome] for each in told])
+    stated = np.array([each.chances[outcome] for each in told])  # type: ignore[literal-required]
     intervals, verdicts = (np.array([getattr(each, which) == outcome for each in told]) for which in ("interval", "verdict"))
     at = np.clip(np.searchsorted(BINS, stated, side="right") - 1, 0, len(BINS) - 2)
     inside = [at == each for each in range(len(BINS) - 1) if (at == each).any()]
-    return [Bin(*(float(values[own].mean()) for values in (stated, intervals, verdicts)), jobs=int(own.sum())) for own in inside]
+    return [
+        Bin(
+            stated=float(stated[own].mean()),
+            came_true=float(intervals[own].mean()),
+            verdicts=float(verdicts[own].mean()),
+            jobs=int(own.sum()),
+        )
+        for own in inside
+    ]
 
 
 def _words(own: Bin) -> str:

@@ -27,7 +27,7 @@ from parity.judging.document_types import ChancesDocument, ErrorPartsDocument, F
 from parity.judging.interval import t_quantile
 from parity.structure import frozen
 
-# What an interval alone decides, and what keeps back a pass for want of evidence that no pair of runs is.
+# What an interval alone decides, so that another margin would change it; and what keeps back a pass whatever pairs of runs are added.
 DECIDED_BY_GAP = ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN")
 KEPT_BACK = ("AS_OF", "TOO_FEW_STEPS", "RUN_NOISE_ASSUMED")
 PAIRS, QUANTILES = 1, 2_000

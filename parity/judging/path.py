@@ -65,17 +65,20 @@ def _earlier_points(m: Measurements, statistics: WindowStatistics, steps: IntArr
         return window, window.part(steps)
 
     def has_interval(index: int) -> bool:
-        part = cut(int(steps[index]))[1]
-        return part.stop - part.start >= POINTS_TO_FAIL
+        return _points(cut(int(steps[index]))[1]) >= POINTS_TO_FAIL
 
     first = bisect.bisect_left(range(len(steps)), True, key=has_interval)
     points = []
     for step in some_of(steps[first:])[:-1].tolist():
         window, part = cut(step)
-        if part.stop - part.start >= POINTS_TO_FAIL:
+        if _points(part) >= POINTS_TO_FAIL:
             gap = gap_with_noise(dataclasses.replace(pair, part=part), window, noise)
             points.append(_point(step, gap.mean, gap.bounds(*m.levels)))
     return points
+
+
+def _points(part: slice) -> int:
+    return int(part.stop) - int(part.start)
 
 
 def _window_at(m: Measurements, step: int) -> Window:
@@ -94,7 +97,8 @@ def some_of(steps: IntArray) -> IntArray:
     chosen = np.unique(np.append(np.minimum(apart, last), last))
     if len(chosen) < FEWEST:
         chosen = np.unique(np.linspace(0, last, POINTS).astype(np.int64))
-    return steps[chosen]
+    some: IntArray = steps[chosen]
+    return some
 
 
 def evaluation_path_of(case: EvaluationCase, candidate: str) -> EvaluationPathDocument:

@@ -401,7 +401,8 @@ def _run_means(pair: PairInWindow) -> tuple[Spikes, BoolArray, FloatArray, Float
 
 def _own_gaps(pair: PairInWindow, base: FloatArray, cand: FloatArray) -> FloatArray:
     """The gap (K_B,) of each run of the candidate to the baseline's mean of its seed, of run means (K,)."""
-    return cand - np.array([_mean_of_seed(base, pair.aligned.baseline_seeds, seed) for seed in pair.aligned.candidate_seeds])
+    own: FloatArray = cand - np.array([_mean_of_seed(base, pair.aligned.baseline_seeds, seed) for seed in pair.aligned.candidate_seeds])
+    return own
 
 
 def _seed_gaps(pair: PairInWindow, base: FloatArray, cand: FloatArray) -> FloatArray:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import starmap
 from typing import NamedTuple
 
+from parity.judging.chances import DECIDED_BY_GAP
 from parity.judging.document_types import (
     REUSED,
     EstimateDocument,
@@ -33,7 +34,6 @@ from parity.wording import DECIMALS, count, interval_words, level_percent, perce
 
 # The numbers of a verdict in words: the row of a table, and the facts that the row has no room for.
 
-DECIDED_BY_GAP = ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN")  # another margin alone would change these
 NEXT = "next"  # the name of a detail that advises
 SUMMARY = ("candidate", "gap, nats", "interval", "gap", "margin", "verdict")
 
