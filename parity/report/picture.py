@@ -33,12 +33,13 @@ _ROOMY = 4  # whiskers that stand further apart
 
 @frozen
 class _Axes:
-    """Ends of both axes: steps and nats."""
+    """Ends of both axes: steps and nats; and decimals of a path's points, of 1,000."""
 
     first: float
     last: float
     low: float
     high: float
+    places: int = 1
 
     def x(self, step: float) -> float:
         """A step's place, % of the width."""
@@ -54,7 +55,7 @@ class _Axes:
 
     def point(self, step: float, nats: float) -> str:
         """A point of a path."""
-        return f"{_short(10.0 * self.x(step))} {_short(10.0 * self.far_y(nats))}"
+        return f"{_short(10.0 * self.x(step), self.places)} {_short(10.0 * self.far_y(nats), self.places)}"
 
 
 def picture(scene: Scene, *, with_points: bool = True) -> str:
@@ -125,7 +126,7 @@ def _axes_of(scene: Scene) -> _Axes:
     last = float(max(scene.end, 1))
     first = first if first > 0.2 * last and first < last else 0  # a run that goes on from a checkpoint
     low, high = _limits(scene, first) if scene.has_gap else _loss_limits(scene.losses)
-    return _Axes(first=float(first), last=last, low=low, high=high)
+    return _Axes(first=float(first), last=last, low=low, high=high, places=0 if scene.is_dense else 1)
 
 
 def _limits(scene: Scene, first: float) -> tuple[float, float]:
@@ -236,7 +237,7 @@ def _trace_lines(scene: Scene, axes: _Axes, place: int) -> str:
     parts = [
         _band([point for point in trace.outer if _is_finite(point)], axes, "band outer"),
         _band(own, axes, "band"),
-        _dots(inside, axes, "dots", is_coarse=scene.is_dense),
+        _dots(inside, axes, "dots"),
         _fan(scene, trace, axes),
         _dots([(point["step"], point["mean"]) for point in own], axes, "pts") if len(own) <= _POINTS_SEEN else "",
         _line([(point["step"], point["mean"]) for point in own], axes),
@@ -260,9 +261,8 @@ def _line(points: Points, axes: _Axes, look: str = "line") -> str:
     return f'<path class="{look}" d="M{"L".join(axes.point(*point) for point in points)}"/>' if len(points) > 1 else ""
 
 
-def _dots(points: Points, axes: _Axes, look: str, *, is_coarse: bool = False) -> str:
-    places = ((10.0 * axes.x(step), 10.0 * axes.far_y(nats)) for step, nats in points)
-    drawn = "".join(f"M{x:.0f} {y:.0f}h0" if is_coarse else f"M{_short(x)} {_short(y)}h0" for x, y in places)
+def _dots(points: Points, axes: _Axes, look: str) -> str:
+    drawn = "".join(f"M{axes.point(*point)}h0" for point in points)
     return f'<path class="{look}" d="{drawn}"/>' if drawn else ""
 
 

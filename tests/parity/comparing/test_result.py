@@ -63,7 +63,7 @@ def test_a_notebook_shows_the_picture_without_a_script_and_without_a_network(res
 def test_names_cannot_write_html(frames):
     page = parity.compare(frames["fp8"], frames["nvfp4"], planned_steps=1500, names=("<b>a", "<script>x()"))._repr_html_()
     assert "<script" not in page
-    assert "<b>" not in page
+    assert "<b>a" not in page
 
 
 def test_a_pair_without_a_common_step_is_shown_too(frames):

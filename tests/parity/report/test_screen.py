@@ -1,0 +1,186 @@
+"""The first screen and the report: the words of the verdict as they are, safest first, and nothing that a name could write or load."""
+
+import base64
+import csv
+import hashlib
+import io
+import re
+import urllib.parse
+from html import unescape
+from html.parser import HTMLParser
+
+import pytest
+
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.evidence import Case
+from parity.judging.path import with_path
+from parity.report.page import case_report, job_report, notebook_html, report_page
+from parity.report.picture import picture
+from parity.report.scene import case_scene, scene_of
+from parity.report.screen import Answer, Row, Screen, answer_of, button, candidates_table, chances_html, live_answer, screen_html
+from parity.report.words import Fact, mean_words, safest_first, words
+from parity.wording import minus
+from tests.parity.conftest import synthetic
+from tests.parity.report.test_picture import Forecast
+
+STEPS = 400
+WRITES = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+
+
+def case_of(gaps: dict[str, float]) -> Case:
+    runs = {name: [synthetic(STEPS, seed=10 + place, gap=gap)] for place, (name, gap) in enumerate(gaps.items())}
+    criteria = criteria_from_mapping({"schedule": "decayed", "margin": "1.0%"})
+    return Case(baseline=[synthetic(STEPS)], candidates=runs, criteria=criteria, baseline_name="fp8", planned_steps=STEPS)
+
+
+@pytest.fixture(scope="module")
+def three() -> tuple[Case, list]:
+    case = case_of({"nvfp4": 0.06, "mxfp8": 0.0, "nvfp4-wgrad16": 0.024})
+    return case, with_path(case)
+
+
+class Page(HTMLParser):
+    """The text of the elements of each class, and every address, event and style in attributes."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[tuple[str, str]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.addresses: list[str] = []
+        self.forbidden: list[str] = []
+        self.tags: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.tags.append(tag)
+        self.addresses += [given[key] or "" for key in ("href", "src") if key in given]
+        self.forbidden += [key for key in given if key == "style" or key.startswith("on")]
+        if tag not in ("meta", "link", "br", "img"):
+            self.open.append((tag, given.get("class") or tag))
+            for look in (given.get("class") or tag).split():
+                self.texts.setdefault(look, []).append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        for look in {look for _, looks in self.open for look in looks.split()}:
+            self.texts[look][-1] += data
+
+
+def test_the_answer_has_the_words_of_the_safest_candidate(three):
+    case, documents = three
+    page = Page(report_page(documents, case_scene(case, documents), ["parity"]))
+    told = words(safest_first(documents)[0])
+    assert page.texts["chip"] == [told.chip] == ["● PASS"]
+    assert page.texts["h1"] == [told.lead]
+    assert page.texts["meas"] == [minus(told.measure)]
+    assert page.texts["told"] == [minus(told.interval)]
+    assert page.texts["strong"][0].endswith(" nats")
+    assert "nvfp4 fails; nvfp4-wgrad16 is undecided." in page.texts["int"][0]
+    for fact, shown in zip(told.strip, page.texts["dd"], strict=True):
+        assert shown == minus(fact.value + fact.why)
+
+
+def test_the_table_is_in_the_order_of_the_picture_with_its_numbers(three):
+    _, documents = three
+    page = Page(candidates_table(documents))
+    assert page.texts["nm"] == ["mxfp8", "nvfp4-wgrad16", "nvfp4"]
+    assert page.texts["v-gap"] == [minus(mean_words(document)) for document in safest_first(documents)]
+    picture_labels = re.findall(r"<tspan(?: data-judged=\"1\")?>([^<]+)</tspan>", picture(scene_of(documents)))
+    assert [label for label in picture_labels if label in page.texts["v-gap"]] == page.texts["v-gap"]
+    assert candidates_table(documents[:1]) == ""
+
+
+def test_many_candidates_are_counted_and_all_in_the_table():
+    case = case_of({f"policy-{place}": 0.004 * place for place in range(12)})
+    documents = with_path(case)
+    html = report_page(documents, case_scene(case, documents), ["parity"])
+    page = Page(html)
+    assert len(page.texts["nm"]) == 12
+    assert sum(map(int, re.findall(r"\d+", page.texts["tally"][0]))) == 12
+    assert 'class="screen crowd"' in html
+    assert len(re.search(r'<div class="screen.*?<section class="more"', html, re.DOTALL)[0]) < 110_000
+
+
+def test_the_next_step_is_said_once_with_at_most_the_buttons_given(three):
+    _, documents = three
+    answer = answer_of(documents)
+    buttons = [button("Add 4 runs", "/x?a=1&b=2"), button("Cancel", "/y", is_first=False)]
+    html = screen_html(Screen(context=["job"], answer=answer, picture="", buttons=buttons))
+    assert html.count('class="btn"') == 1
+    assert html.count('class="btn q"') == 1
+    assert 'href="/x?a=1&amp;b=2"' in html
+    assert unescape(html).count(answer.next) == 1
+    report = report_page(documents, scene_of(documents), ["parity"])
+    assert unescape(report).count(answer.next) == 1
+
+
+def test_details_open_by_their_letters_and_are_open_in_a_report(three):
+    case, documents = three
+    rows = [Row("r", "Reasons", "why", "<p>body</p>"), Row("c", "Curves", "loss", "", is_open=True)]
+    html = screen_html(Screen(context=["job"], answer=answer_of(documents), picture="", details=rows))
+    assert '<details data-key="r" name="more">' in html
+    assert '<details data-key="c" open>' in html
+    report = case_report(case)
+    assert report.count("<details") == report.count(" open>")
+
+
+def test_who_accepted_a_verdict_stands_under_the_lead(three):
+    _, documents = three
+    html = report_page(documents, scene_of(documents), ["parity"], accepted_by="Ada until <Friday>")
+    assert html.index("</h1>") < html.index("Ada until &lt;Friday&gt;") < html.index('class="meas"')
+
+
+def test_the_answer_of_a_forecast_has_its_words_and_chances():
+    answer = live_answer(("fp8", "nvfp4"), Forecast(), 400, [Fact("Progress", "100 of 400 steps")])
+    html = screen_html(Screen(context=["job"], answer=answer, picture="", chances=chances_html(Forecast())))
+    page = Page(html)
+    assert page.texts["chip"] == ["▸ NO VERDICT YET · 25 % OF THE STEPS"]
+    assert page.texts["h1"] == ["nvfp4 will probably stay undecided."]
+    assert page.texts["key"] == ["pass 0 %inconclusive 96 %fail 4 %"]
+    assert page.texts["dt"] == ["Progress"]
+
+
+def test_names_write_nothing_load_nothing_and_style_nothing():
+    case = case_of({WRITES: 0.05, "=1+1": 0.0})
+    documents = with_path(case)
+    job = {"id": "j1", "name": WRITES, "finished_at": "2026-11-24T03:49:00", "verdicts": documents, "criteria": {}, "spec": {"a": WRITES}}
+    alone = with_path(case_of({WRITES: 0.05}))
+    notebook = notebook_html(alone[0], scene_of(alone))
+    for html, scripts in ((case_report(case), 2), (job_report(job, "https://host/jobs/j1"), 0), (notebook, 0)):
+        page = Page(html)
+        assert page.tags.count("script") == scripts
+        assert "img" not in page.tags
+        assert page.forbidden == []
+        assert {address.partition(":")[0] for address in page.addresses} <= {"data", "https"}
+    assert Page(case_report(case)).texts["h1"] == ["You may switch to =1+1."]
+
+
+def test_a_report_runs_its_own_script_alone_or_none(three):
+    case, documents = three
+    html = case_report(case)
+    script = re.search(r"<script>(.*?)</script>", html, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'\"" in html
+    assert "script" not in report_page(documents, scene_of(documents), ["parity"])
+    assert len(html) < 150_000
+
+
+def test_the_path_can_be_saved_as_csv():
+    documents = with_path(case_of({'=a,"b"': 0.05}))
+    html = report_page(documents, scene_of(documents), ["parity"])
+    text = urllib.parse.unquote(re.search(r'href="data:text/csv;charset=utf-8,([^"]+)"', html)[1])
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert {row["candidate"] for row in rows} == {'\'=a,"b"'}
+    assert [int(row["step"]) for row in rows] == [point["step"] for point in documents[0]["path"]]
+    assert float(rows[-1]["mean"]) == pytest.approx(documents[0]["gap"]["mean"], rel=1e-4)
+
+
+def test_an_answer_without_an_interval_has_no_empty_line():
+    answer = Answer(state="fail", chip="■ FAIL", lead="Do not.", measure="NaN.", interval="", next="", strip=[])
+    html = screen_html(Screen(context=["job"], answer=answer, picture=""))
+    assert 'class="int"' not in html
+    assert 'class="next"' not in html
