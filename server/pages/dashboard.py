@@ -305,6 +305,7 @@ def show(
         "screen": job_page.first_screen(document, dots or live, candidate, signed, buttons),
         "table": candidate_table(document, candidate),
         "past_forecasts": past,
+        "verdicts": {each["candidate"]["name"]: each["verdict"] for each in document.verdicts},
         "forecast_count": count(len(past), "forecast"),
         "there": {kind: set(names) for kind, names in recorded.items()},
         "ended": document.status in JOB_ENDED,

@@ -207,7 +207,7 @@ def _context(job: JobDocument) -> list[str]:
     when = (job.finished_at or job.created_at)[:16].replace("T", ", ")
     facts = [
         job.name,
-        question if arms else "one arm",
+        question if arms and question != job.name else "",
         f"{size(job.parameters)} parameters" if job.parameters else "",
         f"layer policy {job.layer_policy}" if job.layer_policy else "",
         plan,

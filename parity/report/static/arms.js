@@ -1,4 +1,4 @@
-// The arms of a comparison: which of them the charts highlight, and the colour and line style of each.
+// The arms of a comparison: which of them the charts highlight, and the colour and line style of each. Colour is the verdict, never the candidate.
 import { STYLED, view } from "./view.js";
 
 export const [baseline, ...candidates] = view.arms;
@@ -17,13 +17,14 @@ function slotOf(name) {
   return slots.get(name);
 }
 
-const DASHES = { solid: undefined, dashed: [7, 4], dotted: [2, 4] };
-/** Colour (a property) and line of an arm. Next to the baseline, which is solid, the first four candidates are dashed; alone they are solid. */
+const DASHES = [["solid", undefined], ["dashed", [7, 4]], ["dotted", [2, 4]], ["double", [12, 3, 2, 3]]];
+const verdicts = JSON.parse(document.querySelector("[data-arms]").dataset.verdicts ?? "{}");
+
+/** Colour (a property) and line of an arm: the baseline blue and solid, a candidate in the colour of its verdict, by its line told from others. */
 export function styleOf(name, { besideBaseline = false } = {}) {
   if (name === baseline) return { colour: "--chart-line-0", line: "solid", dash: undefined };
-  const slot = slotOf(name);
-  const line = slot >= 4 ? "dotted" : besideBaseline ? "dashed" : "solid";
-  return { colour: `--chart-line-${(slot % 4) + 1}`, line, dash: DASHES[line] };
+  const [line, dash] = DASHES[(slotOf(name) + (besideBaseline ? 1 : 0)) % DASHES.length];
+  return { colour: `--chart-${verdicts[name] ?? "open"}`, line, dash };
 }
 
 /** Paint the key of an arm; one that is not highlighted is grey. */

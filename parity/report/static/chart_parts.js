@@ -10,7 +10,6 @@ export function signed(value, places = 4) {
 }
 export const whole = (value) => value.toLocaleString("en");
 export const finite = (value) => (typeof value === "number" ? value : null);
-export const bound = (value) => (typeof value === "number" ? signed(value) : String(value));
 
 let library;
 /** The chart library, loaded once; the page reports if it is missing. */
@@ -19,12 +18,6 @@ export function uPlot() {
   return library;
 }
 export const NO_LIBRARY = "The chart library is not installed: run `make node_modules/.installed` on the server. The numbers are below.";
-
-/** A confidence with two digits of what is left of it: 95 %, 97.5 %, 99.58 %. */
-export function levelWords(confidence) {
-  const left = 100 * (1 - confidence);
-  return `${Number((100 - left).toFixed(left > 0 ? Math.max(0, 1 - Math.floor(Math.log10(left))) : 0))} %`;
-}
 
 /** Where the values that the y axis fits begin, of ascending steps: by default at the second half of what is there. */
 export function fitsFrom(steps) {

@@ -1,13 +1,12 @@
-// The gaps of all candidates against the baseline in one chart: bins with intervals, margin, window, and the last values labelled.
+// The gaps of all candidates against the baseline in bins, for a look at any part of the run; what is judged stands in the picture above it.
 import { candidates, many, styleOf, swatch } from "./arms.js";
 import { Chart } from "./chart.js";
-import { axisColours, bound, css, element, faint, finite, fitsFrom, level, levelWords, padded, signed, spread, stepAxis, triangle, whole, xScale } from "./chart_parts.js";
+import { axisColours, css, element, faint, finite, fitsFrom, level, padded, signed, spread, stepAxis, triangle, whole, xScale } from "./chart_parts.js";
 import { view } from "./view.js";
 
 const HEIGHT = 320;
 const PIXELS_A_BIN = 8;
 const BINS_A_STEP = 50; // so that windows of similar widths share the server's cached answers
-const MOST_BANDS = 3;
 const LABEL_PIXELS = 15;
 const WIDE = 600;
 
@@ -70,8 +69,8 @@ export class GapChart extends Chart {
       return;
     }
     const x = gaps.first_step.map((first, i) => this.xOf((first + gaps.last_step[i]) / 2));
-    const data = [x, ...this.lines.flatMap((one) => (one.band ? [one.mean, one.low, one.high] : [one.mean]))];
-    const shape = this.lines.map((one) => [one.candidate, one.band, one.lit, one.colour, one.line, one.wide]);
+    const data = [x, ...this.lines.map((one) => one.mean)];
+    const shape = this.lines.map((one) => [one.candidate, one.lit, one.colour, one.line, one.wide]);
     if (!(await this.show(data, shape, () => this.options()))) return;
     this.describe(`Gap chart; ${this.lit.map((one) => `${candidates.length > 1 ? `${one.candidate}: ` : ""}${this.lastWords(one)}`).join("; ") || "no candidate is chosen"}`);
     this.note.textContent = this.summary();
@@ -87,18 +86,11 @@ export class GapChart extends Chart {
     this.lines = this.gaps.candidates.flatMap((one) => {
       const isLit = view.lit.has(one.candidate);
       if (!isLit && !(many && view.others)) return [];
-      const band = isLit && (lit.length <= MOST_BANDS || one === this.focus);
       const style = isLit ? styleOf(one.candidate) : { colour: "--chart-margin", line: "solid", dash: undefined };
-      const end = (sign) => one.mean.map((mean, i) => (mean === null || one.half_width[i] === null ? undefined : mean + sign * one.half_width[i]));
-      return [{ ...one, ...style, lit: isLit, band, wide: one === focus && lit.length > 1, mean: known(one.mean), low: end(-1), high: end(1) }];
+      return [{ ...one, ...style, lit: isLit, wide: one === focus && lit.length > 1, mean: known(one.mean) }];
     });
     const rank = (one) => (one.wide ? 2 : one.lit ? 1 : 0);
     this.lines.sort((a, b) => rank(a) - rank(b));
-    let column = 1;
-    for (const one of this.lines) {
-      one.column = column;
-      column += one.band ? 3 : 1;
-    }
     this.lit = this.lines.filter((one) => one.lit);
     this.first = this.gaps.candidates.find((one) => one.level_nats) ?? this.gaps.candidates[0];
   }
@@ -106,11 +98,8 @@ export class GapChart extends Chart {
   summary() {
     const counts = [...new Set(this.gaps.candidates.map((one) => one.common_steps))].sort((a, b) => a - b);
     const steps = counts.length > 1 ? `${whole(counts[0])} to ${whole(counts.at(-1))}` : whole(counts[0]);
-    const banded = this.lit.filter((one) => one.band);
-    const names = candidates.length > 1 && banded.length ? ` of ${banded.map((one) => one.candidate).join(", ")}` : "";
     return [
       `Showing ${whole(this.gaps.first_step.length)} bins of ${steps} common steps.`,
-      banded.length ? `Band: ${levelWords(banded[0].confidence)} interval${names}.` : "",
       this.lit.length ? this.clippedNote() : "No candidate is chosen in the legend.",
       view.x === "time" ? "The x axis shows steps, because the gap compares equal steps." : "",
       this.gaps.candidates.length < candidates.length ? "The other candidates are loading." : "",
@@ -136,7 +125,7 @@ export class GapChart extends Chart {
     const from = fitsFrom(this.gaps.first_step);
     const margin = Math.max(0, ...this.gaps.candidates.map((one) => one.margin_nats ?? 0));
     const shown = this.lit.length ? this.lit : this.lines;
-    const ends = shown.map((one) => spread((one.band ? [...one.low.slice(from), ...one.high.slice(from)] : one.mean.slice(from)), view.y === "whole" ? 0 : 0.01));
+    const ends = shown.map((one) => spread(one.mean.slice(from), view.y === "whole" ? 0 : 0.01));
     const [low, high] = [Math.min(-1.2 * margin, ...ends.map(([least]) => least)), Math.max(1.2 * margin, ...ends.map(([, most]) => most))];
     return padded(low, high, 0.04);
   }
@@ -152,15 +141,10 @@ export class GapChart extends Chart {
     if (this.holder.clientWidth >= 500 && this.first?.level_nats) {
       axes.push({ ...axis, scale: "percent", side: 1, label: "% of the loss", size: 56, labelSize: 20, grid: { show: false }, values: (_, ticks) => ticks.map((v) => (v ? signed(v, 1) : "0")) });
     }
-    const edge = { scale: "y", stroke: "transparent", points: { show: false } };
     const series = [{}];
-    const bands = [];
     for (const one of this.lines) {
       const width = one.wide ? 3 : one.lit ? 2 : 1;
       series.push({ scale: "y", stroke: () => (one.lit ? css(one.colour) : faint(one.colour, 45)), width, dash: one.dash, points: { show: false } });
-      if (!one.band) continue;
-      series.push(edge, edge);
-      bands.push({ series: [one.column + 2, one.column + 1], fill: () => faint(one.colour, this.lit.length > 1 ? 16 : 22) });
     }
     return {
       cursor: moves.cursor,
@@ -171,7 +155,6 @@ export class GapChart extends Chart {
       },
       axes,
       series,
-      bands,
       hooks: {
         setSelect: [moves.setSelect],
         drawClear: [(plot) => this.drawGround(plot)],
@@ -192,7 +175,7 @@ export class GapChart extends Chart {
     ctx.restore();
   }
 
-  /** Above the data: zero, margin, triangles for what is off the scale, and the last values. */
+  /** Above the data: zero, margin, triangles for what is off the scale, and names. */
   drawMarks(plot) {
     const { ctx } = plot;
     ctx.save();
@@ -216,8 +199,9 @@ export class GapChart extends Chart {
     ctx.restore();
   }
 
-  /** The last value of each highlighted line, with its name if there are several; one below the other where they are close. */
+  /** The names of highlighted lines at their ends, if there are several; one below the other where they are close. */
   drawLabels(plot, low, high) {
+    if (candidates.length < 2) return;
     const { ctx, bbox } = plot;
     const labelled = this.lit.length > 1 && this.holder.clientWidth < WIDE ? this.lit.filter((one) => one.candidate === this.focus?.candidate) : this.lit;
     const gap = LABEL_PIXELS * devicePixelRatio;
@@ -229,7 +213,7 @@ export class GapChart extends Chart {
       const last = one.mean.findLastIndex((value) => value !== undefined);
       if (last < 0) return [];
       const value = one.mean[last];
-      const text = candidates.length > 1 ? `${one.candidate.length > 18 ? `${one.candidate.slice(0, 17)}…` : one.candidate} ${signed(value)}` : signed(value);
+      const text = one.candidate.length > 18 ? `${one.candidate.slice(0, 17)}…` : one.candidate;
       const x = plot.valToPos(plot.data[0][last], "x", true);
       const y = plot.valToPos(Math.max(low, Math.min(high, value)), "y", true) - 4 * devicePixelRatio;
       return [{ text, x, y, colour: one.colour }];
@@ -241,7 +225,7 @@ export class GapChart extends Chart {
       const fits = x + ctx.measureText(text).width + 8 * devicePixelRatio < bbox.left + bbox.width;
       ctx.textAlign = fits ? "left" : "right";
       const place = [text, x + (fits ? 6 : -6) * devicePixelRatio, Math.max(bbox.top + gap, y - over)];
-      // A halo in the page's colour keeps the label readable above lines and bands.
+      // A halo in the page's colour keeps the label readable above lines.
       ctx.strokeStyle = css("--paper");
       ctx.strokeText(...place);
       ctx.fillStyle = css(colour);
@@ -274,7 +258,7 @@ export class GapChart extends Chart {
   words(one, i) {
     const value = finite(one.mean[i]);
     if (value === null) return "no common step here";
-    return `${signed(value)} nats${one.level_nats ? ` (${signed((100 * value) / one.level_nats, 2)} %)` : ""}, ${bound(one.low[i])} to ${bound(one.high[i])}`;
+    return `${signed(value)} nats${one.level_nats ? ` (${signed((100 * value) / one.level_nats, 2)} %)` : ""}`;
   }
 
   lastWords(one) {
@@ -289,8 +273,6 @@ export class GapChart extends Chart {
     for (const one of gaps.candidates) {
       const name = gaps.candidates.length > 1 ? `${one.candidate} ` : "";
       columns[`${name}gap_nats`] = one.mean;
-      columns[`${name}low`] = one.mean.map((mean, i) => (mean === null ? null : mean - one.half_width[i]));
-      columns[`${name}high`] = one.mean.map((mean, i) => (mean === null ? null : mean + one.half_width[i]));
     }
     return columns;
   }
@@ -302,7 +284,7 @@ export class GapChart extends Chart {
     const number = (value) => (finite(value) === null ? "–" : signed(value));
     if (candidates.length === 1 && this.lines.length === 1) {
       const [one] = this.lines;
-      return [["Steps", "Gap, nats", "Interval"], gaps.first_step.map((_, i) => [steps(i), number(one.mean[i]), `${number(one.low[i])} to ${number(one.high[i])}`])];
+      return [["Steps", "Gap, nats"], gaps.first_step.map((_, i) => [steps(i), number(one.mean[i])])];
     }
     return [["Steps", ...this.lit.map((one) => `${one.candidate}, nats`)], gaps.first_step.map((_, i) => [steps(i), ...this.lit.map((one) => number(one.mean[i]))])];
   }

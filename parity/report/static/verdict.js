@@ -1,10 +1,23 @@
 // The verdict's page: keys, the choice of a candidate, and the cursor. The picture is drawn without this; nothing here moves its box.
 const signs = (value, decimals) => `${value < 0 ? "\u2212" : "+"}${Math.abs(value).toFixed(decimals)}`;
-const figure = document.querySelector(".v .screen > .pic");
-const told = figure?.querySelector("script.points");
-const data = told ? JSON.parse(told.textContent) : null;
-let selected = Number(figure?.querySelector("[data-c].on")?.dataset.c ?? 0);
+let figure = null;
+let data = null;
+let selected = 0;
 let at = null;
+
+/** Take the picture that is there now: the page of a job in training draws it again and again. What was chosen stays chosen. */
+function take() {
+  const before = data?.candidates[selected]?.name;
+  figure = document.querySelector(".v .screen > .pic");
+  const told = figure?.querySelector("script.points");
+  data = told ? JSON.parse(told.textContent) : null;
+  selected = Number(figure?.querySelector("[data-c].on")?.dataset.c ?? 0);
+  const place = data?.candidates.findIndex((one) => one.name === before) ?? -1;
+  const cursor = at;
+  at = null;
+  if (place >= 0 && place !== selected) choose(place);
+  if (cursor !== null) read(cursor);
+}
 
 /** Show the candidate of this place; the others stay as thin lines. */
 function choose(place) {
@@ -53,8 +66,8 @@ function read(index) {
   place.textContent = `${where}: ${gap} (${from} to ${to})`;
 }
 
-function follow(event) {
-  const box = event.currentTarget.getBoundingClientRect();
+function follow(event, area) {
+  const box = area.getBoundingClientRect();
   const step = data.x[0] + ((event.clientX - box.left) / box.width) * (data.x[1] - data.x[0]);
   const path = data.candidates[selected].path;
   let nearest = null;
@@ -91,10 +104,26 @@ function onKey(event) {
   event.preventDefault();
 }
 
-document.addEventListener("keydown", onKey);
-for (const row of document.querySelectorAll(".v .cand tr[data-c]")) row.addEventListener("click", () => choose(Number(row.dataset.c)));
-if (data) {
-  const area = figure.querySelector(".area");
-  area.addEventListener("pointermove", follow);
-  area.addEventListener("pointerleave", () => read(null));
+/** The detail that the address names, or that holds what it names, is open. */
+function openNamed() {
+  const named = location.hash.length > 1 ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
+  const detail = named?.closest(".v .more > details");
+  if (!detail || detail.open) return;
+  detail.open = true;
+  named.scrollIntoView();
 }
+
+document.addEventListener("keydown", onKey);
+document.addEventListener("click", (event) => {
+  const row = event.target.closest(".v .cand tr[data-c]");
+  if (row) choose(Number(row.dataset.c));
+});
+document.addEventListener("pointermove", (event) => {
+  const area = event.target.closest?.(".v .screen > .pic .area");
+  if (area && data) follow(event, area);
+  else if (at !== null && event.pointerType === "mouse" && !figure?.contains(document.activeElement)) read(null);
+});
+document.addEventListener("parity:drawn", take);
+addEventListener("hashchange", openNamed);
+take();
+openNamed();

@@ -4,7 +4,6 @@ import { ColumnChart } from "./column_chart.js";
 import { bindControls } from "./controls.js";
 import { GapChart } from "./gap_chart.js";
 import { HeatMap } from "./heat_map.js";
-import { LiveChart } from "./live_chart.js";
 import { LogView } from "./log_view.js";
 import { refresh, trouble } from "./refresh.js";
 import { SeriesChart } from "./series_chart.js";
@@ -23,13 +22,12 @@ const RETRY_MS = 5000;
 const NEAR = "600px";
 
 const gaps = [...document.querySelectorAll("figure[data-gaps]")].map((figure) => new GapChart(figure, jobId, tokensAStep));
-const forecasts = [...document.querySelectorAll("figure[data-forecast]")].map((figure) => new LiveChart(figure, jobId, tokensAStep));
 const series = [...document.querySelectorAll("figure[data-column]")].map(
   (figure) => new (figure.matches("[data-menu]") ? ColumnChart : SeriesChart)(figure, jobId, tokensAStep),
 );
 const heat = [...document.querySelectorAll("figure[data-heat]")].map((figure) => new HeatMap(figure, article));
 const log = new LogView(document.querySelector(".log-view"));
-const charts = new Map([...gaps, ...forecasts, ...series, ...heat].map((chart) => [chart.figure, chart]));
+const charts = new Map([...gaps, ...series, ...heat].map((chart) => [chart.figure, chart]));
 const mounted = new Set();
 const describeView = bindControls(() => gaps[0].window);
 
@@ -54,8 +52,7 @@ async function update() {
     await attempt(async () => {
       const fresh = await refresh();
       article.dataset.status = fresh.querySelector("[data-job]").dataset.status;
-      const forecast = fresh.querySelector("[data-forecast]").dataset.forecast;
-      for (const { figure } of forecasts) figure.dataset.forecast = forecast;
+      document.dispatchEvent(new Event("parity:drawn"));
       await Promise.all([load(mounted), log.load()]);
     });
     await new Promise((resolve) => setTimeout(resolve, PERIOD_MS));
@@ -79,30 +76,22 @@ async function load(chosen) {
   describeView();
 }
 
-/** A candidate that is chosen in the table, or another order of it: the address changes, and the page's parts follow. */
+/** A candidate that is chosen in the table of forecasts: the address changes, and the page's parts follow. */
 article.addEventListener("click", (event) => {
-  const link = event.target.closest("a[data-select], .orders a");
+  const link = event.target.closest("a[data-select]");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
   event.preventDefault();
-  const query = new URL(link.href).searchParams;
-  const address = new URL(location.href);
-  for (const name of ["candidate", "order"]) {
-    if (query.has(name)) address.searchParams.set(name, query.get(name));
-    else if (name === "order") address.searchParams.delete(name);
-  }
-  history.replaceState(null, "", address);
   const { select } = link.dataset;
-  if (select) {
-    view.candidate = select;
-    if (!view.lit.has(select)) view.toggle(select);
-    view.set({ candidate: select });
-    view.write(); // at once, because the page is fetched from its address
-  }
+  const address = new URL(location.href);
+  address.searchParams.set("candidate", select);
+  history.replaceState(null, "", address);
+  view.candidate = select;
+  if (!view.lit.has(select)) view.toggle(select);
+  view.set({ candidate: select });
+  view.write(); // at once, because the page is fetched from its address
   attempt(async () => {
-    const fresh = await refresh();
-    for (const { figure } of forecasts) figure.dataset.forecast = fresh.querySelector("[data-forecast]").dataset.forecast;
-    await load(forecasts.filter((chart) => mounted.has(chart)));
-    if (select) document.getElementById("candidate").scrollIntoView({ block: "nearest" });
+    await refresh();
+    document.dispatchEvent(new Event("parity:drawn"));
   });
 });
 

@@ -60,6 +60,10 @@ MOVING = """[...document.querySelectorAll("*")].filter((element) => {
   const lasts = style.transitionDuration.split(",").some((time) => parseFloat(time) > 0);
   return lasts || style.animationName !== "none" || style.scrollBehavior === "smooth";
 }).map((element) => element.outerHTML.slice(0, 120))"""
+# The details of a job's page stand open, so that tests of charts and tables reach them; test_verdict_page.py and test_job_page.py have them closed.
+OPEN = """addEventListener("DOMContentLoaded", () => {
+  for (const details of document.querySelectorAll(".verdict-page .more > details")) details.open = true;
+})"""
 _FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -167,6 +171,7 @@ def page(request, look, browser, served) -> Iterator[Page]:
     touch = getattr(request.module, "TOUCH", False)
     context = browser.new_context(base_url=served, color_scheme=scheme, viewport={"width": width, "height": 900}, has_touch=touch)
     opened = context.new_page()
+    opened.add_init_script(OPEN)
     problems: list[str] = []
     provoked = getattr(request.module, "PROVOKED", "(?!)")
     opened.on("console", lambda message: problems.append(message.text) if _is_problem(message, provoked) else None)
