@@ -98,8 +98,8 @@ def _judged(
 
 
 def _unjudged(job: JobDocument, live: Mapping[str, LivePath], candidate: str, buttons: Sequence[str]) -> Screen:
-    arms = job.arms[1:]
-    shown = next((arm for arm in arms if arm.name == candidate), _most_certain(arms))
+    arms = _likeliest_first(job)
+    shown = next((arm for arm in arms if arm.name == candidate), arms[0] if arms else None)
     outlook = shown.live if shown and job.status not in JOB_ENDED else None
     strip = _strip(job)
     if shown is not None and outlook is not None:
@@ -116,16 +116,17 @@ def _unjudged(job: JobDocument, live: Mapping[str, LivePath], candidate: str, bu
     )
 
 
-def _most_certain(arms: Sequence[ArmDocument]) -> ArmDocument | None:
-    """The candidate that is most likely to pass; the first one before any forecast."""
-    return max(arms, key=lambda arm: arm.live.passes if arm.live else -1.0, default=None)
+def _likeliest_first(job: JobDocument) -> list[ArmDocument]:
+    """The candidates, those that are likeliest to pass first; as submitted before any forecast."""
+    return sorted(job.arms[1:], key=lambda arm: -arm.live.passes if arm.live else 1.0)
 
 
 def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocument | None) -> Scene:
     """The picture of a job without a verdict: the axes of the whole plan, the gap so far, and the forecast while it trains."""
     has_ended = job.status in JOB_ENDED
     traces = []
-    for arm in job.arms[1:]:
+    arms = _likeliest_first(job)
+    for arm in arms:
         own = live.get(arm.name)
         traces.append(live_trace(arm.name, None if has_ended else arm.live, own.path if own else (), own.dots if own else None))
     outlook = shown.live if shown and not has_ended else None
@@ -143,7 +144,7 @@ def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocume
         margin_note="of today’s loss" if margin else "",
         legend="line: gap over the last part so far · fan: forecast, 50 and 90 %" if outlook else "the plan’s axes",
         note=_FORECAST_NOTE if drawn else _NO_GAP_SO_FAR,
-        selected=next((place for place, arm in enumerate(job.arms[1:]) if arm is shown), 0),
+        selected=next((place for place, arm in enumerate(arms) if arm is shown), 0),
         now=outlook.step if outlook else None,
     )
 

@@ -12,7 +12,6 @@ from playwright.sync_api import Locator, Page, expect
 
 from server.database import store
 from server.database.tables import Job, Run
-from server.jobs import forecasts
 
 LOOKS = ["light"]
 LOSS = "figure[data-column=lm_loss]"
@@ -199,29 +198,6 @@ def test_a_drag_in_a_chart_that_is_replaced_meanwhile_selects_nothing(page: Page
     assert _query(page) == {"logx": ["1"]}
 
 
-def test_the_forecast_is_said_drawn_and_had(page: Page, database, judged, recorded):
-    chart = "figure[data-forecast]"
-    page.goto(f"/jobs/{judged({'nvfp4': 0.05})[0]}")
-    page.get_by_text("Forecasts while it trained").click()
-    expect(page.locator(f"{chart} .says")).to_contain_text("the verdict decides")
-    page.locator(f"{chart} summary").click()
-    expect(page.locator(f"{chart} tbody tr").last).to_contain_text("1,499")
-    with page.expect_download() as csv:
-        page.locator(chart).get_by_role("button", name="CSV").click()
-    assert csv.value.path().read_text().splitlines()[0].startswith("step,state,gap,low,high,passes,fails")
-    running = recorded({"nvfp4": 0.0}, done=600, state="running")
-    forecasts.watch(database, running)
-    page.goto(f"/jobs/{running}")
-    expect(page.locator(f"{chart} .says")).to_contain_text("The final gap is forecast at")
-    expect(page.locator(f"{chart} .note")).to_contain_text("The fan ends at the forecast of the final gap")
-    box = page.locator(f"{chart} .u-over").bounding_box()
-    plot, readout = page.locator(f"{chart} .u-over"), page.locator(f"{chart} .readout")
-    _point(plot, 0.9 * box["width"], readout, "final gap, step 1,499: forecast")
-    _point(plot, 0.2 * box["width"], readout, ": gap ")
-    page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}")
-    expect(page.locator(chart)).to_be_hidden()
-
-
 def test_nan_and_long_runs_are_said(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.0}, steps=50_000)
     with database.write() as session:
@@ -253,7 +229,7 @@ def test_what_is_shown_can_be_had(page: Page, recorded):
     with page.expect_download() as gap:
         page.locator("figure[data-gaps] summary").click()
         page.locator("figure[data-gaps]").get_by_role("button", name="CSV").click()
-    assert gap.value.path().read_text().startswith("first_step,last_step,gap_nats,low,high\n100,100,")
+    assert gap.value.path().read_text().startswith("first_step,last_step,gap_nats\n100,100,")
     with page.expect_download() as png:
         page.locator(LOSS).get_by_role("button", name="PNG").click()
     assert png.value.path().read_bytes().startswith(b"\x89PNG")

@@ -57,16 +57,13 @@ def _is_live_again(page: Page, steps: int):
 def test_a_running_job_moves_without_reload(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
     _open(page, job_id)
-    with database.write() as session:
-        session.get_one(Job, job_id).created_at -= 7200
     _append(database, job_id, 300, 600)
     _is_live_again(page, 600)
-    expect(page.locator("[data-live=facts]")).to_contain_text("submitted 2\u00a0h 00\u00a0min ago")
     with database.write() as session:
         session.get_one(Job, job_id).runs[0].state = "finished"
     with database.write() as session:
         cancel_job(session, job_id)
-    expect(page.locator("[data-live=verdict]")).to_contain_text("cancelled")
+    expect(page.locator("h1")).to_have_text("This job was cancelled.")
     assert page.evaluate("window.stays")
 
 
@@ -259,6 +256,6 @@ def test_the_last_lines_of_a_log_come_after_the_end(page: Page, settings, databa
     file.write_text("begin\nTraceback\n")
     with database.write() as session:
         cancel_job(session, job_id)
-    expect(page.locator("[data-live=verdict]")).to_contain_text("cancelled")
+    expect(page.locator("h1")).to_have_text("This job was cancelled.")
     _wait_for_timers(page)
     expect(page.locator("pre.log")).to_contain_text("Traceback", timeout=10_000)

@@ -1,7 +1,5 @@
 """The pages as a person sees them, in a real browser, wide and narrow; test_accessible looks at each in the dark too."""
 
-import re
-
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
@@ -62,17 +60,18 @@ def test_a_concluded_job(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
     _conclude(database, job_id)
     page.goto(f"/jobs/{job_id}")
-    table = page.get_by_role("region", name="Candidates")
-    expect(table.get_by_role("row", name="nvfp4 ")).to_contain_text("GAP_EXCEEDS_MARGIN")
-    expect(table.get_by_role("row", name="mxfp8 ")).to_contain_text("WITHIN_MARGIN")
-    for name, outcome, words in (("nvfp4", "fail", "beyond the margin"), ("mxfp8", "pass", "within 1.0 %")):
-        table.get_by_role("link", name=name).click()
-        expect(page.locator(f".verdict.{outcome} .headline")).to_contain_text(words)
-    expect(page).to_have_url(re.compile(r"\?candidate=mxfp8$"))
+    expect(page.locator("h1")).to_have_text("You may switch to mxfp8.")
+    table = page.get_by_role("grid", name="Candidates, safest first")
+    expect(table.get_by_role("row", name="nvfp4")).to_contain_text("fail")
+    expect(table.get_by_role("row", name="mxfp8")).to_contain_text("pass")
+    expect(page.locator("#reasons summary").first).to_contain_text("mxfp8 WITHIN_MARGIN · nvfp4 GAP_EXCEEDS_MARGIN")
+    table.get_by_role("row", name="nvfp4").click()
+    expect(page.locator(".screen > .pic figcaption .name")).to_have_text("nvfp4")
+    expect(page.locator(".screen > .pic .says")).to_contain_text("Do not switch to nvfp4.")
     expect(page.locator("figure[data-gaps] .note").first).to_contain_text("of 1,500 common steps")
     assert _ink(page, "figure canvas") > 5
-    page.locator("figure summary").first.click()
-    expect(page.locator("figure table.numbers").first.locator("tbody tr").first).to_contain_text("0 to")
+    page.locator("figure[data-gaps] summary").click()
+    expect(page.locator("figure[data-gaps] table.numbers").first.locator("tbody tr").first).to_contain_text("0 to")
     _fits(page)
 
 
@@ -89,9 +88,10 @@ def test_a_nan_is_said_and_drawn(page: Page, database, recorded):
 
 def test_a_job_before_its_first_step(page: Page, recorded):
     page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}")
-    expect(page.get_by_text("none is registered")).to_be_visible()
+    expect(page.locator(".meas")).to_contain_text("none is registered")
     expect(page.get_by_text("Charts follow with the first recorded step.")).to_be_visible()
-    expect(page.locator("figure").filter(visible=True)).to_have_count(0)
+    expect(page.locator("figure.chart").filter(visible=True)).to_have_count(0)
+    expect(page.locator("h1")).to_have_text("Nothing has trained yet.")
     expect(page.locator("select").filter(visible=True)).to_have_count(0)
     _fits(page)
 
@@ -103,7 +103,8 @@ def test_a_failed_job_says_why(page: Page, database, recorded):
             run.state, run.code, run.message = "failed", "DATA_NOT_FOUND", "there is no /corpus on this worker"
     _conclude(database, job_id)
     page.goto(f"/jobs/{job_id}")
-    expect(page.locator("[data-live=verdict]")).to_contain_text("there is no /corpus on this worker")
+    expect(page.locator("h1")).to_have_text("This job did not finish.")
+    expect(page.locator(".meas")).to_contain_text("there is no /corpus on this worker")
     _fits(page)
 
 

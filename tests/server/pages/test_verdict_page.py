@@ -118,7 +118,7 @@ def shown(context: BrowserContext, html: str, size: tuple[int, int] = (1440, 900
 
 
 def number(text: str) -> float:
-    return float(re.search(r"[+−-]?\d+\.\d+", text)[0].replace("−", "-"))  # type: ignore[index]  # noqa: RUF001
+    return float(re.search(r"[+−-]?\d+\.\d+", text)[0].replace("−", "-"))  # type: ignore[index]
 
 
 def layout_flaws(page: Page, size: tuple[int, int], asked: list[str]) -> Iterator[str]:
@@ -136,7 +136,7 @@ def layout_flaws(page: Page, size: tuple[int, int], asked: list[str]) -> Iterato
 def drawing_flaws(told: dict) -> Iterator[str]:
     """What is drawn, read back from pixels, against the sentence."""
     near = PIXELS * told["px"] + 6e-5
-    ends = [float(end.replace("−", "-")) for end in re.findall(r"[+−]\d\.\d+", told["interval"])[:2]]  # noqa: RUF001
+    ends = [float(end.replace("−", "-")) for end in re.findall(r"[+−]\d\.\d+", told["interval"])[:2]]
     if abs(abs(number(told["label"])) - number(told["strong"])) > 1e-9:
         yield "headline"
     if told["table"] and number(told["table"]) != number(told["label"]):
@@ -247,8 +247,8 @@ def moved(html: str) -> str:
 
 
 FLAWS: dict[str, Callable[[str], str]] = {
-    "headline": changed(r'(data-judged="1">[+−]\d\.\d\d)\d', r"\g<1>9"),  # noqa: RUF001
-    "table": changed(r'(v-gap">[+−]\d\.\d\d)\d', r"\g<1>9"),  # noqa: RUF001
+    "headline": changed(r'(data-judged="1">[+−]\d\.\d\d)\d', r"\g<1>9"),
+    "table": changed(r'(v-gap">[+−]\d\.\d\d)\d', r"\g<1>9"),
     "mark": changed(r'(<svg y=")([\d.]+%"><g class="k k0">)', r"\g<1>1\g<2>"),
     "whisker": changed(r'(class="wh" x1="0" x2="0" y1=")[\d.]+%', r"\g<1>1%"),
     "band": styled(".v .pic .area svg.s{transform:translateY(8px)}"),
