@@ -346,7 +346,7 @@ def _level_labels(scene: Scene, axes: _Axes) -> Iterator[str]:
 def _window_label(scene: Scene, axes: _Axes, y: int) -> str:
     """At the window's beginning; a narrow window's label runs on into the panel, which continues the shade."""
     first, last = scene.window or (0, 0)
-    what = "to be judged" if scene.now is not None else "judged"
+    what = "judged" if any(trace.judged for trace in scene.traces) and scene.now is None else "to be judged"
     steps = f" {first:,} to {last:,}" if last > first else f" {last:,}"
     steps = "" if scene.tokens_per_step else f'<tspan class="minor">{steps}</tspan>'
     return f'<text class="lab" x="{_percent(axes.x(first))}" dx="6" y="{y}"><tspan class="strong">{what}</tspan>{steps}</text>'

@@ -162,7 +162,7 @@ def chances_html(live: Outlook) -> str:
         left += chance
     key = "".join(f'<span class="c-{state}"><b>{escape(text)}</b></span>' for (state, _), text in zip(chances, said, strict=True))
     bar = f'<svg class="chances" role="img" aria-label="{escape(", ".join(said))}">{"".join(bars)}</svg>'
-    return f'<h2>Chances of the verdict</h2>{bar}<p class="key">{key}</p>'
+    return f'<h2>Chances of the verdict</h2>{bar}<p class="said">{key}</p>'
 
 
 def _strip(facts: Sequence[Fact]) -> str:
