@@ -48,6 +48,7 @@ from parity.judging.criteria import Criteria
 from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
+from parity.judging.path import with_path
 from parity.readers import read_run
 from parity.readers.accuracy import read_accuracy
 from parity.readers.run_table import is_typed_number, number_curve
@@ -155,9 +156,9 @@ def push_case(
     return list(pushed.verdicts.values())
 
 
-def write_page(case: Case, path: str | None, *, show: bool) -> None:
+def write_page(case: Case, documents: Sequence[VerdictDocument], path: str | None, *, show: bool) -> None:
     """Write the page to a file, a temporary one without a path, and open it in the browser if that is wanted and there is one."""
-    page = case_report(case).encode()
+    page = case_report(case, documents).encode()
     if path is None:
         descriptor, path = tempfile.mkstemp(prefix="parity-", suffix=".html")
         os.close(descriptor)
@@ -265,10 +266,11 @@ def compare(
     case = _case(comparisons[0], noise_runs, columns, criteria, stated, evidence, look)
     if reports.push:
         check_push(case)
-    documents = case.documents()
+    verdicts = case.verdicts()
+    documents = [verdict.document() for verdict in verdicts]
     reports.write(case, documents, lambda paths: _draw(paths, documents, case))
     if reports.html is not None or reports.open_page:
-        write_page(case, reports.html, show=reports.open_page)
+        write_page(case, with_path(verdicts), reports.html, show=reports.open_page)
     documents = _with_worth(documents, evidence)
     reports.show_verdicts(documents)
     on_stdout = not (reports.as_json or reports.markdown)

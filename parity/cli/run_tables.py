@@ -105,7 +105,7 @@ class Reports(Printing, panel=OUTPUT):
     junit: str | None = option(None, "Also write JUnit XML to this file.", "out.xml")
     figure: str | None = option(None, "Also draw one figure per candidate, as .png, .svg or .pdf.", "out.pdf")
     bundle: str | None = option(None, "Also write an evidence bundle, which `parity verify` recomputes.", "out.zip")
-    html: str | None = option(None, "Also write a page with interactive charts, one file that needs no network.", "out.html")
+    html: str | None = option(None, "Also write the page of the verdict, one file that needs no network.", "out.html")
     open_page: bool = flag("--open", "Write that page, to a temporary file without --html, and open it.")
     push: bool = flag(
         "--push",

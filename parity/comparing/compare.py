@@ -121,7 +121,7 @@ class Comparison:
 
     @cached_property
     def _html(self) -> str:
-        (document,) = with_path(self.case)
+        (document,) = with_path(self.case.verdicts())
         return notebook_html(document, case_scene(self.case, [document]))
 
     def __bool__(self) -> bool:

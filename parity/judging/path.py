@@ -25,7 +25,6 @@ from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.gap import ClusteredGap, Losses, gap_interval
 from parity.judging.evaluations.measured import Measured, over_clusters
 from parity.judging.evaluations.rules import Question, clustered
-from parity.judging.evidence import Case
 from parity.judging.interval import noise_of
 from parity.judging.measurements import Measurements
 from parity.judging.verdict import Verdict
@@ -169,6 +168,6 @@ def _finite(points: list[PathPointDocument]) -> list[PathPointDocument]:
     return finite if finite and finite[-1] is points[-1] else []
 
 
-def with_path(case: Case) -> list[VerdictDocument]:
-    """The documents of a case with their paths, as they are shown."""
-    return [{**verdict.document(), "path": path_of(verdict)} for verdict in case.verdicts()]
+def with_path(verdicts: Iterable[Verdict]) -> list[VerdictDocument]:
+    """The documents of verdicts with their paths, as they are shown."""
+    return [{**verdict.document(), "path": path_of(verdict)} for verdict in verdicts]

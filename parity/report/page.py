@@ -17,7 +17,6 @@ from typing import Any, NotRequired, TypedDict
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationDocument
 from parity.judging.evidence import Case
-from parity.judging.path import with_path
 from parity.judging.sign_offs import SignOffDocument, accepted
 from parity.report.facts import NOT_A_PASS, SUMMARY, Detail, accepted_words, details, evaluation_details, summary_row
 from parity.report.picture import picture
@@ -68,9 +67,8 @@ class ConcludedJob(TypedDict):
     spec: Mapping[str, Any]
 
 
-def case_report(case: Case) -> str:
-    """The report of a case, with the script: `parity compare --html` and `--open`."""
-    documents = with_path(case)
+def case_report(case: Case, documents: Sequence[VerdictDocument]) -> str:
+    """The report of a judged case, its documents with paths, with the script: `parity compare --html` and `--open`."""
     rows = [_code_row("p", "Policy", "margin, confidence and checks of this comparison", case.criteria.document())]
     context = [*_context(documents), *([f"{case.planned_steps:,} steps planned"] if case.planned_steps else [])]
     return report_page(documents, case_scene(case, documents), ["parity compare", *context], rows, with_script=True)

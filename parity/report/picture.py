@@ -24,8 +24,11 @@ _NAME = 20  # characters of a name in the picture
 _WIDTHS, _NARROW_WIDTHS = range(128, 353, 16), range(80, 209, 16)  # px of the judged panel, for which verdict.css has classes
 _NARROW_GAPS = {1: 20.0, 2: 16.0, 3: 14.0, 4: 14.0}  # px between whiskers on a narrow screen; 9 between more of them (verdict.css)
 _POINTS_SEEN = 20  # a path of so few points shows each
+_HIGH, _LOW = 18.0, 86.0  # % of the height: above and below, a line's label and those at the edges would meet
+_SHORT_NAME = 12  # characters of the baseline's name on a narrow screen
 _NEAR_EDGE = 8.0  # % of the width, where a label in the middle would stand out
 _X_ROOM, _X_ROOM_OF_TOKENS = 13.0, 22.0  # % of the width, which the numbers at the ends of the axis need
+_PLAIN_POWERS = 4  # of ten: numbers of an axis beyond are written with an exponent
 _TICK_ROOM = 1.0  # % of the height, so near to an edge as a number may stand
 _NOTED = 3  # candidates whose labels have their intervals below
 _ROOMY = 4  # whiskers that stand further apart
@@ -125,12 +128,12 @@ def _axes_of(scene: Scene) -> _Axes:
     first = min(steps, default=0)
     last = float(max(scene.end, 1))
     first = first if first > 0.2 * last and first < last else 0  # a run that goes on from a checkpoint
-    low, high = _limits(scene, first) if scene.has_gap else _loss_limits(scene.losses)
+    low, high = scene.limits or (limits_of(scene, first) if scene.has_gap else _loss_limits(scene.losses))
     return _Axes(first=float(first), last=last, low=low, high=high, places=0 if scene.is_dense else 1)
 
 
-def _limits(scene: Scene, first: float) -> tuple[float, float]:
-    """The judged intervals, zero and the margin; of the path the last 85 %, as far as it does not dwarf them."""
+def limits_of(scene: Scene, first: float = 0.0) -> tuple[float, float]:
+    """The ends of the axis, nats: judged intervals, zero and the margin; of the path the last 85 %, as far as it does not dwarf them."""
     core = [0.0, *([scene.margin] if scene.margin is not None else [])]
     core += [end for trace in scene.traces for each in trace.judged for end in (each.mean, each.lo, each.hi)]
     core = [value for value in core if abs(value) < _HUGE]
@@ -174,9 +177,10 @@ def _y_ticks(axes: _Axes, *, is_signed: bool) -> list[tuple[float, str]]:
     def words(value: float) -> str:
         if abs(value) < 1e-6 * stride:
             return "0"
-        if -4 <= power <= 4:
+        if -_PLAIN_POWERS <= power <= _PLAIN_POWERS:
             return f"{value:{sign},.{max(0, -power)}f}"
-        return f"{value / 10.0**power:{sign}.0f}e{power}"
+        digits, _, exponent = f"{value:{sign}.1e}".partition("e")
+        return f"{digits.removesuffix('.0')}e{int(exponent)}"
 
     inside = [value for value in values if _TICK_ROOM <= axes.far_y(value) <= 100.0 - _TICK_ROOM]
     return [(value, words(value).replace("-", "\u2212")) for value in inside]
@@ -322,10 +326,10 @@ def _labels(scene: Scene, axes: _Axes) -> Iterator[str]:
     if scene.window:
         yield _window_label(scene, axes, 34 if has_marks else 16)
     if scene.now is not None:
-        x = axes.x(scene.now)
+        x, y = axes.x(scene.now), '"100%" dy="-6"' if axes.y(0.0) < _LOW else '"33"'
         anchor = next((look for look, most in (("start", _NEAR_EDGE), ("middle", 100.0 - _NEAR_EDGE)) if x < most), "end")
         yield f'<line class="cross now" x1="{_percent(x)}" x2="{_percent(x)}" y1="0" y2="100%"/>'
-        yield f'<text class="lab strong {anchor}" x="{_percent(x)}" y="100%" dy="-6">now</text>'
+        yield f'<text class="lab strong {anchor}" x="{_percent(x)}" y={y}>now</text>'
     if not any(trace.path or trace.dots for trace in scene.traces) and not any(arm.points for arm in scene.losses):
         words = "no step yet" if any(trace.state == "live" for trace in scene.traces) else "no path of the gap is known"
         yield f'<text class="lab middle" x="50%" y="50%" dy="-24">{words}</text>'
@@ -340,7 +344,10 @@ def _level_labels(scene: Scene, axes: _Axes) -> Iterator[str]:
             yield f'<text class="lab strong" x="6" y="{_percent(axes.y(level))}" dy="-5">{words}{note}</text>'
         elif axes.y(level) - axes.y(0.0) > 12.0:
             yield f'<text class="lab strong" x="6" y="{_percent(axes.y(level))}" dy="14">{words}</text>'
-    yield f'<text class="lab z" x="6" y="{_percent(axes.y(0.0))}" dy="14">{escape(cut(scene.baseline))} = 0</text>'
+    name = escape(cut(scene.baseline))
+    if len(scene.baseline) > _SHORT_NAME:
+        name = f'<tspan class="minor">{name}</tspan><tspan class="short">{escape(cut(scene.baseline, _SHORT_NAME))}</tspan>'
+    yield f'<text class="lab z" x="6" y="{_percent(axes.y(0.0))}" dy="14">{name} = 0</text>'
 
 
 def _window_label(scene: Scene, axes: _Axes, y: int) -> str:
@@ -349,7 +356,9 @@ def _window_label(scene: Scene, axes: _Axes, y: int) -> str:
     what = "judged" if any(trace.judged for trace in scene.traces) and scene.now is None else "to be judged"
     steps = f" {first:,} to {last:,}" if last > first else f" {last:,}"
     steps = "" if scene.tokens_per_step else f'<tspan class="minor">{steps}</tspan>'
-    return f'<text class="lab" x="{_percent(axes.x(first))}" dx="6" y="{y}"><tspan class="strong">{what}</tspan>{steps}</text>'
+    margin = axes.far_y(scene.margin) if scene.margin is not None and scene.has_gap else 100.0
+    top = f'y="{_percent(margin)}" dy="{y}"' if 0.0 < margin < _HIGH else f'y="{y}"'  # below the margin's own label
+    return f'<text class="lab" x="{_percent(axes.x(first))}" dx="6" {top}><tspan class="strong">{what}</tspan>{steps}</text>'
 
 
 def _marks(marks: Marks, axes: _Axes) -> Iterator[str]:

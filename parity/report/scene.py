@@ -103,7 +103,8 @@ class Losses:
 class Scene:
     """All that a picture shows. `margin_note` is what the margin is worth, `legend` what line, band and dots are, `note` is said below.
 
-    `end` is the end of the axis: of the plan, or the last step. `now` is the step that a live job has reached.
+    `end` is the end of the axis: of the plan, or the last step. `now` is the step that a live job has reached. `limits` are the ends of
+    the axis in nats, for a live job whose axis stays (`picture.limits_of`).
     """
 
     baseline: str
@@ -119,6 +120,7 @@ class Scene:
     losses: Sequence[Losses] = ()
     tokens_per_step: float | None = None
     now: int | None = None
+    limits: tuple[float, float] | None = None
 
     @property
     def is_dense(self) -> bool:
@@ -171,7 +173,7 @@ def _trace(document: AnyDocument, dots: Dots, *, several: bool) -> Trace:
         judged=_judged(document),
         label=minus(mean_words(document)),
         notes=[minus(note) for note in _notes(document, several=several)] if gap else [],
-        line=minus(f"{candidate_name(document)}: {words(document).line}"),
+        line=minus(words(document).line),
         path=inner,
         outer=outer,
         dots=dots.points,

@@ -238,7 +238,7 @@ def training(session: Session) -> Mapping[str, Sequence[Run]]:
 router = pages_router()
 doors = APIRouter(include_in_schema=False)
 WORKERS_SHOWN = 100
-CHARTS = ("parity.report", "static")  # charts and style, which `parity compare --open` writes into a page of its own
+CHARTS = ("parity.report", "static")  # charts and style; the verdict's are also in the page that `parity compare --open` writes
 JOB_MODULES = rendering.imported_by("job.js", HERE / "static", Path(str(files(CHARTS[0]))) / CHARTS[1])
 
 

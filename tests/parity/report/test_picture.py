@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import numpy as np
@@ -36,7 +37,7 @@ def case_of(gaps: dict[str, float], **changes: object) -> Case:
 @pytest.fixture(scope="module")
 def three() -> tuple[list, Scene]:
     case = case_of(GAPS)
-    documents = with_path(case)
+    documents = with_path(case.verdicts())
     return documents, case_scene(case, documents)
 
 
@@ -44,7 +45,7 @@ class Drawn:
     """A picture read back: its elements, and nats from heights in percent through the numbers of the axis."""
 
     def __init__(self, html: str) -> None:
-        self.root = ElementTree.fromstring(html)
+        self.root = ElementTree.fromstring(html)  # noqa: S314 (our own)
         texts = [(percent(text.get("y")), number(text.text)) for text in self.all("svg[@class='yax']/text")]
         (self.top, first), (bottom, last) = texts[0], texts[-1]
         self.first, self.slope = first, (last - first) / (bottom - self.top)
@@ -133,7 +134,7 @@ def test_the_lower_margin_is_drawn_only_where_an_interval_crosses_it(low, lines)
 
 def test_of_many_candidates_one_whisker_and_all_at_the_edge():
     case = case_of({f"policy-{place}": 0.004 * place for place in range(12)})
-    scene = case_scene(case, with_path(case))
+    scene = case_scene(case, with_path(case.verdicts()))
     drawn = Drawn(picture(scene, with_points=False))
     assert "crowd" in drawn.root.get("class").split()
     assert len(drawn.of("rug")) == 12
@@ -161,7 +162,7 @@ def test_without_a_gap_both_losses_are_drawn():
     t = np.arange(STEPS)
     base = 2.0 + np.exp(-t / 50.0)
     case = case_of({}, baseline=[curve_from_arrays(t, base)], candidates={"nvfp4": [curve_from_arrays(t, np.where(t > 300, np.nan, base))]})
-    documents = with_path(case)
+    documents = with_path(case.verdicts())
     scene = case_scene(case, documents)
     assert not scene.has_gap
     drawn = Drawn(picture(scene, with_points=False))
@@ -203,7 +204,7 @@ def test_labels_keep_apart_and_inside(places, least):
     placed = spread(places, least, (5.0, 95.0))
     room = min(least, 90.0 / max(1, len(places) - 1))
     ordered = sorted(placed)
-    assert all(after - before >= room - 1e-6 for before, after in zip(ordered, ordered[1:], strict=False))
+    assert all(after - before >= room - 1e-6 for before, after in pairwise(ordered))
     assert all(5.0 - 1e-6 <= place <= 95.0 + 1e-6 for place in placed)
     if len(places) == 1:
         assert placed == [min(95.0, max(5.0, places[0]))]
@@ -257,7 +258,7 @@ def test_nothing_odd_breaks_the_picture(rows, margin, has_losses, now):
     assert html[script:].count("</script>") <= 1
     assert " style=" not in html
     assert not re.search(r'(?:x|y|x1|x2|y1|y2|d|width)="[^"]*(?:nan|inf)', html)
-    root = ElementTree.fromstring(html[:script] + ("</figure>" if script < len(html) else ""))
+    root = ElementTree.fromstring(html[:script] + ("</figure>" if script < len(html) else ""))  # noqa: S314
     for element in root.iter():
         for key in ("y", "y1", "y2", "x1", "x2", "x"):
             value = element.get(key) or ""

@@ -36,7 +36,7 @@ def case_of(gaps: dict[str, float]) -> Case:
 @pytest.fixture(scope="module")
 def three() -> tuple[Case, list]:
     case = case_of({"nvfp4": 0.06, "mxfp8": 0.0, "nvfp4-wgrad16": 0.024})
-    return case, with_path(case)
+    return case, with_path(case.verdicts())
 
 
 class Page(HTMLParser):
@@ -96,7 +96,7 @@ def test_the_table_is_in_the_order_of_the_picture_with_its_numbers(three):
 
 def test_many_candidates_are_counted_and_all_in_the_table():
     case = case_of({f"policy-{place}": 0.004 * place for place in range(12)})
-    documents = with_path(case)
+    documents = with_path(case.verdicts())
     html = report_page(documents, case_scene(case, documents), ["parity"])
     page = Page(html)
     assert len(page.texts["nm"]) == 12
@@ -118,13 +118,17 @@ def test_the_next_step_is_said_once_with_at_most_the_buttons_given(three):
     assert unescape(report).count(answer.next) == 1
 
 
+def report_of(case: Case) -> str:
+    return case_report(case, with_path(case.verdicts()))
+
+
 def test_details_open_by_their_letters_and_are_open_in_a_report(three):
     case, documents = three
     rows = [Row("r", "Reasons", "why", "<p>body</p>"), Row("c", "Curves", "loss", "", is_open=True)]
     html = screen_html(Screen(context=["job"], answer=answer_of(documents), picture="", details=rows))
     assert '<details data-key="r" name="more">' in html
     assert '<details data-key="c" open>' in html
-    report = case_report(case)
+    report = report_of(case)
     assert report.count("<details") == report.count(" open>")
 
 
@@ -146,22 +150,22 @@ def test_the_answer_of_a_forecast_has_its_words_and_chances():
 
 def test_names_write_nothing_load_nothing_and_style_nothing():
     case = case_of({WRITES: 0.05, "=1+1": 0.0})
-    documents = with_path(case)
+    documents = with_path(case.verdicts())
     job = {"id": "j1", "name": WRITES, "finished_at": "2026-11-24T03:49:00", "verdicts": documents, "criteria": {}, "spec": {"a": WRITES}}
-    alone = with_path(case_of({WRITES: 0.05}))
+    alone = with_path(case_of({WRITES: 0.05}).verdicts())
     notebook = notebook_html(alone[0], scene_of(alone))
-    for html, scripts in ((case_report(case), 2), (job_report(job, "https://host/jobs/j1"), 0), (notebook, 0)):
+    for html, scripts in ((report_of(case), 2), (job_report(job, "https://host/jobs/j1"), 0), (notebook, 0)):
         page = Page(html)
         assert page.tags.count("script") == scripts
         assert "img" not in page.tags
         assert page.forbidden == []
         assert {address.partition(":")[0] for address in page.addresses} <= {"data", "https"}
-    assert Page(case_report(case)).texts["h1"] == ["You may switch to =1+1."]
+    assert Page(report_of(case)).texts["h1"] == ["You may switch to =1+1."]
 
 
 def test_a_report_runs_its_own_script_alone_or_none(three):
     case, documents = three
-    html = case_report(case)
+    html = report_of(case)
     script = re.search(r"<script>(.*?)</script>", html, re.DOTALL)[1]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'\"" in html
@@ -170,7 +174,7 @@ def test_a_report_runs_its_own_script_alone_or_none(three):
 
 
 def test_the_path_can_be_saved_as_csv():
-    documents = with_path(case_of({'=a,"b"': 0.05}))
+    documents = with_path(case_of({'=a,"b"': 0.05}).verdicts())
     html = report_page(documents, scene_of(documents), ["parity"])
     text = urllib.parse.unquote(re.search(r'href="data:text/csv;charset=utf-8,([^"]+)"', html)[1])
     rows = list(csv.DictReader(io.StringIO(text)))

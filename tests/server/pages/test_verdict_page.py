@@ -33,6 +33,8 @@ SHIFTS = (
     "window.shift = 0; new PerformanceObserver((list) => list.getEntries().forEach((entry) => { window.shift += entry.value; }))"
     ".observe({ type: 'layout-shift', buffered: true })"
 )
+AXE = """axe.run({ resultTypes: ['violations'] })
+  .then((found) => found.violations.map((one) => one.id + one.nodes[0].html.slice(0, 99)))"""
 GEOMETRY = r"""() => {
   const number = (text) => parseFloat(text.replace("−", "-").replace("+", ""));
   const box = (what) => (typeof what === "string" ? document.querySelector(what) : what).getBoundingClientRect();
@@ -83,16 +85,20 @@ def evaluations() -> str:
     return report_page([document], scene_of([document]), ["NVFP4 against FP8"], with_script=True)
 
 
+def report_of(case: Case) -> str:
+    return case_report(case, with_path(case.verdicts()))
+
+
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
     """The pages that the product itself makes, one of each kind."""
     real = real_case()
-    documents = with_path(real)
+    documents = with_path(real.verdicts())
     job = {"id": "j1", "name": "nightly", "finished_at": "2026-11-24T03:49:00", "verdicts": documents, "criteria": {}, "spec": {}}
     return {
-        "fail": case_report(real),
-        "three": case_report(case_of({"mxfp8": 0.0, "nvfp4-wgrad16": 0.024, "nvfp4": 0.06})),
-        "thirty": case_report(case_of({f"nvfp4-policy-{place}": 0.004 * place for place in range(30)})),
+        "fail": report_of(real),
+        "three": report_of(case_of({"mxfp8": 0.0, "nvfp4-wgrad16": 0.024, "nvfp4": 0.06})),
+        "thirty": report_of(case_of({f"nvfp4-policy-{place}": 0.004 * place for place in range(30)})),
         "evaluations": evaluations(),
         "report": job_report(job, "https://host/jobs/j1"),  # type: ignore[arg-type]
     }
@@ -190,8 +196,7 @@ def look_flaws(page: Page) -> Iterator[str]:
     page.evaluate((CHECKOUT / "node_modules" / "axe-core" / "axe.min.js").read_text() + "; undefined")
     for scheme in ("light", "dark"):
         page.emulate_media(media="screen", color_scheme=scheme)
-        run = "axe.run({ resultTypes: ['violations'] }).then((found) => found.violations.map((one) => one.id + one.nodes[0].html.slice(0, 99)))"
-        yield from (f"axe: {one}" for one in page.evaluate(run))
+        yield from (f"axe: {one}" for one in page.evaluate(AXE))
 
 
 def test_what_is_drawn_is_what_is_said_in_every_size(kind: str, pages: dict[str, str], context: BrowserContext) -> None:
@@ -241,11 +246,8 @@ def changed(old: str, new: str) -> Callable[[str], str]:
     return change
 
 
-def moved(html: str) -> str:
-    """The mark of the verdict, 3 % of the height lower."""
-    return re.sub(r'(data-c="0">.*?<svg y=")([\d.]+)', lambda match: f"{match[1]}{float(match[2]) + 3:.2f}", html, count=1)
-
-
+MOVES = """new MutationObserver(() => { document.querySelector(".ctx").style.marginBottom = "300px"; })
+  .observe(document.querySelector(".cand"), { attributes: true, subtree: true })"""
 FLAWS: dict[str, Callable[[str], str]] = {
     "headline": changed(r'(data-judged="1">[+−]\d\.\d\d)\d', r"\g<1>9"),
     "table": changed(r'(v-gap">[+−]\d\.\d\d)\d', r"\g<1>9"),
@@ -255,12 +257,10 @@ FLAWS: dict[str, Callable[[str], str]] = {
     "low": styled(".v h1{margin-bottom:500px!important}"),
     "sideways": styled(".v .strip{width:2000px!important}"),
     "inside": styled(".v .beside{transform:translateX(220px)!important}"),
-    "overlap": changed(r'(class="jl[^"]*" data-c="1" y=")[\d.]+', r"\g<1>50").__call__,
-    "request": changed("<body ", '<body><img src="/other.png" alt=""><p '),
 }
 
 
-@pytest.mark.parametrize("flaw", [name for name in FLAWS if name not in ("overlap", "request")])
+@pytest.mark.parametrize("flaw", FLAWS)
 def test_a_planted_flaw_is_found(flaw: str, pages: dict[str, str], context: BrowserContext) -> None:
     page, asked = shown(context, FLAWS[flaw](pages["three"]))
     assert flaw in list(layout_flaws(page, (1440, 900), asked))
@@ -290,11 +290,9 @@ def test_a_flaw_that_a_script_plants_is_found(flaw: str, plant: str, pages: dict
         ("cursor", "document.querySelector('.cursor').remove()"),
         ("help", "document.querySelector('.keys').style.visibility = 'hidden'"),
         ("j", "document.querySelectorAll('.cand tr').forEach((one) => one.removeAttribute('data-c'))"),
-        ("moves", "document.querySelector('figcaption').style.height = 'auto'; document.querySelector('.note.says').style.height = 'auto';"
-         "new MutationObserver(() => { document.querySelector('h1').style.marginTop = '300px'; })"
-         ".observe(document.querySelector('.cand'), { attributes: true, subtree: true })"),
+        ("moves", MOVES),
     ],
-)  # fmt: skip
+)
 def test_a_flaw_of_the_keys_is_found(flaw: str, plant: str, pages: dict[str, str], context: BrowserContext) -> None:
     page, _ = shown(context, pages["three"])
     page.evaluate(plant)
@@ -321,7 +319,7 @@ def test_the_comment_has_the_sentences_of_the_page(pages: dict[str, str], contex
 
 
 def test_the_servers_policy_lets_the_picture_be_as_it_is(context: BrowserContext) -> None:
-    documents = with_path(real_case())
+    documents = with_path(real_case().verdicts())
     screen = Screen(
         context=["job"],
         answer=answer_of(documents),
