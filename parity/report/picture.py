@@ -536,18 +536,19 @@ def _loss_names(scene: Scene, axes: _Axes) -> str:
 
 
 def _points(scene: Scene, axes: _Axes) -> str:
-    scale = 10.0**scene.decimals
 
-    def whole(value: float) -> int:
-        return round(value * scale)
+    def whole(value: float, decimals: int) -> int:
+        """As it is printed with so many decimals, without its point."""
+        return int(f"{value:.{decimals}f}".replace(".", ""))
 
     candidates = [
         {
             "name": cut(trace.name),
             "state": trace.state,
             "line": trace.line,
+            "decimals": trace.decimals,
             "path": [
-                [point["step"], *(whole(point[key]) for key in ("mean", "lo", "hi"))]
+                [point["step"], *(whole(point[key], trace.decimals) for key in ("mean", "lo", "hi"))]
                 for point in (trace.outer or trace.path)
                 if _is_finite(point)
             ],
@@ -557,7 +558,6 @@ def _points(scene: Scene, axes: _Axes) -> str:
     size, letter = token_unit(axes.last * scene.tokens_per_step) if scene.tokens_per_step else (1.0, "")
     told = {
         "x": [axes.first, axes.last],
-        "decimals": scene.decimals,
         "scale": (scene.tokens_per_step or 1.0) / size,
         "unit": f"{letter} tokens" if scene.tokens_per_step else "step",
         "candidates": candidates,
