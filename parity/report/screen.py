@@ -61,8 +61,10 @@ class Answer:
 
 @frozen
 class Screen:
-    """A first screen. `accepted` is who signed a verdict off and until when; `table` and `chances` are HTML, or "" without any. `has_keys` where the
-    script is there."""
+    """A first screen: `accepted` is who signed a verdict off and until when; `table` and `chances` are HTML, "" without any.
+
+    `has_keys` where the script is there.
+    """
 
     context: Sequence[str]
     answer: Answer
