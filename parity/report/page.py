@@ -113,6 +113,7 @@ def report_page(
         accepted=accepted_by,
         details=[_reasons(ordered, answer.next), _numbers(ordered), *_curves(scene), *rows, _evidence(ordered)],
         is_dense=scene.is_dense,
+        has_keys=with_script,
     )
     told = words(ordered[0])
     allowed = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -71,11 +71,12 @@ def picture(scene: Scene, *, with_points: bool = True) -> str:
     looks = ["pic", f"y{next(size for size in (5, 7, 9, 99) if widest <= size)}", f"w{wide}", f"m{narrow}", f"n{_whiskers(scene)}"]
     looks += ["many"] if len(scene.traces) > 1 else []
     looks += ["crowd"] if scene.is_dense else []
+    keys = " Arrow keys move the cursor." if with_points and is_gap else ""
     note = f'<p class="note says">{escape(scene.traces[scene.selected].line or scene.note)}</p>' if _has_lines(scene) else ""
     note = note or (f'<p class="note">{escape(scene.note)}</p>' if scene.note and is_gap else "")
     return (
         f'<figure class="{" ".join(looks)}">{_caption(scene)}'
-        f'<div class="plot" tabindex="0" role="group" aria-label="{escape(_spoken(scene))}">'
+        f'<div class="plot" tabindex="0" role="group" aria-label="{escape(_spoken(scene))}{keys}">'
         f'<svg class="yax" aria-hidden="true">{_y_axis(axes, is_signed=is_gap)}</svg>'
         f'<div class="area">{_stretched(_lines(scene, axes))}<svg class="o" aria-hidden="true">{"".join(_labels(scene, axes))}</svg></div>'
         f'<div class="jud">{_stretched(_levels(scene, axes) if is_gap else "")}<svg class="o" aria-hidden="true">{judged}</svg></div>'
@@ -94,7 +95,7 @@ def _spoken(scene: Scene) -> str:
     what = "Gap" if scene.has_gap else "Losses"
     of = names[0] if len(names) == 1 else f"{len(names)} candidates"
     said = f"{what} of {of} {'to' if scene.has_gap else 'and of'} {scene.baseline} over training."
-    return f"{said} {scene.traces[scene.selected].line} Arrow keys move the cursor."
+    return f"{said} {scene.traces[scene.selected].line}"
 
 
 def _caption(scene: Scene) -> str:
@@ -536,18 +537,19 @@ def _loss_names(scene: Scene, axes: _Axes) -> str:
 
 
 def _points(scene: Scene, axes: _Axes) -> str:
-    scale = 10.0**scene.decimals
 
-    def whole(value: float) -> int:
-        return round(value * scale)
+    def whole(value: float, decimals: int) -> int:
+        """As it is printed with so many decimals, without its point."""
+        return int(f"{value:.{decimals}f}".replace(".", ""))
 
     candidates = [
         {
             "name": cut(trace.name),
             "state": trace.state,
             "line": trace.line,
+            "decimals": trace.decimals,
             "path": [
-                [point["step"], *(whole(point[key]) for key in ("mean", "lo", "hi"))]
+                [point["step"], *(whole(point[key], trace.decimals) for key in ("mean", "lo", "hi"))]
                 for point in (trace.outer or trace.path)
                 if _is_finite(point)
             ],
@@ -557,7 +559,6 @@ def _points(scene: Scene, axes: _Axes) -> str:
     size, letter = token_unit(axes.last * scene.tokens_per_step) if scene.tokens_per_step else (1.0, "")
     told = {
         "x": [axes.first, axes.last],
-        "decimals": scene.decimals,
         "scale": (scene.tokens_per_step or 1.0) / size,
         "unit": f"{letter} tokens" if scene.tokens_per_step else "step",
         "candidates": candidates,

@@ -32,7 +32,7 @@ from parity.report.words import (
     words,
 )
 from parity.structure import frozen
-from parity.wording import interval_words, level_percent, minus, nats_decimals, short_percent, signed
+from parity.wording import DECIMALS, interval_words, level_percent, minus, nats_decimals, short_percent, signed
 
 DOTS = 150
 MANY = 8  # candidates; more of them share one whisker
@@ -74,7 +74,7 @@ class Trace:
     """One candidate: its path, what was judged (the interval that decides first), and the words beside it.
 
     `label` is the gap, `notes` the lines below it, `line` the verdict in words. A live one has `judged` for the forecast's 90 % and
-    its `gap` so far, from which the forecast starts.
+    its `gap` so far, from which the forecast starts. `decimals` are those of its nats.
     """
 
     name: str
@@ -88,6 +88,7 @@ class Trace:
     dots: Points = ()
     marks: Marks = Marks()
     gap: float | None = None
+    decimals: int = DECIMALS
 
 
 @frozen
@@ -174,6 +175,7 @@ def _trace(document: AnyDocument, dots: Dots, *, several: bool) -> Trace:
         label=minus(mean_words(document)),
         notes=[minus(note) for note in _notes(document, several=several)] if gap else [],
         line=minus(words(document).line),
+        decimals=decimals(document),
         path=inner,
         outer=outer,
         dots=dots.points,
@@ -292,6 +294,7 @@ def live_trace(name: str, live: Outlook | None, path: Sequence[PathPointDocument
         state=likely,
         judged=[Judged(mean=middle, lo=live.low, hi=live.high)],
         label=minus(signed(middle, places)),
+        decimals=places,
         notes=[minus(interval_words(live.low, live.high, places)), "90 % forecast"],
         line="",
         path=path,

@@ -61,7 +61,10 @@ class Answer:
 
 @frozen
 class Screen:
-    """A first screen. `accepted` is who signed a verdict off and until when; `table` and `chances` are HTML, or "" without any."""
+    """A first screen: `accepted` is who signed a verdict off and until when; `table` and `chances` are HTML, "" without any.
+
+    `has_keys` where the script is there.
+    """
 
     context: Sequence[str]
     answer: Answer
@@ -72,6 +75,7 @@ class Screen:
     accepted: str = ""
     details: Sequence[Row] = ()
     is_dense: bool = False
+    has_keys: bool = True
 
 
 def answer_of(documents: Sequence[AnyDocument], cost: Fact | None = None) -> Answer:
@@ -114,7 +118,7 @@ def screen_html(screen: Screen) -> str:
     return (
         f'<div class="ctx" role="region" aria-label="Job"><b>{escape(first)}</b>{context}</div>'
         f'<div class="screen{dense}">{_answer(screen)}{screen.picture}{_strip(screen.answer.strip)}{_next(screen)}{screen.table}'
-        f"{_details(screen.details)}</div>{_keys(screen)}"
+        f"{_details(screen.details)}</div>{_keys(screen) if screen.has_keys else ''}"
     )
 
 

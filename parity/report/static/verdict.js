@@ -45,7 +45,7 @@ function choose(place) {
 
 /** The cursor at a point of the path, its reading in the caption's fixed place; null takes it away. */
 function read(index) {
-  const path = data?.candidates[selected].path ?? [];
+  const { path, decimals } = data?.candidates[selected] ?? { path: [] };
   const cursor = figure?.querySelector(".cursor");
   const place = figure?.querySelector("figcaption .r");
   if (!cursor || !place) return;
@@ -58,7 +58,7 @@ function read(index) {
   }
   at = Math.max(0, Math.min(path.length - 1, index));
   const [step, mean, low, high] = path[at];
-  const { x, decimals, unit, scale } = data;
+  const { x, unit, scale } = data;
   const [gap, from, to] = [mean, low, high].map((value) => signs(value / 10 ** decimals, decimals));
   const where = unit === "step" ? `step ${step.toLocaleString("en")}` : `${(step * scale).toFixed(2)} ${unit}`;
   for (const end of ["x1", "x2"]) cursor.setAttribute(end, `${(100 * (step - x[0])) / (x[1] - x[0])}%`);

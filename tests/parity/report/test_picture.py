@@ -1,5 +1,6 @@
 """The picture of a verdict: what its percents say is what the document says, and nothing odd breaks it."""
 
+import json
 import math
 import re
 from dataclasses import replace
@@ -18,7 +19,7 @@ from parity.judging.evidence import Case
 from parity.judging.path import evaluation_path_of, with_path
 from parity.report.picture import cut, picture, spread, ticks
 from parity.report.scene import Judged, Losses, Marks, Scene, Trace, case_scene, live_trace, scene_of
-from parity.report.words import mean_words, safest_first
+from parity.report.words import ends_words, mean_words, safest_first
 from parity.wording import minus
 from tests.parity.conftest import synthetic
 from tests.parity.report.conftest import evaluated
@@ -264,3 +265,12 @@ def test_nothing_odd_breaks_the_picture(rows, margin, has_losses, now):
             value = element.get(key) or ""
             if value.endswith("%"):
                 assert 0.0 <= percent(value) <= 100.0
+
+
+def test_the_cursor_reads_the_numbers_as_they_are_printed(three):
+    documents, scene = three
+    told = json.loads(re.search(r'class="points">(.*?)</script>', picture(scene))[1])
+    for own, document in zip(told["candidates"], safest_first(documents), strict=True):
+        _, mean, lo, hi = own["path"][-1]
+        printed = [f"{value / 10 ** own['decimals']:+.{own['decimals']}f}" for value in (mean, lo, hi)]
+        assert printed == [mean_words(document), *ends_words(document, document["gap"]).split(" to ")]

@@ -66,8 +66,8 @@ def test_a_report_in_one_file(served, database, job, tmp_path, capsys):
     assert ended.value.code == 1, capsys.readouterr().err
     text = file.read_text()
     assert text.count('<figure class="pic') == 1
-    assert "FAIL" in text
-    assert "PASS" in text
+    assert "● PASS" in text
+    assert '<td class="st">fail</td>' in text
     assert "<script" not in text
     assert "default-src 'none'" in text
     # Nothing is fetched: the one address that is not within the page or the name of a vocabulary is a link to click.
