@@ -1,6 +1,6 @@
 """The figures of docs/public-verdict.md, its picture and its evidence bundle, made by the command on that page.
 
-`python -m tools.public_verdict` writes them. README.md gets the command and its output.
+`python -m tools.public_verdict` writes them. README.md gets the command and the first lines of its output.
 """
 
 import contextlib
@@ -31,6 +31,7 @@ COMMAND = f"""\
 parity compare {EXAMPLE}/curves.csv --times {EXAMPLE}/times.csv --arm-by precision --run-by system,run \\
   --step samples --loss eval_loss_nats --baseline FP8 --recipe FP8=fp8_current --recipe NVFP4=nvfp4_no_rht \\
   --cluster system --target 3.3 --tokens-per-step 8192"""
+README_LINES = 5  # of the output: the sentences
 INSTALL = "python3 -m venv /tmp/parity && /tmp/parity/bin/pip install . && export PATH=/tmp/parity/bin:$PATH"
 
 Row = Mapping[str, str]
@@ -93,7 +94,8 @@ def command_and_output() -> str:
 
 def first_lines() -> str:
     """How to install the command line, the command, and the lines of its output that answer."""
-    return f"```sh\n{INSTALL}\n{COMMAND}\n```\n\n```\n{run(COMMAND)}```"
+    told = "\n".join(run(COMMAND).splitlines()[:README_LINES])
+    return f"```sh\n{INSTALL}\n{COMMAND}\n```\n\n```\n{told}\n```"
 
 
 def answers() -> str:

@@ -169,7 +169,7 @@ def test_a_fail_is_a_failed_check_and_one_comment_that_stays_one(served, judged,
     assert outputs["url"] == f"{served}/jobs/{job}"
     check = github.checks[2]
     assert (check["head_sha"], check["status"], check["conclusion"]) == ("headsha", "completed", "failure")
-    assert check["output"]["title"].startswith("FAIL: nvfp4 ends")
+    assert check["output"]["title"].startswith("FAIL: Do not switch to nvfp4.")
     assert check["details_url"] == outputs["url"]
     own = [comment for comment in github.comments if comment["user"]["type"] == "Bot"]
     assert len(own) == 1

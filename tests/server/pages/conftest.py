@@ -60,9 +60,10 @@ MOVING = """[...document.querySelectorAll("*")].filter((element) => {
   const lasts = style.transitionDuration.split(",").some((time) => parseFloat(time) > 0);
   return lasts || style.animationName !== "none" || style.scrollBehavior === "smooth";
 }).map((element) => element.outerHTML.slice(0, 120))"""
-# The details of a job's page stand open, so that tests of charts and tables reach them; test_verdict_page.py has them closed.
+# The details of a job's page stand open, and its charts are near, so that tests reach them; test_verdict_page.py has them closed.
 OPEN = """addEventListener("DOMContentLoaded", () => {
   for (const details of document.querySelectorAll(".verdict-page .more > details")) details.open = true;
+  document.getElementById("curves")?.scrollIntoView();
 })"""
 _FLAGS = [
     "--no-sandbox",
