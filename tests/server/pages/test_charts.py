@@ -18,6 +18,7 @@ LOSS = "figure[data-column=lm_loss]"
 
 
 def _drag(page: Page, figure: str, start: float, end: float):
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text("Showing")  # drawn: what is below it moves no more
     plot = page.locator(f"{figure} .u-over")
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
@@ -118,6 +119,7 @@ def test_wheel_shift_drag_and_keys_move_all_charts(page: Page, recorded):
     note = page.locator(f"{LOSS} .note")
     expect(note).to_contain_text("of 600 steps")
     plot = page.locator(f"{LOSS} .u-over")
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text("Showing")  # drawn: what is below it moves no more
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 80)
@@ -182,6 +184,7 @@ def test_a_drag_in_a_chart_that_is_replaced_meanwhile_selects_nothing(page: Page
     page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=600)}")
     figure = "figure[data-gaps]"
     expect(page.locator(f"{figure} .note")).to_contain_text("of 600 common steps")
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text("Showing")  # drawn: what is below it moves no more
     plot = page.locator(f"{figure} .u-over")
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
@@ -329,7 +332,7 @@ def test_an_arm_that_logs_less_often_is_a_line_and_its_nan_a_gap(page: Page, dat
     page.goto(f"/jobs/{job_id}?half=0")
     expect(page.locator(f"{LOSS} .note")).to_contain_text("nvfp4 1, first 300")
     page.wait_for_timeout(300)
-    drawn = page.evaluate(f"([figure, colour]) => ({_DRAWN})(figure, colour)", [LOSS, [0xD5, 0x5E, 0x00]])
+    drawn = page.evaluate(f"([figure, colour]) => ({_DRAWN})(figure, colour)", [LOSS, [0x5C, 0x64, 0x6E]])
     assert drawn > 300
     plot, tip = page.locator(f"{LOSS} .u-over"), page.locator(f"{LOSS} .tip")
     width = plot.bounding_box()["width"]
