@@ -363,6 +363,8 @@ class Verdict(Base):
     gap_rel: Mapped[float | None]
     # Its path as JSON (`parity.judging.path`), which no list reads; None where none was computed. No part of the document.
     path: Mapped[LongText | None] = mapped_column(deferred=True)
+    # Its lead (`parity.report.words`), which lists show; None for a verdict of before leads were stored. No part of the document either.
+    lead: Mapped[LongText | None]
     created_at: Mapped[float]
 
     job: Mapped[Job] = relationship(back_populates="verdicts")
