@@ -356,7 +356,7 @@ ANSWERS: tuple[AnswerState, ...] = get_args(AnswerState)
 _UNFINISHED: tuple[JobStatus, ...] = ("failed", "cancelled")
 
 
-def _has(job_id: ColumnElement[str], outcome: str) -> ColumnElement[bool]:
+def _has(job_id: Any, outcome: str) -> ColumnElement[bool]:
     return exists().where(Verdict.job_id == job_id, Verdict.outcome == outcome)
 
 
