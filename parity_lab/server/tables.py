@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal
 
 from sqlalchemy import JSON, ColumnElement, ForeignKey, String, Subquery, Text, literal, select, union_all
@@ -101,6 +102,7 @@ def is_needed() -> ColumnElement[bool]:
     return select(SearchStep.job_id).where(SearchStep.job_id == Job.id).exists()
 
 
+@cache
 def belonging() -> Subquery:
     """The jobs that belong to another: `job_id`, its `parent_job`, and whether it is an "analysis" of it or a "step" of a search."""
     analyses = select(Analysis.job_id.label("job_id"), Analysis.explains.label("parent_job"), literal("analysis").label("kind"))

@@ -11,11 +11,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, cast, get_args
 
 from fastapi import Query
-from sqlalchemy import BindParameter, ColumnElement, Row, Select, Subquery, and_, bindparam, case, exists, false, func, not_, or_, select
+from sqlalchemy import BindParameter, ColumnElement, Row, Select, Subquery, and_, bindparam, exists, false, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from parity.extensions import lab
-from parity.report.words import BEST_FIRST
 from parity.structure import fields_of, frozen
 from server.database.states import JOB_OPEN
 from server.database.tables import LOCAL_ID, LOCAL_NAME, Arm, Baseline, Job, JobStatus, JobTag, Run, Token, Verdict, is_id, table_of
@@ -179,7 +178,7 @@ _TEXT = 200
 class Wanted:
     """Filters of a list of jobs, from the parameters of a request; each that is set must hold. Empty text and no tags filter nothing.
 
-    `name` and `model` are parts of the name in any case, `revision` is how it begins; `recipe` is that of a candidate, `verdict` that on a
+    `name` and `model` are parts of the name in any `revision` is how it begins; `recipe` is that of a candidate, `verdict` that on a
     candidate; a job has all of the `tags`; `since` and `until` are the days of its submission (UTC), both included; `baseline` is the
     name of a promoted one.
     """
@@ -349,35 +348,34 @@ def _count(session: Session, conditions: list[ColumnElement[bool]]) -> int:
     return session.scalar(select(func.count()).select_from(some)) or 0
 
 
-# The answer of a job: that of its safest candidate, as long as it trains none, and none at all where it did not finish.
+# The answer of a job: that of its safest candidate; before it has one, that it trains, or did not finish.
 
 AnswerState = Literal["fail", "inconclusive", "pass", "running", "unfinished"]
 ANSWERS: tuple[AnswerState, ...] = get_args(AnswerState)
 _UNFINISHED: tuple[JobStatus, ...] = ("failed", "cancelled")
 
 
-def _has(job_id: Any, outcome: str) -> ColumnElement[bool]:
-    return exists().where(Verdict.job_id == job_id, Verdict.outcome == outcome)
-
-
 def with_answer(state: AnswerState) -> ColumnElement[bool]:
     """The condition that a job has this answer."""
     if state == "running":
         return Job.status.in_(JOB_OPEN)
-    if state == "unfinished":
-        return Job.status.in_(_UNFINISHED)
-    safer = [not_(_has(Job.id, each)) for each in BEST_FIRST[: BEST_FIRST.index(state)]]
-    return and_(_has(Job.id, state), *safer)
+    return Job.status.in_(_UNFINISHED) if state == "unfinished" else Job.answer == state
 
 
 def answer_counts(session: Session, wanted: Wanted, also: Sequence[ColumnElement[bool]] = ()) -> Mapping[str, int]:
     """How many jobs have each answer; "" are those without any, such as analyses. Of more than 10,000 jobs the newest are counted."""
     conditions = [*wanted.conditions(), *also]
-    some = select(Job.id, Job.status).where(*conditions).order_by(Job.id.desc()).limit(MOST_COUNTED + 1).subquery()
-    states = [(some.c.status.in_(JOB_OPEN), "running"), (some.c.status.in_(_UNFINISHED), "unfinished")]
-    answered = select(case(*states, *((_has(some.c.id, each), each) for each in BEST_FIRST), else_="").label("answer")).subquery()
-    counted = select(answered.c.answer, func.count().label("jobs")).group_by(answered.c.answer)
-    return {row.answer: row.jobs for row in session.execute(counted)}
+    some = select(Job.status, Job.answer).where(*conditions).order_by(Job.id.desc()).limit(MOST_COUNTED + 1).subquery()
+    counts: dict[str, int] = defaultdict(int)
+    for status, answer, number in session.execute(select(*some.c, func.count()).group_by(*some.c)):
+        counts[_state(status, answer)] += number
+    return counts
+
+
+def _state(status: JobStatus, answer: str | None) -> str:
+    if status in JOB_OPEN:
+        return "running"
+    return "unfinished" if status in _UNFINISHED else answer or ""
 
 
 def _ordered(statement: Select[Any], sort: Sort) -> Select[Any]:

@@ -25,7 +25,7 @@ from parity.judging.evidence import Case
 from parity.judging.floors import Floors, read_floors
 from parity.judging.path import path_of
 from parity.judging.verdict import Verdict as Judged
-from parity.report.words import lead_of, with_words
+from parity.report.words import BEST_FIRST, lead_of, with_words
 from parity.structure import frozen
 from server.concurrency import Repeating
 from server.curves import loading
@@ -378,6 +378,7 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
     job = session.get_one(Job, job_id)
     job.judging_by = job.judging_until = None
     job.worst_gap = max((row.gap_rel for row in rows if row.gap_rel is not None), default=None)
+    job.answer = min((row.outcome for row in rows), key=BEST_FIRST.index, default=None)
     if outcome.floors is not None:
         job.floors = outcome.floors.csv()
     keep_reruns(job, outcome.reruns)
