@@ -367,8 +367,8 @@ def answer_counts(session: Session, wanted: Wanted, also: Sequence[ColumnElement
     conditions = [*wanted.conditions(), *also]
     some = select(Job.status, Job.answer).where(*conditions).order_by(Job.id.desc()).limit(MOST_COUNTED + 1).subquery()
     counts: dict[str, int] = defaultdict(int)
-    for status, answer, number in session.execute(select(*some.c, func.count()).group_by(*some.c)):
-        counts[_state(status, answer)] += number
+    for row in session.execute(select(*some.c, func.count().label("jobs")).group_by(*some.c)):
+        counts[_state(row.status, row.answer)] += row.jobs
     return counts
 
 
