@@ -49,7 +49,12 @@ _REPEATS, _CALLS = 5, 5
 _QUERIES = (
     "",
     "?state=fail",
+    "?verdict=fail",
     "?state=pass&tag=nightly",
+    "?state=unfinished",
+    "?find=job+99",
+    "?find=t3",
+    "?find=nowhere",
     "?tag=rare",
     "?tag=nightly&tag=t3",
     "?recipe=nvfp4",
@@ -91,7 +96,7 @@ def fill(database: Database, jobs: int) -> None:
             rows[Job].append(
                 job
                 | {"id": job_id, "name": f"job {number}", "status": "concluded", "branch": "main" if number % 2 else f"pr-{number}"}
-                | {"revision": f"{number:04x}{number:036x}", "worst_gap": gap / 1.4, "finished_at": time.time() - number}
+                | {"revision": f"{number:04x}{number:036x}", "worst_gap": gap / 1.4, "answer": outcome, "finished_at": time.time() - number}
             )
             rows[Arm] += [arm | {"id": names[arm["id"]], "job_id": job_id} for arm in arms]
             rows[Run] += [
@@ -103,7 +108,7 @@ def fill(database: Database, jobs: int) -> None:
             rows[Verdict] += [
                 {"id": f"v{job_id[1:]}{index}", "job_id": job_id, "candidate": arm["name"], "outcome": outcome, "document": document}
                 | {"code": "X", "gap": gap, "ci_low": gap - 0.01, "ci_high": gap + 0.01, "margin": 0.014, "gap_rel": gap / 1.4}
-                | {"created_at": 0.0}
+                | {"created_at": 0.0, "lead": f"Do not decide on {arm['name']} yet."}
                 for index, (arm, document) in enumerate(zip(arms[1:], documents, strict=True))
             ]
         with database.write() as session:

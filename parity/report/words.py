@@ -68,7 +68,7 @@ def words(document: AnyDocument, cost: Fact | None = None) -> Words:
     """A verdict, or a comparison of evaluations, in words; `cost` is what the check cost, where somebody counts it."""
     return Words(
         verdict=document["verdict"],
-        lead=_lead(document),
+        lead=lead_of(document),
         measure=_measure(document),
         interval=_interval(document),
         next=next_step(document),
@@ -107,7 +107,8 @@ def pair_words(document: AnyDocument) -> str:
 # The four sentences.
 
 
-def _lead(document: AnyDocument) -> str:
+def lead_of(document: AnyDocument) -> str:
+    """The answer in one sentence: "Do not switch to nvfp4."."""
     verdict, code, name, base = document["verdict"], document["codes"][0], candidate_name(document), baseline_name(document)
     if NUMBERS_ALONE.code in document["codes"]:
         return f"Do not switch to {name}, as these two numbers stand." if verdict == "fail" else f"Two numbers cannot decide on {name}."
@@ -231,11 +232,16 @@ def next_step(document: AnyDocument) -> str:
 
 def why(document: AnyDocument) -> str:
     """Why a verdict is undecided, or why it fails apart from its gap, in a few words; "" where the interval says it."""
-    code = document["codes"][0]
+    in_brief = code_in_brief(document["codes"][0])
+    return str(document["reasons"][0]["sentence"]).rstrip(".") if in_brief is None else in_brief
+
+
+def code_in_brief(code: str) -> str | None:
+    """What the code that decided means, "" where the interval says it; None for a code that this version does not know."""
     if code in ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN"):
         return ""
     entry = BY_CODE.get(code)
-    return entry.means if entry else str(document["reasons"][0]["sentence"]).rstrip(".")
+    return entry.means if entry else None
 
 
 # The numbers in the sentences.

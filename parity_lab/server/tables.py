@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal
 
-from sqlalchemy import JSON, ColumnElement, ForeignKey, String, Text, select
+from sqlalchemy import JSON, ColumnElement, ForeignKey, String, Subquery, Text, literal, select, union_all
 from sqlalchemy.orm import Mapped, Session, mapped_column, relationship
 
 from server.database.states import RUN_ENDED
@@ -99,6 +100,14 @@ def keep_results(session: Session, run_id: str, values: Mapping[str, Any]) -> No
 def is_needed() -> ColumnElement[bool]:
     """Whether a job must not be deleted, because it is part of a search's record."""
     return select(SearchStep.job_id).where(SearchStep.job_id == Job.id).exists()
+
+
+@cache
+def belonging() -> Subquery:
+    """The jobs that belong to another: `job_id`, its `parent_job`, and whether it is an "analysis" of it or a "step" of a search."""
+    analyses = select(Analysis.job_id.label("job_id"), Analysis.explains.label("parent_job"), literal("analysis").label("kind"))
+    steps = select(SearchStep.job_id, Search.base_id, literal("step")).join(Search, Search.id == SearchStep.search_id)
+    return union_all(analyses, steps).subquery()
 
 
 def parents_in_use(session: Session) -> set[str]:

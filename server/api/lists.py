@@ -8,17 +8,20 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 from fastapi import Query
-from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, exists, func, or_, select
+from sqlalchemy import BindParameter, ColumnElement, Row, Select, Subquery, and_, bindparam, exists, false, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from parity.extensions import lab
 from parity.structure import fields_of, frozen
+from server.database.states import JOB_OPEN
 from server.database.tables import LOCAL_ID, LOCAL_NAME, Arm, Baseline, Job, JobStatus, JobTag, Run, Token, Verdict, is_id, table_of
 from server.errors import InvalidError
 from server.jobs.conclude import VerdictSummary, verdict_summary
-from server.records import of
+from server.jobs.ledger import QUESTION_DIGITS
+from server.records import digest, of
 from server.web.requests import cursor_of, row_id_of
 
 # Names of those who submitted jobs or changed baselines, by the id in a row.
@@ -35,13 +38,15 @@ def principal_names(session: Session, ids: Collection[str | None]) -> Mapping[st
 _jobs, _arms, _tags, _verdicts, _runs = (table_of(each).c for each in (Job, Arm, JobTag, Verdict, Run))
 _IDS: BindParameter[Sequence[str]] = bindparam("ids", expanding=True)
 _OF_A_JOB = ("id", "name", "status", "engine", "model", "revision", "branch", "submitted_by", "created_at", "finished_at")
-_OF_A_VERDICT = ("job_id", "candidate", "outcome", "code", "gap", "ci_low", "ci_high", "gap_rel", "margin")
-_JOBS = select(*_jobs[_OF_A_JOB]).where(_jobs.id.in_(_IDS))
-_ARMS = select(*_arms["job_id", "name", "recipe"]).where(_arms.job_id.in_(_IDS)).order_by(_arms.job_id, _arms.position)
+_OF_A_QUESTION = ("code", "baseline_id", "criteria")
+_OF_A_VERDICT = ("id", "job_id", "candidate", "outcome", "lead", "code", "gap", "ci_low", "ci_high", "gap_rel", "margin")
+_JOBS = select(*_jobs[_OF_A_JOB + _OF_A_QUESTION]).where(_jobs.id.in_(_IDS))
+_ARMS = select(*_arms["job_id", "name", "recipe", "question"]).where(_arms.job_id.in_(_IDS)).order_by(_arms.job_id, _arms.position)
 _TAGS = select(*_tags["job_id", "tag"]).where(_tags.job_id.in_(_IDS)).order_by(_tags.job_id, _tags.tag)
 _VERDICTS = select(*_verdicts[_OF_A_VERDICT]).where(_verdicts.job_id.in_(_IDS))
+_DOCUMENTS = select(*_verdicts["id", "document"]).where(_verdicts.id.in_(_IDS))
 _STEPS = (
-    select(_runs.job_id, func.sum(_runs.steps_done), func.sum(_runs.planned_steps))
+    select(_runs.job_id, func.sum(_runs.steps_done), func.sum(_runs.planned_steps), func.max(_runs.planned_steps))
     .where(_runs.job_id.in_(_IDS), _runs.planned_steps.is_not(None))
     .group_by(_runs.job_id)
 )
@@ -49,11 +54,18 @@ _STEPS = (
 
 @frozen
 class JobSummary:
-    """A job in a list; `recipes` are those of its candidates, `submitted_by` the name of the token."""
+    """A job in a list; `recipes` are those of its candidates, `submitted_by` the name of the token, `code` why it has no verdict.
+
+    Jobs of one `group` ask one question again: they have the same name, candidates, baseline, policy and steps, whatever the code's
+    revision. `parent_job` is the job that an analysis explains, or that the search of this step starts from.
+    """
 
     id: str
     name: str
     status: JobStatus
+    code: str | None
+    group: str
+    parent_job: str | None
     engine: str
     model: str | None
     baseline: str
@@ -81,9 +93,15 @@ def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
         arms[arm.job_id].append(arm)
     for tag in execute(_TAGS, chosen):
         tags[tag.job_id].append(tag.tag)
-    for verdict in execute(_VERDICTS, chosen):
-        verdicts[verdict.job_id].append(verdict_summary(verdict))
-    done = {job_id: float(done) / float(planned) if planned else 0.0 for job_id, done, planned in execute(_STEPS, chosen)}
+    rows = execute(_VERDICTS, chosen).all()
+    untold = [row.id for row in rows if row.lead is None]
+    documents = {row.id: row.document for row in execute(_DOCUMENTS, {"ids": untold})} if untold else {}
+    for verdict in rows:
+        verdicts[verdict.job_id].append(verdict_summary(verdict, documents.get(verdict.id)))
+    done, longest = dict[str, float](), dict[str, int]()
+    for job_id, steps, planned, most in execute(_STEPS, chosen):
+        done[job_id], longest[job_id] = (float(steps) / float(planned) if planned else 0.0), int(most)
+    parents = _parents(session, ids)
     names = principal_names(session, {job.submitted_by for job in jobs.values()})
     summaries = []
     for job in (jobs[each] for each in ids if each in jobs):
@@ -93,6 +111,8 @@ def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
             of(
                 JobSummary,
                 job,
+                group=_group(job, arms[job.id], longest.get(job.id)),
+                parent_job=parents.get(job.id),
                 baseline=baseline.name,
                 candidates=[arm.name for arm in candidates],
                 recipes=[*dict.fromkeys(arm.recipe for arm in candidates)],
@@ -103,6 +123,45 @@ def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
             )
         )
     return summaries
+
+
+def _group(job: Row[*tuple[Any, ...]], arms: Sequence[Row[*tuple[Any, ...]]], steps: int | None) -> str:
+    """What all repeats of a question have in common. `Arm.question` begins with what the ledger knows of it: model, data, schedule."""
+    asked = [(arm.name, arm.recipe, (arm.question or "")[:QUESTION_DIGITS]) for arm in arms]
+    return digest([job.name, job.engine, job.model, job.baseline_id, job.criteria, steps, asked])
+
+
+# Jobs that belong to another: the analyses of its gap, and the steps of searches that start from it. The lab has them, if any.
+
+
+def _belonging() -> Subquery | None:
+    tables = lab().part("tables")
+    return None if tables is None else cast("Subquery", tables.belonging())
+
+
+def _parents(session: Session, ids: Sequence[str]) -> Mapping[str, str]:
+    rows = _belonging()
+    if rows is None:
+        return {}
+    statement = select(rows.c.job_id, rows.c.parent_job).where(rows.c.job_id.in_(ids))
+    return {row.job_id: row.parent_job for row in session.execute(statement)}
+
+
+def on_their_own() -> list[ColumnElement[bool]]:
+    """The condition that a job belongs to no other."""
+    rows = _belonging()
+    return [] if rows is None else [Job.id.not_in(select(rows.c.job_id))]
+
+
+def belonging_to(session: Session, ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+    """How many analyses and steps of searches belong to each of these jobs; a job without any has no entry."""
+    rows = _belonging()
+    counted: dict[str, dict[str, int]] = defaultdict(dict)
+    if rows is not None:
+        columns = rows.c.parent_job, rows.c.kind
+        for parent, kind, number in session.execute(select(*columns, func.count()).where(columns[0].in_(ids)).group_by(*columns)):
+            counted[parent][kind] = number
+    return counted
 
 
 # Which jobs a list shows: one set of filters for the page, the API and the trend, each of them a part of the URL.
@@ -119,13 +178,16 @@ _TEXT = 200
 class Wanted:
     """Filters of a list of jobs, from the parameters of a request; each that is set must hold. Empty text and no tags filter nothing.
 
-    `name` and `model` are parts of the name in any case, `revision` is how it begins; `recipe` is that of a candidate, `verdict` that on a
+    `name` and `model` are parts of the name in any `revision` is how it begins; `recipe` is that of a candidate, `verdict` that on a
     candidate; a job has all of the `tags`; `since` and `until` are the days of its submission (UTC), both included; `baseline` is the
     name of a promoted one.
     """
 
     status: Annotated[JobStatus | None, Query(description="only jobs with this status")] = None
     verdict: Annotated[VerdictWord | None, Query(description="only jobs with this verdict on a candidate")] = None
+    find: Annotated[
+        str, Query(max_length=_TEXT, description="only jobs with this text in the name, the model, a recipe of a candidate or a tag")
+    ] = ""
     name: Annotated[str, Query(max_length=_TEXT, description="only jobs whose name contains this text")] = ""
     tags: Annotated[list[str] | None, Query(alias="tag", max_length=20, description="only jobs with this tag; repeat it for several")] = (
         None
@@ -140,6 +202,9 @@ class Wanted:
     config_hash: Annotated[
         str | None, Query(pattern="^[0-9a-f]{64}$", description="only jobs with the same specification, policy, judge and revision")
     ] = None
+    parent_job: Annotated[
+        str, Query(max_length=_TEXT, description="only the analyses of this job, and the steps of the searches that start from it")
+    ] = ""
 
     def __post_init__(self) -> None:
         for name, value in fields_of(self).items():
@@ -151,7 +216,7 @@ class Wanted:
         """The filters as conditions on `Job`. InvalidError for a date that is none."""
         told: list[tuple[object, ColumnElement[bool]]] = [
             (self.status, Job.status == self.status),
-            (self.name, _name_contains(self.name)),
+            (self.name, _contains(Job.name, self.name)),
             (self.model, Job.model.icontains(self.model, autoescape=True)),
             (self.revision, Job.revision.startswith(self.revision, autoescape=True)),
             (self.branch, Job.branch == self.branch),
@@ -170,6 +235,11 @@ class Wanted:
             conditions.append(exists().where(Verdict.job_id == Job.id, Verdict.outcome == self.verdict))
         if self.recipe:
             conditions.append(exists().where(Arm.job_id == Job.id, Arm.recipe == self.recipe, Arm.role == "candidate"))
+        if self.parent_job:
+            rows = _belonging()
+            conditions.append(false() if rows is None else Job.id.in_(select(rows.c.job_id).where(rows.c.parent_job == self.parent_job)))
+        if self.find:
+            conditions.append(_found(self.find))
         return conditions
 
     def query(self) -> list[tuple[str, str]]:
@@ -195,10 +265,17 @@ def _day_after(day: datetime) -> datetime:
     return day + min(timedelta(days=1), datetime.max.replace(tzinfo=UTC) - day)
 
 
-def _name_contains(text: str) -> ColumnElement[bool]:
-    """Whether a job's name contains this text, in any case. PostgreSQL's ILIKE, which `icontains` becomes, takes half as long again."""
+def _contains(column: InstrumentedAttribute[Any], text: str) -> ColumnElement[bool]:
+    """Whether a column contains this text, in any case. PostgreSQL's ILIKE, which `icontains` becomes, takes half as long again."""
     literal = re.sub("[%_/]", r"/\g<0>", text)
-    return func.lower(Job.name).like(func.lower(f"%{literal}%"), escape="/")
+    return func.lower(column).like(func.lower(f"%{literal}%"), escape="/")
+
+
+def _found(text: str) -> ColumnElement[bool]:
+    """Whether a job has this text in its name, its model, a recipe of a candidate or a tag. The other tables are read once."""
+    tagged = select(JobTag.job_id).where(_contains(JobTag.tag, text))
+    of_recipe = select(Arm.job_id).where(Arm.role == "candidate", _contains(Arm.recipe, text))
+    return or_(_contains(Job.name, text), _contains(Job.model, text), Job.id.in_(tagged), Job.id.in_(of_recipe))
 
 
 def _first_id(at: datetime) -> str:
@@ -230,9 +307,19 @@ class JobPage:
     more: bool | None
 
 
-def job_list(session: Session, wanted: Wanted, sort: Sort, cursor: str | None, limit: int, *, counted: bool) -> JobPage:
-    """One page. InvalidError for a cursor that is not of this order, or a date that is none."""
-    conditions = wanted.conditions()
+def job_list(
+    session: Session,
+    wanted: Wanted,
+    sort: Sort,
+    cursor: str | None,
+    limit: int,
+    *,
+    counted: bool,
+    also: Sequence[ColumnElement[bool]] = (),
+) -> JobPage:
+    """One page of the jobs for which the conditions in `also` hold, too. InvalidError for a cursor that is not of this order, or a date
+    that is none."""
+    conditions = [*wanted.conditions(), *also]
     column = _COLUMNS.get(sort)
     statement = select(Job.id, (Job.id if column is None else column).label("value")).where(*conditions).limit(limit + 1)
     if cursor:
@@ -259,6 +346,36 @@ def known_tags(session: Session) -> list[str]:
 def _count(session: Session, conditions: list[ColumnElement[bool]]) -> int:
     some = select(Job.id).where(*conditions).limit(MOST_COUNTED + 1).subquery()
     return session.scalar(select(func.count()).select_from(some)) or 0
+
+
+# The answer of a job: that of its safest candidate; before it has one, that it trains, or did not finish.
+
+AnswerState = Literal["fail", "inconclusive", "pass", "running", "unfinished"]
+ANSWERS: tuple[AnswerState, ...] = get_args(AnswerState)
+_UNFINISHED: tuple[JobStatus, ...] = ("failed", "cancelled")
+
+
+def with_answer(state: AnswerState) -> ColumnElement[bool]:
+    """The condition that a job has this answer."""
+    if state == "running":
+        return Job.status.in_(JOB_OPEN)
+    return Job.status.in_(_UNFINISHED) if state == "unfinished" else Job.answer == state
+
+
+def answer_counts(session: Session, wanted: Wanted, also: Sequence[ColumnElement[bool]] = ()) -> Mapping[str, int]:
+    """How many jobs have each answer; "" are those without any, such as analyses. Of more than 10,000 jobs the newest are counted."""
+    conditions = [*wanted.conditions(), *also]
+    some = select(Job.status, Job.answer).where(*conditions).order_by(Job.id.desc()).limit(MOST_COUNTED + 1).subquery()
+    counts: dict[str, int] = defaultdict(int)
+    for row in session.execute(select(*some.c, func.count().label("jobs")).group_by(*some.c)):
+        counts[_state(row.status, row.answer)] += row.jobs
+    return counts
+
+
+def _state(status: JobStatus, answer: str | None) -> str:
+    if status in JOB_OPEN:
+        return "running"
+    return "unfinished" if status in _UNFINISHED else answer or ""
 
 
 def _ordered(statement: Select[Any], sort: Sort) -> Select[Any]:

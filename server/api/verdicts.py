@@ -22,7 +22,7 @@ from parity.judging.evidence import Case
 from parity.readers.columns import other_unit
 from parity.recipes import RecipeError, check_recipe
 from parity.report.figures import draw_figure
-from parity.report.words import MARKS
+from parity.report.words import MARKS, with_words
 from parity.structure import frozen
 from parity.version import VERSION
 from parity.wording import signed
@@ -126,7 +126,7 @@ def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
         layer_policy=request.layer_policy,
         baseline_name=request.baseline_name,
     )
-    return Evaluation(gating=False, verdicts=[*case.documents()])
+    return Evaluation(gating=False, verdicts=[with_words(document) for document in case.documents()])
 
 
 @router.post("/jobs/{job_id}:rejudge")

@@ -85,6 +85,9 @@ class Job(Base):
         Index("jobs_by_model", "model", "id"),
         Index("jobs_by_end", "finished_at", "id"),
         Index("jobs_by_gap", "worst_gap", "id"),
+        # The jobs with one answer, and how many have each.
+        Index("jobs_by_answer", "answer", "id"),
+        Index("jobs_by_state", "id", "status", "answer"),
         # What a gate asks: other jobs on the data at a place, and reruns of a family that lend.
         Index("jobs_by_data", "data_place", "id"),
         Index("jobs_by_family", "reruns_family", "id"),
@@ -111,6 +114,8 @@ class Job(Base):
     model: Mapped[str | None]
     # The largest gap of its candidates as a share of the baseline's loss, to sort by; set when it is judged.
     worst_gap: Mapped[float | None]
+    # The verdict on its safest candidate (`parity.report.words.safest_first`); set when it is judged.
+    answer: Mapped[State | None] = mapped_column(String(32))
     # A run that trains for longer than this, summed over its attempts, is failed; None: the operator's limit.
     max_run_seconds: Mapped[float | None]
     # The live forecast: `pairs` by the candidate's run, and the looks at each candidate in `arms`, by its name.
@@ -363,6 +368,8 @@ class Verdict(Base):
     gap_rel: Mapped[float | None]
     # Its path as JSON (`parity.judging.path`), which no list reads; None where none was computed. No part of the document.
     path: Mapped[LongText | None] = mapped_column(deferred=True)
+    # Its lead (`parity.report.words`), which lists show; None for a verdict of before leads were stored. No part of the document either.
+    lead: Mapped[LongText | None]
     created_at: Mapped[float]
 
     job: Mapped[Job] = relationship(back_populates="verdicts")

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from sqlalchemy import Row, or_, select, update
 from sqlalchemy.orm import Session
@@ -25,7 +25,7 @@ from parity.judging.evidence import Case
 from parity.judging.floors import Floors, read_floors
 from parity.judging.path import path_of
 from parity.judging.verdict import Verdict as Judged
-from parity.report.words import with_words
+from parity.report.words import BEST_FIRST, lead_of, with_words
 from parity.structure import frozen
 from server.concurrency import Repeating
 from server.curves import loading
@@ -44,10 +44,11 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class VerdictSummary:
-    """A verdict in a list of jobs: what decided it, gap, interval and margin in nats, and the gap as a share of the loss."""
+    """A verdict in a list of jobs: its lead, what decided it, gap, interval and margin in nats, and the gap as a share of the loss."""
 
     candidate: str
     verdict: Literal["pass", "fail", "inconclusive"]
+    lead: str
     code: str | None
     gap_nats: float | None
     ci_low: float | None
@@ -90,9 +91,22 @@ def verdict_rows(job: Job) -> list[Verdict]:
     return sorted(job.verdicts, key=lambda row: position[row.candidate])
 
 
-def verdict_summary(row: Verdict | Row[*tuple[Any, ...]]) -> VerdictSummary:
-    """The summary of a verdict, from its row or columns of it; numbers that were not measured, or are not finite, are None."""
-    return of(VerdictSummary, row, verdict=row.outcome, gap_nats=row.gap, margin_nats=row.margin)
+def verdict_summary(row: Verdict | Row[*tuple[Any, ...]], document: str | None = None) -> VerdictSummary:
+    """The summary of a verdict, from its row or columns of it; numbers that were not measured, or are not finite, are None.
+
+    The lead of a row that has none is computed from the document: that of the row, if it is not given.
+    """
+    lead = row.lead if row.lead is not None else lead_of(json.loads(document or row.document))
+    return of(VerdictSummary, row, verdict=row.outcome, lead=lead, gap_nats=row.gap, margin_nats=row.margin)
+
+
+def _lead_or_none(document: Mapping[str, Any]) -> str | None:
+    """The lead of a verdict; None where it cannot be told, which is logged."""
+    try:
+        return lead_of(cast("VerdictDocument", document))
+    except Exception:  # noqa: BLE001 (what is only shown must not keep a job from its verdict)
+        _log.exception("the lead of the verdict on %s could not be told", document["candidate"]["name"])
+        return None
 
 
 # Kinds of jobs that the judge does not compare: what a worker measures for one, how it ends, and where its page is. The lab has them all.
@@ -364,6 +378,7 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
     job = session.get_one(Job, job_id)
     job.judging_by = job.judging_until = None
     job.worst_gap = max((row.gap_rel for row in rows if row.gap_rel is not None), default=None)
+    job.answer = min((row.outcome for row in rows), key=BEST_FIRST.index, default=None)
     if outcome.floors is not None:
         job.floors = outcome.floors.csv()
     keep_reruns(job, outcome.reruns)
@@ -380,6 +395,7 @@ def _verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: float
         candidate=document["candidate"]["name"],
         outcome=document["verdict"],
         document=text,
+        lead=_lead_or_none(document),
         code=document["codes"][0],
         gap=_finite(gap.get("mean")),
         ci_low=_finite(gap.get("lo")),

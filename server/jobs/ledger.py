@@ -45,7 +45,7 @@ _MARGIN = ("margin", "profile")
 _NEW_NAME = "give the question a new name if the reason for judging again is not the verdict (criteria.question)"
 _RECORDED = {"validation_every": 0, "statistics_every": 0}  # what a run records besides changes no loss
 _MAY_CHANGE = (*_MARGIN, "question", "early_stop")
-_HALF = 32  # hexadecimal digits: 128 bits of SHA-256
+QUESTION_DIGITS = 32  # hexadecimal digits: 128 bits of SHA-256
 _COUNTED = (Job.look.is_not(None), Job.status.in_(("queued", "running", "concluded")))
 
 
@@ -99,7 +99,7 @@ def has_passed(job: Job) -> bool:
 
 def _newest(session: Session, job: Job, digests: Collection[str]) -> Job | None:
     """The newest counted job on one of these questions, in whichever ledger."""
-    halves = {question[:_HALF] for question in digests}
+    halves = {question[:QUESTION_DIGITS] for question in digests}
     ledgers = or_(*(and_(Arm.question >= half, Arm.question < half + "g") for half in halves))
     newest = select(Job).where(Job.id.in_(select(Arm.job_id).where(ledgers)), *_COUNTED, Job.id != job.id).order_by(Job.id.desc())
     return session.scalars(newest.limit(1)).first()
@@ -110,14 +110,14 @@ def _in_ledger(question: str, newest: Job | None, *, renewed: bool) -> str:
     if newest is None:
         return question
     if renewed:
-        return question[:_HALF] + hashlib.sha256(newest.id.encode()).hexdigest()[:_HALF]
-    known = {arm.question[:_HALF]: arm.question for arm in newest.arms if arm.question}
-    return known.get(question[:_HALF], question)
+        return question[:QUESTION_DIGITS] + hashlib.sha256(newest.id.encode()).hexdigest()[:QUESTION_DIGITS]
+    known = {arm.question[:QUESTION_DIGITS]: arm.question for arm in newest.arms if arm.question}
+    return known.get(question[:QUESTION_DIGITS], question)
 
 
 def question_of(job: Job, arm: Arm) -> str:
     """What all jobs on a candidate's question have in common, whatever margin they are judged by: 32 hexadecimal digits."""
-    return digest(_question(job, arm))[:_HALF]
+    return digest(_question(job, arm))[:QUESTION_DIGITS]
 
 
 def _question(job: Job, arm: Arm) -> dict[str, Any]:

@@ -5,20 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from fastapi import Depends, Query, Request, Response
 from markupsafe import Markup
 
-from parity.judging.decision import WORST_FIRST
 from parity.report.svg import Estimate, own_row_svg
-from parity.report.words import MARKS
 from parity.structure import frozen
-from server.api.lists import OUTCOMES, SORTS, STATUSES, JobSummary, Sort, Wanted, job_list, known_tags
+from server.api.lists import (
+    ANSWERS,
+    MOST_COUNTED,
+    SORTS,
+    STATUSES,
+    AnswerState,
+    Sort,
+    Wanted,
+    answer_counts,
+    job_list,
+    known_tags,
+    on_their_own,
+    with_answer,
+)
 from server.api.overviews import MOST_JOBS, MOST_POINTS, By, Columns, Trend, TrendPoint, matrix, short, trend
 from server.errors import NotFoundError
 from server.jobs.conclude import VerdictSummary
+from server.pages.job_rows import rows_of
 from server.pages.rendering import pages_router, templates
 from server.web.auth import InContext
 
@@ -135,39 +147,62 @@ def _reach(points: Sequence[TrendPoint]) -> tuple[float, float]:
 router = pages_router()
 JOBS_A_PAGE = 50
 TREND_POINTS = 50
-STATES = (*OUTCOMES, *STATUSES)
-_SORT_WORDS: Mapping[Sort, str] = {
-    "newest": "newest first",
-    "oldest": "oldest first",
-    "name": "name",
-    "ended": "ended last first",
-    "gap": "largest gap first, % of the loss",
+_CHIPS: Mapping[AnswerState | Literal[""], str] = {
+    "": "All",
+    "fail": "Fail",
+    "inconclusive": "Undecided",
+    "pass": "Pass",
+    "running": "Running",
+    "unfinished": "Did not finish",
 }
+_FIELDS = ("recipe", "model", "branch", "revision", "baseline", "since", "until")
+_DAYS = ("since", "until")
 
 
 @frozen
-class Row:
-    """A job in one line: the verdict that decides (the worst, of the largest gap), and how many candidates have which verdict."""
+class Chip:
+    """A filter by answer: its word, its mark, how many jobs it shows, and where it leads."""
 
-    job: JobSummary
-    deciding: VerdictSummary | None
-    figure: Markup
-    counts: list[tuple[str, int]]
-
-    @classmethod
-    def of(cls, job: JobSummary) -> Row:
-        deciding = min(job.verdicts, key=_badness, default=None)
-        words = [verdict.verdict for verdict in job.verdicts]
-        return cls(
-            job=job,
-            deciding=deciding,
-            figure=figure_of(deciding) if deciding else Markup(),
-            counts=[(word, words.count(word)) for word in WORST_FIRST if word in words],
-        )
+    word: str
+    state: str
+    jobs: int
+    address: str
+    current: bool
 
 
-def _badness(verdict: VerdictSummary) -> tuple[int, float]:
-    return WORST_FIRST.index(verdict.verdict), -(verdict.gap_rel if verdict.gap_rel is not None else float("inf"))
+@frozen
+class Head:
+    """A column that sorts: where its head leads, and how it is sorted now."""
+
+    address: str
+    now: Literal["", "ascending", "descending"] = ""
+
+
+def _address(query: Sequence[tuple[str, str]], **more: str) -> str:
+    pairs = [*query, *((name, value) for name, value in more.items() if value)]
+    return f"/jobs?{urlencode(pairs)}" if pairs else "/jobs"
+
+
+def _chips(query: Sequence[tuple[str, str]], counts: Mapping[str, int], state: str, sort: str) -> list[Chip]:
+    numbers = {each: counts.get(each, 0) for each in _CHIPS} | {"": sum(counts.values())}
+    return [
+        Chip(word=word, state=each, jobs=numbers[each], address=_address(query, state=each, sort=sort), current=each == state)
+        for each, word in _CHIPS.items()
+    ]
+
+
+def _heads(query: Sequence[tuple[str, str]], order: Sort) -> Mapping[str, Head]:
+    """The columns that sort. A column that sorts already leads to the other direction where there is one, else back to the newest first."""
+
+    def to(sort: Sort, now: Literal["", "ascending", "descending"] = "") -> Head:
+        return Head(address=_address(query, sort="" if sort == "newest" else sort), now=now)
+
+    when: Mapping[Sort, Head] = {"newest": to("oldest", "descending"), "oldest": to("newest", "ascending")}
+    return {
+        "name": to("newest", "ascending") if order == "name" else to("name"),
+        "gap": to("newest", "descending") if order == "gap" else to("gap"),
+        "when": when.get(order, to("newest")),
+    }
 
 
 def figure_of(verdict: VerdictSummary) -> Markup:
@@ -187,32 +222,40 @@ def index(
     sort: Annotated[str, Query(max_length=20)] = "",
     cursor: Annotated[str | None, Query(max_length=1000)] = None,
 ) -> Response:
-    """Jobs, one a line. `state` is a verdict or a status; everything that the page shows is in its address."""
-    if state in OUTCOMES:
-        filters = replace(filters, verdict=state)
-    elif state in STATUSES:
+    """Jobs, one answer a row. `state` is an answer or a status; everything that the page shows is in its address.
+
+    Jobs that belong to another are shown where somebody searches, or asks for those of that job; else that job's row counts them.
+    """
+    answer = next((each for each in ANSWERS if each == state), None)
+    if answer is None and state in STATUSES:
         filters = replace(filters, status=state)
     order: Sort = next((each for each in SORTS if each == sort), "newest")
+    also = [] if filters.find or filters.parent_job else on_their_own()
     with context.database.read() as session:
-        page = job_list(session, filters, order, cursor, JOBS_A_PAGE, counted=True)
+        answered = [*also, with_answer(answer)] if answer else also
+        page = job_list(session, filters, order, cursor, JOBS_A_PAGE, counted=False, also=answered)
+        counts = answer_counts(session, filters, also)
+        rows = rows_of(session, page.items)
         tags = known_tags(session)
-    query = filters.query() + ([("sort", order)] if order != "newest" else [])
+    told, own = "" if order == "newest" else order, filters.query()
+    query = [*own, ("state", answer)] if answer else own
+    hidden = [(name, value) for name, value in query if name not in ("find", "tag", *_FIELDS)]
     values = {
-        "rows": [Row.of(job) for job in page.items],
-        "following": f"/jobs?{urlencode([*query, ('cursor', page.next_cursor)])}" if page.next_cursor else None,
+        "rows": rows,
+        "chips": _chips(own, counts, answer or "", told),
+        "many": sum(counts.values()) > MOST_COUNTED,
+        "most": MOST_COUNTED,
+        "heads": _heads(query, order),
+        "following": _address(query, sort=told, cursor=page.next_cursor) if page.next_cursor else None,
         "filters": filters,
+        "fields": [(name, getattr(filters, name)) for name in _FIELDS],
+        "days": _DAYS,
+        "unfolded": any(getattr(filters, name) for name in _FIELDS) or bool(filters.tags),
+        "hidden": [*hidden, ("sort", told)] if told else hidden,
         "tags": tags,
-        "filtered": bool(filters.query()),
-        "first": f"/jobs?{urlencode(query)}" if query else "/jobs",
+        "filtered": bool(query),
+        "first": _address(query, sort=told),
         "paged": cursor is not None,
-        "state": filters.verdict or filters.status or "",
-        "states": STATES,
-        "sort": order,
-        "sorts": _SORT_WORDS,
-        "total": page.total or 0,
-        "more": page.more,
-        "short": short,
-        "shapes": MARKS,
     }
     return templates.TemplateResponse(request, "jobs.html", values)
 

@@ -132,6 +132,19 @@ def between(start: str | None, end: str | None) -> str:
     return duration((last - datetime.fromisoformat(start)).total_seconds())
 
 
+def minute(instant: str) -> str:
+    """An instant to the minute: 2026-11-23 04:18 (UTC)."""
+    return instant[:16].replace("T", " ")
+
+
+def day_or_time(instant: str) -> str:
+    """When something was, short and the same until the day ends: 04:18 (UTC) today, 23 Nov, 2025-11-23."""
+    at, now = datetime.fromisoformat(instant).astimezone(UTC), datetime.now(UTC)
+    if at.date() == now.date():
+        return f"{at:%H:%M}"
+    return f"{at.day}\u00a0{at:%b}" if at.year == now.year else f"{at:%Y-%m-%d}"
+
+
 def recipe_words(recipe: str) -> str:
     """A recipe, or that nobody has stated it."""
     return "recipe not stated" if recipe == UNSTATED else recipe
@@ -153,10 +166,12 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "between": between,
     "chance": chance,
     "count": count,
+    "day_or_time": day_or_time,
     "duration": duration,
     "gap_in_margins": gap_in_margins,
     "loss": loss,
     "minus": wording.minus,
+    "minute": minute,
     "recipe": recipe_words,
     "nats": nats,
     "percent": percent,

@@ -139,15 +139,22 @@ def test_all_the_way_down_and_up_again(database, record):
     assert set(_rows(database)) == set(Base.metadata.tables)
 
 
-def test_verdicts_of_before_have_no_path_and_stay_as_they_are(database, record):
-    def documents() -> list[tuple[str, str | None]]:
+def test_verdicts_of_before_have_neither_path_nor_lead_and_jobs_get_their_answers(database, record):
+    def answers() -> list[str | None]:
         with database.read() as session:
-            return [(row.document, row.path) for row in session.query(Verdict).order_by(Verdict.id)]
+            return [job.answer for job in session.query(Job).order_by(Job.id)]
+
+    def documents() -> list[tuple[str, str | None, str | None]]:
+        with database.read() as session:
+            return [(row.document, row.path, row.lead) for row in session.query(Verdict).order_by(Verdict.id)]
 
     before = documents()
-    assert [path is None for _, path in before] == [False]
+    assert [(path is None, lead is None) for _, path, lead in before] == [(False, False)]
+    before_answers = answers()
+    assert [answer is None for answer in before_answers] == [False, True]
     config = alembic_config(database.url)
     command.downgrade(config, "0027")
-    assert "path" not in {column["name"] for column in inspect(database.engine).get_columns("verdicts")}
+    assert {"path", "lead"}.isdisjoint(column["name"] for column in inspect(database.engine).get_columns("verdicts"))
     command.upgrade(config, "head")
-    assert documents() == [(document, None) for document, _ in before]
+    assert documents() == [(document, None, None) for document, _, _ in before]
+    assert answers() == before_answers

@@ -27,10 +27,13 @@ export async function refresh() {
   return fresh;
 }
 
-/** Unfolded details stay unfolded and do not count as a difference. */
+/** Unfolded details stay unfolded and do not count as a difference. Those with an id are found by it, wherever they are now. */
 function keepOpen(part, newer) {
   const folded = newer.querySelectorAll("details");
-  part.querySelectorAll("details").forEach((details, at) => folded[at]?.toggleAttribute("open", details.open));
+  part.querySelectorAll("details").forEach((details, at) => {
+    const same = details.id ? newer.querySelector(`#${CSS.escape(details.id)}`) : folded[at];
+    same?.toggleAttribute("open", details.open);
+  });
 }
 
 /** Put new content in place; the link or region that had the focus keeps it, what was ticked stays so, and a table stays where it was scrolled to. */

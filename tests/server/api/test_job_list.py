@@ -5,11 +5,13 @@ import time
 
 import pytest
 
+from parity_lab.server.analyses import WhyRequest, submit_analysis
 from server.api import lists as module
-from server.api.lists import SORTS, Wanted, job_list
+from server.api.lists import SORTS, Wanted, answer_counts, belonging_to, job_list, job_summaries, on_their_own, with_answer
 from server.database.tables import Baseline, Job, JobTag
 from server.errors import InvalidError
 from server.jobs.conclude import conclude
+from tests.server.analyses import make_explained
 
 pytestmark = pytest.mark.both_databases
 
@@ -52,6 +54,14 @@ FILTERS = [
     ({"tags": ("od",)}, []),
     ({"name": "JOB C"}, [2]),
     ({"name": "%"}, []),
+    ({"find": "JOB C"}, [2]),
+    ({"find": "MXFP"}, [1, 0]),
+    ({"find": "fp8_current"}, []),
+    ({"find": "x 32"}, [3, 2, 1, 0]),
+    ({"find": "od", "branch": "main"}, []),
+    ({"find": "od"}, [3, 1]),
+    ({"find": "%"}, []),
+    ({"parent_job": "j1"}, []),
     ({"model": "x 32"}, [3, 2, 1, 0]),
     ({"model": "llama"}, []),
     ({"revision": "1a"}, [1]),
@@ -108,6 +118,64 @@ def test_what_is_no_cursor_of_this_order_and_no_day_is_refused(database, jobs):
                 job_list(session, Wanted(since=day), "newest", None, 1, counted=False)
 
 
+def test_a_job_has_the_answer_of_its_safest_candidate(database, jobs):
+    found = {"pass": [1, 0], "inconclusive": [], "fail": [], "running": [3, 2], "unfinished": []}
+    with database.read() as session:
+        for state, numbers in found.items():
+            page = job_list(session, Wanted(), "newest", None, 50, counted=False, also=[with_answer(state)])
+            assert [jobs.index(each.id) for each in page.items] == numbers, state
+        assert answer_counts(session, Wanted()) == {"pass": 2, "running": 2}
+        assert answer_counts(session, Wanted(branch="main")) == {"pass": 1, "running": 1}
+    with database.write() as session:
+        session.get_one(Job, jobs[2]).status = "failed"
+        session.get_one(Job, jobs[3]).status = "concluded"  # as an analysis ends, without a verdict
+        session.get_one(Job, jobs[0]).answer = "inconclusive"
+    with database.read() as session:
+        assert answer_counts(session, Wanted()) == {"pass": 1, "inconclusive": 1, "unfinished": 1, "": 1}
+        page = job_list(session, Wanted(), "newest", None, 50, counted=False, also=[with_answer("inconclusive")])
+        assert [jobs.index(each.id) for each in page.items] == [0]
+
+
+def test_a_verdict_of_before_gets_its_lead_from_the_document(database, jobs):
+    with database.read() as session:
+        stored = [each.lead for each in job_summaries(session, [jobs[0]])[0].verdicts]
+    with database.write() as session:
+        for verdict in session.get_one(Job, jobs[0]).verdicts:
+            verdict.lead = None
+    with database.read() as session:
+        assert [each.lead for each in job_summaries(session, [jobs[0]])[0].verdicts] == stored
+    assert stored == ["Do not switch to nvfp4.", "You may switch to mxfp8."]
+
+
+def test_repeats_of_a_question_have_one_group(database, recorded):
+    ids = [recorded({"nvfp4": 0.0}, done=10), recorded({"nvfp4": 0.05}, done=20, rerun=3)]
+    others = [recorded({"mxfp8": 0.0}, done=10), recorded({"nvfp4": 0.0}, done=10, steps=1501), recorded({"nvfp4": 0.0}, done=10, looks=2)]
+    with database.write() as session:
+        session.get_one(Job, ids[1]).revision = "another"
+    with database.read() as session:
+        groups = [each.group for each in job_summaries(session, [*ids, *others])]
+    assert groups[0] == groups[1]
+    assert len({*groups}) == 1 + len(others)
+
+
+def test_what_belongs_to_a_job_is_found_by_it(api, database):
+    explained = make_explained(database)
+    with database.write() as session:
+        analysis = submit_analysis(session, explained, WhyRequest()).id
+    with database.read() as session:
+        assert [each.parent_job for each in job_summaries(session, [analysis, explained])] == [explained, None]
+        alone = job_list(session, Wanted(), "newest", None, 50, counted=True, also=on_their_own())
+        assert ([each.id for each in alone.items], alone.total) == ([explained], 1)
+        assert belonging_to(session, [explained, analysis]) == {explained: {"analysis": 1}}
+    (found,) = api.get("/api/v1/jobs", params={"parent_job": explained}).json()["items"]
+    assert (found["id"], found["parent_job"]) == (analysis, explained)
+    page = api.get("/jobs").text
+    assert f'href="/jobs?parent_job={explained}">+1 analysis</a>' in page
+    assert f'href="/jobs/{analysis}"' not in page
+    assert f'href="/jobs/{analysis}"' in api.get("/jobs", params={"parent_job": explained}).text
+    assert f'href="/jobs/{analysis}"' in api.get("/jobs", params={"find": "why"}).text
+
+
 def test_a_count_stops(database, jobs, monkeypatch):
     monkeypatch.setattr(module, "MOST_COUNTED", 2)
     with database.read() as session:
@@ -124,10 +192,11 @@ def test_the_api_and_the_page_take_the_same_filters(api, jobs):
     assert (first["tags"], first["branch"], first["recipes"], first["model"]) == (["all"], "main", ["nvfp4", "mxfp8"], "1 x 32")
     by_name = {each["candidate"]: each for each in first["verdicts"]}
     assert by_name["nvfp4"]["gap_rel"] == pytest.approx(0.036, abs=0.005)
-    html = api.get("/jobs", params={"state": "fail", "tag": "all", "sort": "gap"}).text
+    assert by_name["nvfp4"]["lead"] == "Do not switch to nvfp4."
+    html = api.get("/jobs", params={"verdict": "fail", "tag": "all", "sort": "gap"}).text
     assert jobs[0] in html
     assert jobs[1] not in html
-    assert "1 job matches" in html
+    assert "You may switch to mxfp8." in html
     assert api.get("/jobs", params={"since": "soon"}).status_code == 422
 
 

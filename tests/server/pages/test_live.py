@@ -132,12 +132,12 @@ def test_the_focus_survives_a_refresh(page: Page, database, recorded):
     recorded({"nvfp4": 0.0}, done=10, state="running")
     page.clock.install()
     page.goto("/jobs")
-    page.get_by_role("link", name="small").focus()
+    page.get_by_role("link", name="Training; no forecast yet.").focus()
     with database.write() as session:
         session.query(Run).update({"steps_done": 700})
     _wait_for_timers(page)
     expect(page.locator("[data-live=jobs]")).to_contain_text("47", timeout=15_000)
-    assert page.evaluate("document.activeElement.textContent") == "small"
+    assert page.evaluate("document.activeElement.textContent") == "Training; no forecast yet."
 
 
 def test_what_was_unfolded_or_scrolled_stays_so(page: Page, database, recorded):
@@ -164,7 +164,7 @@ def test_a_list_that_is_old_says_so(page: Page, server, database, recorded):
     server.stop()
     _wait_for_timers(page)
     expect(page.locator("#stale")).to_contain_text("shows the state at", timeout=_SECONDS)
-    expect(page.locator(".chip.running")).to_have_count(1)
+    expect(page.locator(".answers tr.live")).to_have_count(1)
     server.start()
     _wait_for_timers(page)
     expect(page.locator("#stale")).to_be_empty(timeout=_SECONDS)

@@ -50,9 +50,9 @@ def test_an_empty_list_says_what_to_do(page: Page):
 def test_the_list_shows_verdicts_in_words(page: Page, database, recorded):
     _conclude(database, recorded({"nvfp4": 0.05, "mxfp8": 0.0}))
     page.goto("/jobs")
-    expect(page.locator(".chip", has_text="FAIL").first).to_be_visible()
-    expect(page.get_by_role("img", name="1 fail, 1 pass")).to_be_visible()
-    expect(page.get_by_role("link", name="small")).to_be_visible()
+    expect(page.get_by_role("link", name="You may switch to mxfp8.")).to_be_visible()
+    expect(page.locator(".tally").get_by_role("img", name="fail")).to_be_visible()
+    expect(page.get_by_text("small · 2 candidates against fp8_current")).to_be_visible()
     _fits(page)
 
 

@@ -47,11 +47,11 @@ def test_a_list_whose_session_has_ended_says_so(page: Page, visit, database, rec
     recorded({"nvfp4": 0.0}, done=10, state="running")
     page.clock.install()
     visit("/jobs")
-    expect(page.locator(".chip.running")).to_have_count(1)
+    expect(page.locator(".answers tr.live")).to_have_count(1)
     _end(database)
     page.clock.fast_forward(5000)  # the list's period
     expect(page.locator("#stale")).to_contain_text("Your session has ended", timeout=_SECONDS)
-    expect(page.locator(".chip.running")).to_have_count(1)
+    expect(page.locator(".answers tr.live")).to_have_count(1)
 
 
 def test_a_job_whose_session_has_ended_says_so(page: Page, visit, database, recorded):
