@@ -77,11 +77,11 @@ def words(document: AnyDocument, cost: Fact | None = None) -> Words:
     )
 
 
-def with_words(document: VerdictDocument) -> VerdictDocument:
+def with_words(document: AnyDocument) -> Any:
     """A document with its words, for those that read it as JSON; they are no part of its digest."""
     told = words(document)
     strip = [StripDocument(name=fact.name, value=fact.value, why=fact.why) for fact in told.strip]
-    return {**document, "words": {"strip": strip, **picked(told, "lead", "measure", "interval", "next", "why")}}  # type: ignore[typeddict-item]
+    return {**document, "words": {"strip": strip, **picked(told, "lead", "measure", "interval", "next", "why")}}
 
 
 def is_evaluation(document: AnyDocument) -> TypeGuard[EvaluationDocument]:
@@ -458,7 +458,7 @@ def _what_changes_it(document: AnyDocument) -> Fact:
     if stays >= PROBABLE:
         as_it_is = "undecided" if verdict == "inconclusive" else f"a {verdict}"
         return Fact(name, "Nothing likely", f"one more pair leaves it {as_it_is} ({likely(stays)})")
-    outcomes = ", ".join(f"{outcome} {likely(chances[outcome])}" for outcome in ("pass", "fail"))  # type: ignore[literal-required]
+    outcomes = ", ".join(f"{outcome} {likely(chances[outcome])}" for outcome in ("pass", "fail"))
     return Fact(name, f"One more pair: {likely(1.0 - stays)}", f"then {outcomes}")
 
 

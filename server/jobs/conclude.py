@@ -73,7 +73,8 @@ def shown_documents(session: Session, job: Job) -> list[VerdictDocument]:
 def shown(document: VerdictDocument, path: list[PathPointDocument] | None) -> VerdictDocument:
     """A document with what is shown with it and is no part of the verdict; None where it has no path on record."""
     with_path: VerdictDocument = document if path is None else {**document, "path": path}
-    return with_words({**with_path, "chances": chances_of(document)})
+    told: VerdictDocument = with_words({**with_path, "chances": chances_of(document)})
+    return told
 
 
 def path_or_none(verdict: Judged) -> list[PathPointDocument] | None:

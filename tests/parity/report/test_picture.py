@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -148,7 +149,7 @@ def test_comparisons_of_evaluations_have_two_bands_and_two_whiskers():
     case = EvaluationCase(
         baseline=arms[0], candidates={"NVFP4": arms[1]}, criteria=ONE_PERCENT, baseline_name="FP8", cluster="system", tokens_per_step=8192.0
     )
-    document = {**case.documents()[0], "path": evaluation_path_of(case, "NVFP4")}
+    document: Any = {**case.documents()[0], "path": evaluation_path_of(case, "NVFP4")}
     drawn = Drawn(picture(scene_of([document]), with_points=False))
     assert len(drawn.of("band")) == 2
     judged, other = (each for each in drawn.root.iter("line") if each.get("class") == "wh")

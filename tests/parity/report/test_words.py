@@ -134,7 +134,7 @@ def test_evaluations_name_their_point_and_both_intervals(compared: Compare) -> N
 # The surfaces have these sentences as they are.
 
 
-def _text(document: dict[str, Any], *, verbose: bool = False) -> str:
+def _text(document: Any, *, verbose: bool = False) -> str:
     return plain_text([document], verbose=verbose)
 
 

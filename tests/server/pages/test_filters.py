@@ -4,6 +4,7 @@ import pytest
 from markupsafe import Markup
 
 from parity import wording
+from parity.judging.verdict import VERDICT_SCHEMA
 from server.pages import rendering
 
 GAP = "\u00a0"
@@ -60,7 +61,12 @@ def test_the_time_between_two_instants():
 
 
 def _verdict(mean, half, margin=0.01):
-    return {"gap": {"mean": mean, "lo": mean - half, "hi": mean + half}, "margin": {"nats": margin}}
+    return {
+        "schema": VERDICT_SCHEMA,
+        "codes": ["WITHIN_MARGIN"],
+        "gap": {"mean": mean, "lo": mean - half, "hi": mean + half},
+        "margin": {"nats": margin},
+    }
 
 
 @pytest.mark.parametrize("gap", [None, _verdict(float("nan"), 0.1)["gap"]])

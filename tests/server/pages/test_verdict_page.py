@@ -6,6 +6,7 @@ Each check is also seen to find the flaw that it is there for.
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
@@ -81,7 +82,7 @@ def evaluations() -> str:
     arms = [[evaluated(name, place, gap, many) for place in range(6)] for name, gap, many in (("fp8_current", 0.0, 2), ("nvfp4", 0.03, 3))]
     criteria = criteria_from_mapping({"schedule": "decayed", "margin": "1 %"})
     case = EvaluationCase(baseline=arms[0], candidates={"NVFP4": arms[1]}, criteria=criteria, baseline_name="FP8", cluster="system")
-    document = {**case.documents()[0], "path": evaluation_path_of(case, "NVFP4")}
+    document: Any = {**case.documents()[0], "path": evaluation_path_of(case, "NVFP4")}
     return report_page([document], scene_of([document]), ["NVFP4 against FP8"], with_script=True)
 
 
