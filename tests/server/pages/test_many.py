@@ -34,6 +34,7 @@ def test_some_are_highlighted_and_the_legend_chooses_others(page: Page, legend, 
     requests: list[str] = []
     page.on("request", lambda sent: requests.append(sent.url))
     page.goto(f"/jobs/{many_judged}")
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text("Showing 150 bins")
     expect(page.locator("figure[data-gaps] .note")).not_to_contain_text("are loading")
     assert [query.get("candidates") for query in _asked(requests, "gaps")] == [["c08,c09,c10,c11"], None]
     assert len(_asked(requests, "gap")) == 0

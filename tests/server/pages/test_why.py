@@ -70,7 +70,7 @@ def test_units_that_act_together_have_an_interaction(page: Page, database):
 def test_the_parts_by_ablation_runs_have_the_same_waterfall(page: Page, database):
     job = make_ablated(database)
     page.goto(f"/jobs/{job}?candidate=full")
-    page.get_by_role("link", name="The gap in parts, by such ablation runs").click()
+    page.get_by_role("link", name="The gap in parts, by such ablation runs").last.click()
     expect(page).to_have_url(f"/jobs/{job}/why/ablations?candidate=full")
     rows = page.locator(".waterfall tbody tr")
     expect(rows).to_have_count(4)  # the gap, two parts, and what is unexplained
