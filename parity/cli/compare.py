@@ -55,7 +55,7 @@ from parity.readers.run_table import is_typed_number, number_curve
 from parity.recipes import RECIPES
 from parity.report.facts import FullRun, worth
 from parity.report.figures import draw_figure
-from parity.report.page import case_report
+from parity.report.page import case_report, evaluation_report
 from parity.structure import json_value, picked
 
 # Numbers in place of files: `parity compare bf16=2.242 fp8=2.276`, one loss an arm, as published tables have them.
@@ -156,13 +156,12 @@ def push_case(
     return list(pushed.verdicts.values())
 
 
-def write_page(case: Case, documents: Sequence[VerdictDocument], path: str | None, *, show: bool) -> None:
-    """Write the page to a file, a temporary one without a path, and open it in the browser if that is wanted and there is one."""
-    page = case_report(case, documents).encode()
+def write_page(page: str, path: str | None, *, show: bool) -> None:
+    """Write a page to a file, a temporary one without a path, and open it in the browser if that is wanted and there is one."""
     if path is None:
         descriptor, path = tempfile.mkstemp(prefix="parity-", suffix=".html")
         os.close(descriptor)
-    write_file(path, page)
+    write_file(path, page.encode())
     opened = show and _has_screen() and webbrowser.open(Path(path).resolve().as_uri())
     print(f"{'opened' if opened else 'written'}: {path}", file=sys.stderr)
 
@@ -258,11 +257,14 @@ def compare(
     if held_out:
         given = policy.given("gates", "accuracy_margin") | stated.given("assume_complete", "layer_policy")
         given |= evidence.given("evaluation", "layer_snr", "family", "floors", "full_run_hours", "hour_price")
-        given |= reports.given("html", "open_page", "push") | stated.given("control", "noise_run")
+        given |= reports.given("push") | stated.given("control", "noise_run")
         refuse(given, "needs training curves; of held-out losses only the losses are compared")
         paired = stated.seeds is not None or table.pair_by is not None
         judged = [judge_evaluations(arms, table, criteria, stated.planned_steps, look, paired=paired) for arms in comparisons]
-        return report_evaluations(judged, reports)
+        code = report_evaluations(judged, reports)
+        if reports.html is not None or reports.open_page:
+            write_page(evaluation_report(*judged[0]), reports.html, show=reports.open_page)
+        return code
     case = _case(comparisons[0], noise_runs, columns, criteria, stated, evidence, look)
     if reports.push:
         check_push(case)
@@ -270,7 +272,7 @@ def compare(
     documents = [verdict.document() for verdict in verdicts]
     reports.write(case, documents, lambda paths: _draw(paths, documents, case))
     if reports.html is not None or reports.open_page:
-        write_page(case, with_path(verdicts), reports.html, show=reports.open_page)
+        write_page(case_report(case, with_path(verdicts)), reports.html, show=reports.open_page)
     documents = _with_worth(documents, evidence)
     reports.show_verdicts(documents)
     on_stdout = not (reports.as_json or reports.markdown)

@@ -236,8 +236,8 @@ def judge_evaluations(
 def report_evaluations(judged: Sequence[tuple[EvaluationCase, Sequence[EvaluationDocument]]], reports: Reports) -> int:
     """Print the documents as text, canonical JSON or Markdown, write the reports, and return the exit code of the worst verdict."""
     documents = [document for _, own in judged for document in own]
-    if reports.bundle and len(judged) > 1:
-        raise UsageError("--bundle holds the comparison at one size; choose one with --where")
+    if len(judged) > 1 and (one := next(iter(reports.given("bundle", "html", "open_page").values()), None)):
+        raise UsageError(f"{one} holds the comparison at one size; choose one with --where")
 
     def draw(paths: Sequence[str]) -> None:
         for path, document in zip(paths, documents, strict=True):

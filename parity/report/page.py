@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evaluations.case import EvaluationDocument
+from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
 from parity.judging.evidence import Case
+from parity.judging.path import evaluation_path_of
 from parity.judging.sign_offs import SignOffDocument, accepted
 from parity.report.facts import NOT_A_PASS, SUMMARY, Detail, accepted_words, details, evaluation_details, summary_row
 from parity.report.picture import picture
@@ -72,6 +73,13 @@ def case_report(case: Case, documents: Sequence[VerdictDocument]) -> str:
     rows = [_code_row("p", "Policy", "margin, confidence and checks of this comparison", case.criteria.document())]
     context = [*_context(documents), *([f"{case.planned_steps:,} steps planned"] if case.planned_steps else [])]
     return report_page(documents, case_scene(case, documents), ["parity compare", *context], rows, with_script=True)
+
+
+def evaluation_report(case: EvaluationCase, documents: Sequence[EvaluationDocument]) -> str:
+    """The report of a comparison of evaluations, with the script."""
+    drawn: list[EvaluationDocument] = [{**each, "path": evaluation_path_of(case, candidate_name(each))} for each in documents]
+    rows = [_code_row("p", "Policy", "margin, confidence and checks of this comparison", case.criteria.document())]
+    return report_page(drawn, scene_of(drawn), ["parity compare", *_context(drawn)], rows, with_script=True)
 
 
 def job_report(job: ConcludedJob, url: str) -> str:

@@ -112,7 +112,7 @@ def lead_of(document: AnyDocument) -> str:
     verdict, code, name, base = document["verdict"], document["codes"][0], candidate_name(document), baseline_name(document)
     if NUMBERS_ALONE.code in document["codes"]:
         return f"Do not switch to {name}, as these two numbers stand." if verdict == "fail" else f"Two numbers cannot decide on {name}."
-    if verdict == "inconclusive" and code == AS_OF.code:
+    if verdict == "inconclusive" and code == AS_OF.code and _is_below(document):
         return f"No loss beyond the margin as of {point(document)}; too early to switch."
     if _same_recipe(document):
         does = {"pass": "trains", "fail": "does not train"}.get(verdict)
@@ -120,6 +120,11 @@ def lead_of(document: AnyDocument) -> str:
     if verdict == "pass":
         return f"You may switch to {name}." if _finished(document) else f"You may switch to {name}, as of {point(document)}."
     return f"Do not switch to {name}." if verdict == "fail" else f"Do not decide on {name} yet."
+
+
+def _is_below(document: AnyDocument) -> bool:
+    gap, margin = told_gap(document), document["margin"]
+    return gap is not None and margin is not None and against(gap, margin["nats"]) == "below"
 
 
 def _same_recipe(document: AnyDocument) -> bool:
@@ -183,7 +188,8 @@ def _side(document: AnyDocument, gap: GapDocument | IntervalDocument) -> str:
         return "no margin is known"
     where = against(gap, margin["nats"])
     if document["codes"][0] == "GAP_EXCEEDS_MARGIN" and where == "across" and not is_evaluation(document):
-        return f"across the margin {margin['nats']:.{decimals(document)}f}; the 95 % interval, which a fail takes, is above it"
+        nominal = level_percent(cast("VerdictDocument", document)["params"]["criteria"]["confidence"])
+        return f"across the margin {margin['nats']:.{decimals(document)}f}; the {nominal} interval, which a fail takes, is above it"
     nats = f"{margin['nats']:.{decimals(document)}f}"
     worth = margin["source"]
     share = f" ({short_percent(margin['rel'])} of the loss)" if margin["rel"] and "nats" not in worth and "tokens" not in worth else ""
@@ -265,7 +271,10 @@ def told_gap(document: AnyDocument) -> GapDocument | IntervalDocument | None:
 def decimals(document: AnyDocument) -> int:
     """Decimals of every nat that is told of this verdict."""
     gap, margin = told_gap(document), document["margin"]
-    ends = (number(gap["lo"]), number(gap["hi"])) if gap else ()
+    told = [gap] if gap else []
+    if gap and is_evaluation(document):
+        told = [interval for interval, _ in evaluation_intervals(document)]
+    ends = [end for own in told for end in (number(own["lo"]), number(own["hi"]))]
     return nats_decimals(margin["nats"] if margin else None, *ends)
 
 

@@ -13,6 +13,7 @@ from parity.cli.runs import runs_of_table
 from parity.cli.terminal import EXIT_CODES, UsageError
 from parity.judging.curve import curve_from_arrays
 from parity.report.words import words
+from parity.wording import minus
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -144,6 +145,11 @@ def test_evaluations_have_every_kind_of_report(tables: dict[str, str], tmp_path:
     assert told.lead in html.unescape(junit.read_text(encoding="utf-8"))
     _, markdown, _ = run("compare", tables["evaluations"], *EVALUATED, "--markdown")
     assert markdown.startswith(f"### ◇ INCONCLUSIVE: {told.lead}")
+    page = tmp_path / "page.html"
+    assert run("compare", tables["evaluations"], *EVALUATED, "--html", str(page))[0] == code
+    shown = html.unescape(page.read_text(encoding="utf-8"))
+    assert told.lead in shown
+    assert minus(told.interval) in shown
 
 
 CURVES = (

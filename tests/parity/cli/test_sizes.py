@@ -136,6 +136,7 @@ def test_sizes_in_one_run_are_refused(write: Callable[[str], str], run: Run) -> 
         ("fp8,60M,2\n", "params", ("--planned-steps", "9"), "--planned-steps is not used with --size-by"),
         ("fp8,60M,2\n", "params", ("--at", "9"), "--at is not used with --size-by"),
         ("fp8,30M,2\n", "params", ("--bundle", "out.zip"), "--bundle holds the comparison at one size"),
+        ("fp8,30M,2\n", "params", ("--html", "out.html"), "--html holds the comparison at one size"),
         ("fp8,60M,2\n", "params", ("--where", "params=60M", "--baseline", "fp8"), "has one value, 'fp8'"),
     ],
 )

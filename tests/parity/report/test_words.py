@@ -80,6 +80,15 @@ def test_an_unfinished_schedule_has_a_lead_of_its_own(make_run: MakeRun, judge_p
     assert told.strip[4].value == "A planned end"
 
 
+def test_without_a_gap_below_the_margin_nothing_is_said_of_it(compared: Compare) -> None:
+    document = compared(tokens_per_step=8192.0, margin="0.5 nats")
+    as_of = {**document, "codes": ["AS_OF"], "verdict": "inconclusive"}
+    assert words(as_of).lead.startswith("No loss beyond the margin as of ")
+    unknown = {**as_of, "gap": {**document["gap"], "over_runs": None, "over_clusters": None, "judged": None}}
+    assert words(unknown).lead == "Do not decide on NVFP4 yet."
+    assert words({**as_of, "margin": None}).lead == "Do not decide on NVFP4 yet."
+
+
 @pytest.mark.parametrize(
     ("gap", "lead"),
     [
