@@ -23,6 +23,7 @@ from parity.cli.remarks import remark_words
 from parity.cli.terminal import UsageError
 from parity.client.rest import Client, ClientError, Document, Pauses, UnreachableError, is_transient, retry
 from parity.design.plan import NATS
+from parity.report.text import answer_parts
 from parity.wording import age_in_words, count, did_you_mean, signed, version_words
 
 # What a job can decide, printed before it trains: one line per candidate, from one request to the server.
@@ -325,8 +326,10 @@ def status(
 
 
 def _show_job(document: Document) -> None:
-    """State, progress per arm, overrides, reused runs, and the ids of runs that the user trains."""
+    """The verdict, the state, progress per arm, overrides, reused runs, and the ids of runs that the user trains."""
     console = Console(width=WIDTH, highlight=False, markup=False)
+    for part in answer_parts(document["verdicts"]) if document["verdicts"] else ():
+        console.print(part)
     reason = document["message"] or document["waiting"] or f"{document['share_done']:.0%} of the steps are done"
     console.print(f"{document['id']} {document['name']}: {document['status']}. {reason}", soft_wrap=True)
     console.print(table(document, {}))

@@ -208,11 +208,7 @@ def render_text(
     `verbose` adds the numbers, reasons and advice of each candidate. A sign-off in `accepted` follows the answer.
     """
     first, *others = safest_first(documents)
-    parts = answer_parts(words(first), accepted, candidate_name(first))
-    if others:
-        counted = ((f"{MARKS[state]} {number} {state}  ", STYLES[state]) for state, number in tally(documents))
-        parts += [Text(minus(others_words(documents))), Text.assemble(*counted)]
-        parts += [_accepted_text(accepted[name]) for name in map(candidate_name, others) if accepted and name in accepted]
+    parts = answer_parts(documents, accepted)
     bars = [Text(line) for line in interval_bars(safest_first(documents), console_width)]
     if bars:
         parts += [Text(""), *bars]
@@ -231,11 +227,16 @@ def plain_text(documents: Sequence[AnyDocument], width: int = 80, accepted: Acce
     return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
 
 
-def answer_parts(told: Words, accepted: Accepted | None = None, name: str = "") -> list[RenderableType]:
-    """The verdict with its lead, the measure and the interval, a line each, and a sign-off that holds."""
-    head = Text.assemble((told.chip, STYLES[told.verdict]), f"  {told.lead}")
-    parts: list[RenderableType] = [head, *(Text(minus(line)) for line in (told.measure, told.interval) if line)]
-    return [*parts, _accepted_text(accepted[name])] if accepted and name in accepted else parts
+def answer_parts(documents: Sequence[AnyDocument], accepted: Accepted | None = None) -> list[RenderableType]:
+    """The answer, a line each: verdict and lead, measure, interval, what became of further candidates, and sign-offs that hold."""
+    first, *others = safest_first(documents)
+    told = words(first)
+    parts: list[RenderableType] = [Text.assemble((told.chip, STYLES[told.verdict]), f"  {told.lead}")]
+    parts += [Text(minus(line)) for line in (told.measure, told.interval) if line]
+    if others:
+        counted = ((f"{MARKS[state]} {number} {state}  ", STYLES[state]) for state, number in tally(documents))
+        parts += [Text(minus(others_words(documents))), Text.assemble(*counted)]
+    return parts + [_accepted_text(accepted[name]) for name in map(candidate_name, (first, *others)) if accepted and name in accepted]
 
 
 def _accepted_text(sign_off: SignOffDocument) -> Text:

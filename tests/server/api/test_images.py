@@ -75,6 +75,15 @@ def test_a_report_in_one_file(served, database, job, tmp_path, capsys):
     assert "url(http" not in text
 
 
+def test_the_status_of_a_concluded_job_begins_with_its_verdict(served, job, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["status", job, "--server", served])
+    assert ended.value.code == 0
+    first, measure, *_ = capsys.readouterr().out.splitlines()
+    assert first == "● PASS  You may switch to mxfp8."
+    assert measure.startswith("It ends ")
+
+
 def test_who_waits_for_a_drawing_keeps_nobody_from_a_connection_and_only_few_wait(api, job):
     urls = [f"/api/v1/jobs/{job}/verdict.svg?candidate={name}" for name in ("nvfp4", "mxfp8") * 3]
     with ThreadPoolExecutor(len(urls)) as pool:
