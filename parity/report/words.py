@@ -10,7 +10,15 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 
 from parity.judging.chances import chances_of
 from parity.judging.decision import AS_OF, NUMBERS_ALONE
-from parity.judging.document_types import GapDocument, MarginDocument, RunDocument, State, StripDocument, VerdictDocument
+from parity.judging.document_types import (
+    REUSED,
+    GapDocument,
+    MarginDocument,
+    RunDocument,
+    State,
+    StripDocument,
+    VerdictDocument,
+)
 from parity.judging.evaluations.case import EVALUATION_SCHEMA, EvaluationDocument, IntervalDocument
 from parity.judging.reasons import BY_CODE, MISFITS
 from parity.structure import frozen, picked
@@ -384,6 +392,8 @@ def _evidence(document: AnyDocument) -> Fact:
         return Fact("Evidence", runs, "; ".join(why_so))
     verdict = cast("VerdictDocument", document)
     seeds = {run["seed"] for side in ("baseline", "candidate") for run in _runs_of(verdict, side)}
+    if any(note.startswith(REUSED) for run in verdict["inputs"]["baseline"] for note in run["notes"]):
+        why_so.append("baseline reused")
     if shared := _shared_error(verdict):
         why_so.append(shared)
     if verdict["layer_policy"]:

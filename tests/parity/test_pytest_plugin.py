@@ -42,7 +42,7 @@ def test_verdicts_fail_tests_and_are_noted(tmp_path: Path) -> None:
     assert "AssertionError" in done.stdout
     section = done.stdout.partition(" parity ==")[2]
     assert "test_training.py::test_good: ● PASS You may switch to candidate. It ends 0.0" in section
-    assert "test_training.py::test_bad: ■ FAIL Do not switch to candidate. It ends 0.1" in section
+    assert "test_training.py::test_bad: ■ FAIL Do not switch to candidate. It ends " in section
     noted = re.findall(r'<property name="parity.(\w+)" value="([^"]*)"', (tmp_path / "junit.xml").read_text())
     good, bad = dict(noted[:4]), dict(noted[4:])
     assert (good["verdict"], bad["verdict"], bad["code"]) == ("pass", "fail", "GAP_EXCEEDS_MARGIN")

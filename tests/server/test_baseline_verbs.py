@@ -78,7 +78,8 @@ def test_a_baseline_from_its_promotion_to_its_end(parity, judged, register, tmp_
     assert "against baseline fp8 version 1, promoted by this machine, 2 controls" in output
     assert f"fp8_current replicate 1 is reused: run r{output.rpartition('run r')[2].split()[0]} of job {first}, trained " in output
     _finish(database, job, gap=0.0)
-    code, output, _ = parity("report", job)
+    code, output, _ = parity("report", job, "-v")
+    assert "baseline reused" in output
     assert (code, "PASS" in output) == (0, True), output
     assert "reused: fp8_current replicate 0: trained as run" in " ".join(output.split())
     assert "controls" in output

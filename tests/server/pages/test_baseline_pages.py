@@ -60,7 +60,7 @@ def test_from_the_list_to_a_version_to_what_differs(page: Page, named):
 
 def test_a_job_says_whose_curves_its_baseline_has(page: Page, named):
     page.goto(f"/jobs/{named}")
-    expect(page.get_by_text("baseline llama3-fp8 version 1 promoted by this machine with 2 controls")).to_be_visible()
+    expect(page.get_by_text("baseline llama3-fp8 version 1, promoted by this machine, with 2 controls")).to_be_visible()
     expect(page.get_by_role("region", name="Runs").get_by_text("reused: trained 9.5")).to_have_count(2)
 
 
@@ -84,7 +84,7 @@ def test_candidates_of_every_job_stand_side_by_side(page: Page, database, judged
     expect(table).not_to_contain_text("of another")
     assert len({line.get_attribute("x1") for line in table.locator("line.edge:nth-of-type(2)").all()}) == 1
     table.get_by_role("link", name="later").click()
-    expect(page.locator("h1")).to_contain_text("later")
+    expect(page.locator(".ctx b")).to_have_text("later")
 
 
 def test_a_baseline_that_nobody_was_judged_against_says_so(page: Page, database, recorded):
