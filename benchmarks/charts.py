@@ -144,7 +144,7 @@ def view(browser: Browser, address: str, token: str, job: str) -> Viewed:
     chart, data = page.evaluate(
         """async () => {
           while (!performance.getEntriesByName("chart").length) await new Promise(requestAnimationFrame);
-          const answers = performance.getEntriesByType("resource").filter((one) => /\\/(gaps|overlay|live)\\?/.test(one.name));
+          const answers = performance.getEntriesByType("resource").filter((one) => /\\/(gaps|overlay)\\?/.test(one.name));
           return [performance.getEntriesByName("chart")[0].startTime, Math.min(...answers.map((one) => one.responseEnd))];
         }"""
     )
@@ -153,8 +153,9 @@ def view(browser: Browser, address: str, token: str, job: str) -> Viewed:
 
 
 def _see_all(page: Page) -> None:
-    """Bring every chart into view and wait until it is drawn."""
-    for figure in page.locator("figure:not([data-menu])").filter(visible=True).all():
+    """Open the curves, bring every chart into view and wait until it is drawn."""
+    page.keyboard.press("c")
+    for figure in page.locator("figure.chart:not([data-menu])").filter(visible=True).all():
         figure.scroll_into_view_if_needed()
         figure.locator(".note").filter(has_text="Showing").wait_for(timeout=240_000)
 
