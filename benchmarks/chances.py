@@ -52,7 +52,7 @@ def lies(document: VerdictDocument) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class Sample:
     """The chances that a job states, where the interval lay after the next pair, and the verdict then."""
 
     chances: ChancesDocument
@@ -60,12 +60,12 @@ class Told:
     verdict: str
 
 
-def simulated(jobs: int, pairs: int, factor: float) -> list[Told]:
-    """What each job states after so many pairs, and what came after one more."""
+def simulated(jobs: int, pairs: int, factor: float) -> list[Sample]:
+    """The chances of each simulated job after `pairs` pairs of runs, with its interval and its verdict after one more."""
     rng = np.random.default_rng((pairs, round(100 * factor)))
     tau = factor * FINISHED_FLOOR * LATE
     spread = tau * np.sqrt(2.0 / pairs)
-    told = []
+    samples = []
     for _ in range(jobs):
         gap = MARGIN + rng.uniform(-4.0, 4.0) * spread
         arms: tuple[list[Curve], list[Curve]] = ([], [])
@@ -77,8 +77,8 @@ def simulated(jobs: int, pairs: int, factor: float) -> list[Told]:
         if chances is not None:
             then = document_of(*arms)
             verdict = "undecided" if then["verdict"] == "inconclusive" else then["verdict"]
-            told.append(Told(chances=chances, interval=lies(then), verdict=verdict))
-    return told
+            samples.append(Sample(chances=chances, interval=lies(then), verdict=verdict))
+    return samples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,10 +91,10 @@ class Bin:
     jobs: int
 
 
-def bins(told: Sequence[Told], outcome: str) -> list[Bin]:
+def bins(samples: Sequence[Sample], outcome: str) -> list[Bin]:
     """The chances of one outcome against what happened, in bins of the stated chance."""
-    stated = np.array([each.chances[outcome] for each in told])  # type: ignore[literal-required]
-    intervals, verdicts = (np.array([getattr(each, which) == outcome for each in told]) for which in ("interval", "verdict"))
+    stated = np.array([each.chances[outcome] for each in samples])  # type: ignore[literal-required]
+    intervals, verdicts = (np.array([getattr(each, which) == outcome for each in samples]) for which in ("interval", "verdict"))
     at = np.clip(np.searchsorted(BINS, stated, side="right") - 1, 0, len(BINS) - 2)
     inside = [at == each for each in range(len(BINS) - 1) if (at == each).any()]
     return [
@@ -117,16 +117,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1500, help="jobs of each setting")
     parser.add_argument("--factors", type=float, nargs="+", default=[1.0, 0.6, 1.5], help="run noise over what the judge assumes")
-    asked = parser.parse_args()
-    for factor in asked.factors:
+    options = parser.parse_args()
+    for factor in options.factors:
         for pairs in (1, 2, 4):
-            told = simulated(asked.jobs, pairs, factor)
+            samples = simulated(options.jobs, pairs, factor)
             for verdict in ("pass", "fail", "undecided"):
-                found = bins(told, verdict)
-                off = max((abs(each.stated - each.came_true) for each in found if each.jobs >= LEAST_JOBS), default=0.0)
+                rows = bins(samples, verdict)
+                off = max((abs(each.stated - each.came_true) for each in rows if each.jobs >= LEAST_JOBS), default=0.0)
                 marked = "" if factor != 1.0 else f", {'holds' if off <= MARK else 'DOES NOT HOLD'}"
                 print(f"tau x {factor}, {pairs} pairs, {verdict}: off by {100 * off:.1f} points at most{marked}")
-                print("  " + "; ".join(_words(each) for each in found))
+                print("  " + "; ".join(_words(each) for each in rows))
 
 
 if __name__ == "__main__":

@@ -75,6 +75,13 @@ def short_percent(share: float) -> str:
     return f"{value:.0f} %" if abs(value) >= 99.5 else f"{value:.2g} %"
 
 
+def likely(chance: float) -> str:
+    """A chance in whole percent, never 0 or 100 %."""
+    if chance < 0.01:
+        return "below 1 %"
+    return "above 99 %" if chance > 0.99 else f"{100.0 * chance:.0f} %"
+
+
 def count(number: int, singular: str, plural: str | None = None) -> str:
     """ "1 run", "3 runs", "1,500 steps"; `plural` where it is not the singular with an s."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

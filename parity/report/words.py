@@ -22,7 +22,7 @@ from parity.judging.document_types import (
 from parity.judging.evaluations.case import EVALUATION_SCHEMA, EvaluationDocument, IntervalDocument
 from parity.judging.reasons import BY_CODE, MISFITS
 from parity.structure import frozen, picked
-from parity.wording import count, first_few, interval_words, level_percent, nats_decimals, short_percent, signed
+from parity.wording import count, first_few, interval_words, level_percent, likely, nats_decimals, short_percent, signed
 
 AnyDocument = VerdictDocument | EvaluationDocument
 
@@ -336,7 +336,7 @@ def _cost(document: AnyDocument) -> Fact:
         times = [run["times"] for side in ("baseline", "candidate") for run in document[side]["runs"]]
         seconds = [own["seconds_to_target"] for own in times if own and own["seconds_to_target"] is not None]
         hours = sum(seconds) / 3600.0 if seconds and len(seconds) == len(times) else None
-    elif speed := cast("VerdictDocument", document)["throughput"]:
+    elif speed := cast("VerdictDocument", document).get("throughput"):
         hours = speed["run_hours"]
     if hours is None:
         return Fact("Cost", "Not recorded", "no step times in these runs")
@@ -347,15 +347,15 @@ def _speed(document: AnyDocument) -> Fact:
     if is_evaluation(document):
         return _evaluation_speed(document)
     verdict = cast("VerdictDocument", document)
-    tax = verdict["token_tax"]
+    tax = verdict.get("token_tax")
     taxed = f"token tax {_taxed(tax)}" if tax else ""
-    speed, reason = verdict["throughput"], verdict.get("speed_reason")
+    speed, reason = verdict.get("throughput"), verdict.get("speed_reason")
     if reason is not None:
         return Fact("Speed", "Not compared", "; ".join(part for part in (reason, taxed) if part))
     if speed is None or "speed_reason" not in verdict:
         return Fact("Speed", "Unknown", taxed or "no step times in these runs")
     step = f"{speed['ratio']['value']:.3f} x"
-    if net := verdict["net_speedup"]:
+    if net := verdict.get("net_speedup"):
         share = f"token tax {signed(100.0 * number(tax['estimate']), 1)} %" if tax else ""
         return Fact("Speed", f"{net['value']:.3f} x net of the tax", f"step {step}, {share}")
     return Fact("Speed", f"{step} a step", taxed or "the token tax is not known")
@@ -396,7 +396,7 @@ def _evidence(document: AnyDocument) -> Fact:
         why_so.append("baseline reused")
     if shared := _shared_error(verdict):
         why_so.append(shared)
-    if verdict["layer_policy"]:
+    if verdict.get("layer_policy"):
         why_so.append(f"layer policy {verdict['layer_policy']}")
     return Fact("Evidence", f"{runs}, {count(len(seeds), 'seed')}", "; ".join(why_so))
 
@@ -479,13 +479,6 @@ def _what_changes_it(document: AnyDocument) -> Fact:
         return Fact(name, "Nothing likely", f"one more pair leaves it {as_it_is} ({likely(stays)})")
     outcomes = ", ".join(f"{outcome} {likely(chances[outcome])}" for outcome in ("pass", "fail"))
     return Fact(name, f"One more pair: {likely(1.0 - stays)}", f"then {outcomes}")
-
-
-def likely(chance: float) -> str:
-    """A chance in whole percent, never 0 or 100 %."""
-    if chance < 0.01:
-        return "below 1 %"
-    return "above 99 %" if chance > 0.99 else f"{100.0 * chance:.0f} %"
 
 
 # Several candidates, and forecasts.

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from parity.judging.live.prediction import BLOCKS, Prediction
 from parity.structure import frozen, picked
-from parity.wording import interval_words, nats_decimals, percent, signed
+from parity.wording import interval_words, likely, nats_decimals, percent, signed
 
 # Is a comparison that still trains worth its steps? Harm, futility and forecast, from the predicted final gap (`prediction`).
 #
@@ -122,12 +122,5 @@ def sentence(forecast: Forecast) -> str:
     return (
         f"{_LEADS[forecast.state]}. After step {forecast.step:,} ({percent(forecast.share)} of the plan) the gap is {gap} nats. "
         f"The final gap is forecast at {ends} (90 %), and the margin is {forecast.margin:.{places}f}. "
-        f"Chances: pass {_chance(forecast.passes)}, fail {_chance(forecast.fails)}, inconclusive {_chance(forecast.inconclusive)}."
+        f"Chances: pass {likely(forecast.passes)}, fail {likely(forecast.fails)}, inconclusive {likely(forecast.inconclusive)}."
     )
-
-
-def _chance(probability: float) -> str:
-    """A probability in whole percent, never 0 or 100 %."""
-    if probability < 0.01:
-        return "below 1 %"
-    return "above 99 %" if probability > 0.99 else f"{100.0 * probability:.0f} %"
