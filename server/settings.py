@@ -82,7 +82,12 @@ class Settings(BaseSettings):
     )
     docs_dir: Path = Field(default=CHECKOUT / "build" / "docs", description="folder with the documentation, built by `make docs`")
     capability: str = Field(
-        default="cpu", pattern="^(cpu|sm90|sm100)$", description="hardware of this worker: cpu (emulated arithmetic), sm90 or sm100"
+        default="cpu",
+        pattern="^(cpu|sm90|sm100|command)$",
+        description="what this worker trains on: cpu (emulated arithmetic), sm90 or sm100; command: by the launchers of PARITY_LAUNCHERS",
+    )
+    launchers: Path | None = Field(
+        default=None, description="TOML file of launchers, which start trainers of your own at a commit (docs/launchers.md); unset: none"
     )
     slots: int = Field(default=2, ge=1, description="runs that a worker trains at once, each pinned to one core or GPU")
     launcher: tuple[str, ...] = Field(

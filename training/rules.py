@@ -146,7 +146,7 @@ NAMES: tuple[Preset, ...] = get_args(Preset)
 # (`layers/quantizations.py`).
 
 NAMED_DATA = "named:"  # begins the digest of data whose contents nobody read: of their names and sizes, or their place on a hub
-Engine = Literal["emulated", "transformer_engine", "maxtext", "external"]
+Engine = Literal["emulated", "transformer_engine", "maxtext", "command", "external"]
 Recipe = Literal[
     "f32",
     "bf16",
@@ -163,7 +163,7 @@ Recipe = Literal[
 ]
 LayerPolicy = Literal["all_linears", "mlp_only"]
 Source = Literal["parity_docs", "python_stdlib", "text", "tokens", "markov", "grain", "hf", "tfds"]
-Capability = Literal["cpu", "sm90", "sm100", "external"]
+Capability = Literal["cpu", "sm90", "sm100", "command", "external"]
 
 RECIPES: tuple[Recipe, ...] = get_args(Recipe)
 OTHER = "other:"
@@ -180,11 +180,13 @@ NOT_TE_PARITY: Mapping[str, str] = {
 MAXTEXT_SOURCES = frozenset({"grain", "hf", "tfds"})
 MOST_KEPT = 8  # checkpoints of a run
 _OUR_TRAINER = frozenset({"emulated", "transformer_engine"})  # engines with our own model, in which single layers can be selected
+OTHERS_TRAINERS = frozenset({"command", "external"})  # engines with a trainer of the user's own
 OWN_SOURCES = frozenset({"parity_docs", "python_stdlib", "markov"})  # there on every worker, without a path
 CAPABILITY_IN_WORDS: Mapping[str, str] = {
     "cpu": "a worker that trains on CPUs",
     "sm90": "a worker with SM 8.9 or later",
     "sm100": "a worker with SM 10.0 or 10.3",
+    "command": "a worker with this launcher (PARITY_LAUNCHERS)",
     "external": "curves that the user sends",
 }
 
@@ -234,14 +236,14 @@ def check_share(field: str, value: float) -> None:
 
 
 def is_other(recipe: str) -> bool:
-    """Whether a recipe is one of the user's own, `other:NAME`; only an external trainer can have it."""
+    """Whether a recipe is one of the user's own, `other:NAME`; only a trainer of the user's own can have it."""
     return recipe.startswith(OTHER)
 
 
 def check_recipe(field: str, recipe: str) -> None:
     """Raises SpecError for an unknown recipe."""
     if recipe not in RECIPES:
-        raise SpecError(field, recipe, f"one of {', '.join(RECIPES)}", f"or {OTHER}NAME under engine external")
+        raise SpecError(field, recipe, f"one of {', '.join(RECIPES)}", f"or {OTHER}NAME under engine command or external")
 
 
 def check_other(engine: str, recipe: str, changes: object) -> None:
@@ -249,8 +251,9 @@ def check_other(engine: str, recipe: str, changes: object) -> None:
     name = recipe.removeprefix(OTHER)
     if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
         raise SpecError("arm.recipe", recipe, f"{OTHER}NAME with 1 to {_LONGEST_NAME} printable characters as NAME")
-    if engine != "external":
-        raise SpecError("arm.recipe", recipe, f"one of {', '.join(RECIPES)} under engine {engine}", f"{OTHER}NAME needs engine: external")
+    if engine not in OTHERS_TRAINERS:
+        remedy = f"{OTHER}NAME needs engine: command or external"
+        raise SpecError("arm.recipe", recipe, f"one of {', '.join(RECIPES)} under engine {engine}", remedy)
     if changes:
         raise SpecError("arm.recipe", recipe, "no switches, overrides or bf16_from_step with it", "put what it does into NAME")
 
@@ -307,7 +310,7 @@ def check_batch(engine: str, batch_size: int, pieces: int, devices: int) -> None
         raise SpecError(
             "devices", devices, "1 under engine transformer_engine", "its kernels have not been tested with more than one device"
         )
-    if engine != "external" and batch_size % (pieces * devices):
+    if engine not in OTHERS_TRAINERS and batch_size % (pieces * devices):
         raise SpecError(
             "data.batch_size",
             batch_size,
@@ -381,6 +384,8 @@ def needs(engine: str, recipes: tuple[str, ...]) -> tuple[Capability, str]:
     """The kind of worker that can run all of these recipes on this engine, and the reason."""
     if engine == "external":
         return "external", "the user's own trainer sends the curves"
+    if engine == "command":
+        return "command", "a launcher of the worker's operator starts the trainer"
     if engine == "emulated":
         return "cpu", "engine emulated runs exact codes on any device"
     for recipe in recipes:

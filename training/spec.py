@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, field, fields
 from typing import Any, Literal
 
+from training import command as commands
 from training import rules, segments
+from training.command import Command, Compared
 from training.environment.maxtext import NO_OPTIONS, MaxTextOptions, check_maxtext, mesh, quantization
 from training.rules import DEFAULT, PRESETS, Capability, Engine, LayerPolicy, Preset, Recipe, Source, SpecError, Strict, frozen
 from training.segments import ATTENTION, Plan, Segment, Size, Sizes
@@ -184,7 +186,10 @@ class Arm(Strict):
 
     `switches` change single parts of the recipe. `overrides` change recipe or switches for some blocks, projections and GEMMs, from a
     step on (`training.switches`). `bf16_from_step` switches every layer to bf16 from that 0-based step on, as the NVFP4 paper does for
-    the last 18 %; with `bf16_scope: forward`, only the forward product. Under engine external the recipe may be `other:NAME`.
+    the last 18 %; with `bf16_scope: forward`, only the forward product. Under engines command and external the recipe may be `other:NAME`.
+
+    Of engine command alone: `revision` is the full id of the commit that is trained, `environment` a named set of the launcher's variables,
+    and `against` the arm that it is judged against (`training.command.comparisons`).
     """
 
     recipe: Recipe | str
@@ -194,6 +199,9 @@ class Arm(Strict):
     overrides: tuple[Override, ...] = field(default=(), metadata=rules.at_most(_MOST_OVERRIDES))
     bf16_from_step: int | None = None
     bf16_scope: Scope = "all"
+    revision: str = ""
+    environment: str = ""
+    against: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "overrides", tuple(self.overrides))
@@ -257,6 +265,9 @@ class RunSpec:
     gradient_accumulation: int = 1
     remat: bool = False
     maxtext: MaxTextOptions = NO_OPTIONS
+    command: Command | None = None
+    revision: str = ""
+    environment: str = ""
 
     def __post_init__(self) -> None:
         if not rules.is_other(self.recipe):
@@ -288,12 +299,14 @@ class RunSpec:
 
     def document(self) -> dict[str, Any]:
         """The run as a JSON-able dict; `overrides` and later switches only if set, so that its hash is that of earlier versions."""
-        return _short_form(asdict(self), self) | {"schedule": self.schedule.document()}
+        return _of_engine(_short_form(asdict(self), self) | {"schedule": self.schedule.document()})
 
 
 @frozen
 class JobSpec(Strict):
     """A paired comparison: one baseline arm and one or more candidates that differ from it in the recipe alone.
+
+    With engine command a trainer of the user's own is started by a launcher (`command`), and arms may differ in the commit instead.
 
     `gradient_accumulation` is the number of pieces of a batch, processed one after another; `remat` recomputes activations
     instead of storing them. Both trade time for memory. `devices` share each batch. `maxtext` has options for engine maxtext only.
@@ -320,6 +333,7 @@ class JobSpec(Strict):
     noise: Noise | None = None
     family: str | None = None
     keep_checkpoints: tuple[int, ...] = field(default=(), metadata=rules.at_most(rules.MOST_KEPT))
+    command: Command | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keep_checkpoints", tuple(self.keep_checkpoints))
@@ -339,6 +353,8 @@ class JobSpec(Strict):
         _check_common(self)
         for arm in self.arms:
             _check_arm(self, arm)
+        if self.engine == commands.ENGINE:
+            commands.comparisons(self.arms)
         if self.noise_steps < 1:
             raise SpecError("schedule.steps", self.schedule.steps, f"enough steps to stop at {self.noise_steps}", "plan more steps")
 
@@ -374,7 +390,13 @@ class JobSpec(Strict):
         document["baseline"] = _short_form(document["baseline"], self.baseline)
         arms = zip(document["candidates"], self.candidates, strict=True)
         document["candidates"] = tuple(_short_form(written, arm) for written, arm in arms)
-        return document
+        return _of_engine(document)
+
+    def comparisons(self) -> dict[str, tuple[str, Compared]]:
+        """By candidate: the arm that it is judged against, and in what they differ. But for engine command: the baseline, the recipe."""
+        if self.engine == commands.ENGINE:
+            return commands.comparisons(self.arms)
+        return {arm.name: (self.baseline.name, "recipe") for arm in self.candidates}
 
     def rounding(self, arm: Arm) -> Rounding:
         """How an arm's runs round gradients: stochastic if any GEMM does in any step."""
@@ -383,12 +405,20 @@ class JobSpec(Strict):
     def run_of(self, arm: Arm, replicate: int) -> RunSpec:
         """The specification of a run of an arm."""
         shared = {name: getattr(self, name) for name in _SHARED}
-        return RunSpec(replicate=replicate, **{name: getattr(arm, name) for name in _OF_THE_ARM}, **shared)
+        if self.engine == commands.ENGINE:  # our own trainer makes a replicate of a seed; another one only knows seeds
+            shared["seed"] += replicate
+        return RunSpec(replicate=replicate, **{name: getattr(arm, name) for name in (*_OF_THE_ARM, *_OF_A_COMMAND)}, **shared)
 
 
 # Fields that a run takes from its arm, and fields that it takes from the job.
 _OF_THE_ARM = ("recipe", "switches", "overrides", "bf16_from_step", "bf16_scope")
+_OF_A_COMMAND = ("revision", "environment")
 _SHARED = tuple(sorted({own.name for own in fields(RunSpec)} & {own.name for own in fields(JobSpec)}))
+# What a job of engine command says nothing about: the trainer has its own.
+OF_OUR_TRAINERS = frozenset(
+    {"layer_policy", "model", "data", "devices", "keep_first", "keep_last", "projections", "gradient_accumulation", "remat", "maxtext"}
+)
+_OF_ANY_SCHEDULE = ("steps", "warmup_steps")
 
 
 def capability(job: JobSpec) -> tuple[Capability, str]:
@@ -400,6 +430,11 @@ def capability(job: JobSpec) -> tuple[Capability, str]:
 
 def _check_common(spec: JobSpec | RunSpec) -> None:
     rules.check_seed(spec.seed)
+    if spec.engine == commands.ENGINE:
+        _check_command(spec)
+        return
+    if spec.command is not None:
+        raise SpecError("command", spec.command.launcher, f"nothing under engine {spec.engine}", "set engine: command")
     rules.check_source(spec.engine, spec.data.source)
     if spec.engine == "maxtext" or spec.maxtext != NO_OPTIONS:
         check_maxtext(spec)
@@ -413,10 +448,40 @@ def _check_common(spec: JobSpec | RunSpec) -> None:
         raise SpecError("projections", chosen, "a layer that is quantized", "leave one out of the list")
 
 
+def _check_command(spec: JobSpec | RunSpec) -> None:
+    """Raises SpecError for a job of engine command that says what its trainer alone can know."""
+    if spec.command is None:
+        raise SpecError("command", None, "the launcher that starts the trainer", "command: {launcher: NAME}")
+    rules.check_seed(spec.seed + 64)  # the seeds of all replicates
+    stated = [name for name in sorted(OF_OUR_TRAINERS) if getattr(spec, name) != _DEFAULTS[name]]
+    stated += [f"schedule.{own.name}" for own in fields(Schedule) if own.name not in _OF_ANY_SCHEDULE and _differs(spec.schedule, own.name)]
+    if isinstance(spec, JobSpec):
+        stated += [name for name in ("noise", "keep_checkpoints") if getattr(spec, name)]
+    if stated:
+        remedy = "give it to the trainer, by a parameter of the launcher"
+        raise SpecError(stated[0], "set", "nothing under engine command, whose trainer has a model and data of its own", remedy)
+
+
+def _differs(schedule: Schedule, name: str) -> bool:
+    return bool(getattr(schedule, name) != getattr(Schedule(steps=schedule.steps, warmup_steps=0), name))
+
+
 def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
+    changes = arm.switches.given() or arm.overrides or arm.bf16_from_step is not None or arm.bf16_scope != "all"
+    if spec.engine == commands.ENGINE:
+        commands.check_revision("arm.revision", arm.revision)
+        if arm.environment:
+            commands.check_name("arm.environment", arm.environment, "the name of a set of variables of the launcher")
+        if changes:
+            raise SpecError("arm.recipe", arm.recipe, "no switches, overrides or bf16_from_step with it", "the launcher's recipe has them")
+    elif arm.revision or arm.environment or (isinstance(arm, Arm) and arm.against):
+        raise SpecError(
+            "arm.revision", arm.revision, f"no revision, environment or against under engine {spec.engine}", "set engine: command"
+        )
     if rules.is_other(arm.recipe):
-        changes = arm.switches.given() or arm.overrides or arm.bf16_from_step is not None or arm.bf16_scope != "all"
         rules.check_other(spec.engine, arm.recipe, changes)
+        return
+    if spec.engine == commands.ENGINE:
         return
     rules.check_runnable(spec.engine, arm.recipe, spec.layer_policy)
     check_engine(spec.engine, arm.recipe, arm.switches)
@@ -427,6 +492,17 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
     elif arm.bf16_scope != "all":
         raise SpecError("arm.bf16_scope", arm.bf16_scope, "all without bf16_from_step", "set the step with bf16_from_step")
     _check_shapes(spec, segments.checked(_plan(spec, arm), spec.engine))
+
+
+_DEFAULTS = {own.name: own.default for own in fields(JobSpec)}
+
+
+def _of_engine(document: dict[str, Any]) -> dict[str, Any]:
+    """A document of a job or a run without what its engine has not: `command` and its fields are of engine command alone."""
+    if document["engine"] != commands.ENGINE:
+        return {name: value for name, value in document.items() if name not in ("command", *_OF_A_COMMAND)}
+    schedule = {name: document["schedule"][name] for name in _OF_ANY_SCHEDULE}
+    return {name: value for name, value in document.items() if name not in OF_OUR_TRAINERS} | {"schedule": schedule}
 
 
 def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> Plan:
@@ -441,8 +517,9 @@ def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> Plan:
 
 
 def _short_form(written: dict[str, Any], arm: Arm | RunSpec) -> dict[str, Any]:
-    """The document of an arm or run, with later switches only if they are set and overrides only if there are some."""
-    rest = {name: value for name, value in written.items() if name != "overrides"} | {"switches": arm.switches.document()}
+    """The document of an arm or run, with later switches, a revision and its like only if set, and overrides only if there are some."""
+    rare = {"overrides", *(name for name in (*_OF_A_COMMAND, "against") if not written.get(name))}
+    rest = {name: value for name, value in written.items() if name not in rare} | {"switches": arm.switches.document()}
     return rest | ({"overrides": [document(each) for each in arm.overrides]} if arm.overrides else {})
 
 
@@ -518,6 +595,7 @@ def _share_of_maxtext(spec: JobSpec | RunSpec, model: Model, projection: str, wh
 
 _OTHER_TRAINERS = {
     "maxtext": "MaxText has checkpoints of its own, which this service does not read",
+    "command": "the trainer and its checkpoints are the launcher's",
     "external": "the trainer and its checkpoints are yours",
 }
 

@@ -46,7 +46,7 @@ def main() -> int:
     own = processes.processes(os.environ) if len(sys.argv) > 1 else processes.ALONE
     if own.is_first:
         threading.Thread(target=_end_with_supervisor, daemon=True).start()
-    out = _claim_stdout()
+    out = claim_stdout()
     # Imports and the tracing of a program make objects by the million and few cycles; looking for those took a tenth of a run's start.
     gc.set_threshold(50_000, 10, 10)
     if request["core"] is not None:
@@ -216,7 +216,7 @@ def _spec(values: Mapping[str, Any]) -> RunSpec:
     return RunSpec(**{**values, **parts, "overrides": overrides})
 
 
-def _claim_stdout() -> IO[str]:
+def claim_stdout() -> IO[str]:
     """The stream for our lines; all other output goes to the log, so that it cannot corrupt them."""
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

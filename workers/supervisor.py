@@ -22,12 +22,14 @@ from server.jobs.fingerprint import fingerprint_of, named_baseline_mismatch
 from server.jobs.lifecycle import BrokenAttempt
 from server.jobs.workers import record_data
 from server.settings import CHECKOUT, Settings
+from training.command import ENGINE as COMMAND
+from training.command import PINNED
 from training.rules import StepStats
 from training.spec import RunSpec
 from training.switches import Rounding
 from workers import lease, training_process
 from workers.lease import Claim, LeaseLostError
-from workers.protocol import CheckpointRequest, Message, TrainRequest
+from workers.protocol import CheckpointRequest, CommandRequest, Message, TrainRequest
 from workers.recorder import Recorder, Results
 from workers.training_process import Slot, TrainingProcess, environment
 
@@ -109,6 +111,17 @@ def train(settings: Settings, database: Database, held: Claim, slot: Slot, stopp
         supervisor.clear()
 
 
+def sweep(settings: Settings, database: Database) -> None:
+    """Remove the folders of launchers' trainers whose attempt is over: their worker was killed."""
+    for folder in sorted((settings.state_dir / "commands").glob("r*-*")):
+        run_id, _, epoch = folder.name.rpartition("-")
+        with database.read() as session:
+            run = session.get(Run, run_id)
+            is_over = run is None or run.state != "running" or str(run.epoch) != epoch
+        if is_over:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 class Supervisor:
     """One attempt at one run, from its claim to its end in the database."""
 
@@ -120,13 +133,30 @@ class Supervisor:
         self._recorder = Recorder(database, held, settings.lease_seconds)
         self._results = Results(database, held, settings.lease_seconds)
         self._checkpoints = settings.checkpoints / held.run_id
+        self._attempt = (settings.state_dir / "commands").resolve() / f"{held.run_id}-{held.epoch}"
 
     def train(self, slot: Slot) -> None:
         """Start the training process in a slot and follow it to its end."""
         settings, held = self._settings, self._held
         log_path = settings.state_dir / "logs" / "runs" / f"{held.run_id}-{held.epoch}.log"
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        request: TrainRequest = {
+        with training_process.started(settings, self._request(slot), environment(settings, slot), log_path) as process:
+            if not self._follow(process):
+                self.give_back(*self._why_it_ended(process))  # before the end of the block, which kills the process
+
+    def _request(self, slot: Slot) -> TrainRequest | CommandRequest:
+        """What the training process is asked."""
+        settings, held = self._settings, self._held
+        if held.spec.engine == COMMAND:
+            return {
+                "spec": held.spec.document(),
+                "launchers": str(settings.launchers),
+                "folder": str(self._attempt),
+                "checkpoints": str(self._checkpoints),
+                "mirrors": str((settings.state_dir / "repositories").resolve()),
+                "proofs": str((settings.state_dir / "launchers").resolve()),
+            }
+        return {
             "core": slot.core,
             "spec": held.spec.document(),
             "steps": held.steps,
@@ -136,9 +166,6 @@ class Supervisor:
             "artifacts": str(settings.artifacts / f"{held.run_id}-{held.epoch}"),
             "profile_steps": settings.profile_steps,
         }
-        with training_process.started(settings, request, environment(settings, slot), log_path) as process:
-            if not self._follow(process):
-                self.give_back(*self._why_it_ended(process))  # before the end of the block, which kills the process
 
     def _why_it_ended(self, process: TrainingProcess) -> tuple[str, BrokenAttempt]:
         """Why the training process ended without the end of its run, and how the attempt ended.
@@ -181,7 +208,8 @@ class Supervisor:
             lease.forgive(session, self._held)
 
     def clear(self) -> None:
-        """Remove the checkpoints of a run that has ended, but for those that it keeps: forks start from them."""
+        """Remove the files of a launcher's trainer, and the checkpoints of a run that has ended, but for those that it keeps for forks."""
+        shutil.rmtree(self._attempt, ignore_errors=True)
         with self._database.read() as session:
             run = session.get_one(Run, self._held.run_id)
             ended, keeps = run.state in RUN_ENDED, run.state == "finished" and bool(run.kept_checkpoints)
@@ -218,11 +246,16 @@ class Supervisor:
                 if message["kind"] == "step":
                     self._recorder.add(StepStats(**message["values"]))
                     steps_waiting = True
+                elif message["kind"] == "report":
+                    self._recorder.add_report(message)
+                    steps_waiting = True
                 elif message["kind"] == "result":
                     self._results.add(message)
                     steps_waiting = True
                 elif self._act_on(message):
                     return True
+                elif message["kind"] == "manifest" and self._held.spec.engine == COMMAND:
+                    process.go_ahead()
             now = time.monotonic()
             if (steps_waiting and now >= next_flush) or now >= next_beat:
                 self._flush()
@@ -259,8 +292,8 @@ class Supervisor:
                 self._finish()
                 return True
             case "error":
-                # The judge reads from its curve that a run diverged or has a gap: it is finished.
-                end = self._finish if message["code"] in ("DIVERGED", "METRICS_GAP") else self._fail
+                # The judge reads from its curve that a run diverged, has a gap or is short: it is finished.
+                end = self._finish if message["code"] in ("DIVERGED", "METRICS_GAP", "ENDED_EARLY") else self._fail
                 end(message["code"], message["message"])
                 return True
         return False
@@ -282,7 +315,7 @@ class Supervisor:
                 broken = ("TIME_LIMIT", f"the run trained for longer than its remaining {allowed:.0f} s; {remedy}")
             yield broken
 
-    def _record_manifest(self, manifest: Mapping[str, str], rounding: Rounding) -> bool:
+    def _record_manifest(self, manifest: Mapping[str, str], rounding: Rounding | None) -> bool:
         """Record the manifest; True if that ends the run, by reuse of an equal run's curve or by a mismatch with the job's baseline."""
         if self._written(partial(self._write_manifest, manifest, rounding)):
             return True
@@ -292,12 +325,14 @@ class Supervisor:
             self._written(partial(lease.fail_with_job, held=self._held, reason=difference))
         return difference is not None
 
-    def _write_manifest(self, manifest: Mapping[str, str], rounding: Rounding, session: Session) -> bool:
+    def _write_manifest(self, manifest: Mapping[str, str], rounding: Rounding | None, session: Session) -> bool:
         """Write the manifest; True if the run ended with the curve of an equal run."""
         held, fingerprint = self._held, fingerprint_of(self._held.spec, manifest)
         lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint, rounding=rounding)
         lease.note(session, held, fingerprint=fingerprint)
         record_data(session, held.spec, held.run_id, manifest)
+        if held.spec.engine == COMMAND and PINNED not in manifest:  # the launcher does not say which libraries it has
+            return False
         return lease.finish_with_equal_run(session, held, fingerprint)
 
     def _write_note(self, text: str, session: Session) -> None:

@@ -16,8 +16,9 @@ import psutil
 
 from parity.structure import frozen
 from server.settings import CHECKOUT, Settings
+from training.command import ENGINE as COMMAND
 from workers import leftovers
-from workers.protocol import Message, TrainRequest
+from workers.protocol import CommandRequest, Message, TrainRequest
 
 # Slots of a worker, one core or one GPU each, and the environment of the training process in a slot.
 #
@@ -50,11 +51,11 @@ class Slot:
 
 def slots(settings: Settings) -> list[Slot]:
     """The slots of this worker: one core each for emulated runs, one GPU each on a GPU machine; not pinned under a launcher, which
-    places its processes itself.
+    places its processes itself, and for the trainers of launchers.
 
     Raises ValueError if CUDA_VISIBLE_DEVICES names fewer GPUs than there are slots.
     """
-    if settings.launcher:
+    if settings.launcher or settings.capability == COMMAND:
         return [Slot()] * settings.slots
     if settings.capability != "cpu":
         named = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(settings.slots))))
@@ -101,6 +102,13 @@ class TrainingProcess:
         self.has_trained = False
         """Whether it has sent that the run was trained to its end; then it ends by itself."""
         threading.Thread(target=self._pump, name=f"run-{process.pid}", daemon=True).start()
+
+    def go_ahead(self) -> None:
+        """Let a trainer start that waits until its manifest is on record (`workers.commands.child`)."""
+        assert self._process.stdin is not None  # noqa: S101 (PIPE)
+        with suppress(BrokenPipeError):
+            self._process.stdin.write("go\n")
+            self._process.stdin.flush()
 
     def messages(self, seconds: float) -> Iterator[Message | None]:
         """All messages that have arrived, after waiting at most `seconds` for the first."""
@@ -171,7 +179,9 @@ def command(settings: Settings, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def started(settings: Settings, request: TrainRequest, environment: Mapping[str, str], log_path: Path) -> Iterator[TrainingProcess]:
+def started(
+    settings: Settings, request: TrainRequest | CommandRequest, environment: Mapping[str, str], log_path: Path
+) -> Iterator[TrainingProcess]:
     """Start a training process with its request; the end of the block kills it with its whole group.
 
     If this worker dies first, a watcher ends the process; `log_path` names the run and its attempt.
@@ -186,7 +196,7 @@ def started(settings: Settings, request: TrainRequest, environment: Mapping[str,
         arguments = [watch.enter_context(_argument(line, log_path))] if launched else []
         log = watch.enter_context(log_path.open("w", encoding="utf-8"))
         process = subprocess.Popen(
-            command(settings, "workers.child", *arguments),
+            command(settings, "workers.commands.child" if "launchers" in request else "workers.child", *arguments),
             cwd=CHECKOUT,
             env=dict(environment),
             stdin=subprocess.PIPE,

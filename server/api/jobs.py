@@ -39,6 +39,7 @@ from server.records import Number, Sent, of
 from server.settings import Settings
 from server.web.auth import Context, InContext, Principal, Sender
 from server.web.requests import BodyRoute, StrictBody
+from training.rules import OTHERS_TRAINERS
 from training.spec import JobSpec, Model
 from training.switches import phrase
 
@@ -226,9 +227,9 @@ def job_document(session: Session, job: Job, lease_seconds: float, price: Price 
         layer_policy=job.spec.get("layer_policy"),
         baseline=_named_baseline(session, job),
         look=shared and of(LookDocument, shared, number=shared.look),
-        # With engine external the specification need not have the model.
+        # With a trainer of the user's own the specification need not have the model.
         tokens_per_step=tokens_per_step(job),
-        parameters=None if job.engine == "external" else Model(**job.spec["model"]).parameters,
+        parameters=None if job.engine in OTHERS_TRAINERS else Model(**job.spec["model"]).parameters,
         share_done=share_done(job.runs),
         eta_seconds=last_end([*left.values()]),
         last_event=job.event_sequence,

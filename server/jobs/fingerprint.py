@@ -17,7 +17,8 @@ from server.curves import loading
 from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short
 from server.records import digest
-from training.rules import NAMED_DATA
+from training.command import ENGINE as COMMAND
+from training.rules import NAMED_DATA, OTHERS_TRAINERS
 from training.spec import JobSpec, RunSpec
 from training.switches import phrase
 
@@ -31,6 +32,7 @@ from training.switches import phrase
 _JOB_SPEC = TypeAdapter(JobSpec)
 _LOOKED_AT = 20
 _OF_THE_RUN = ("seed", "replicate")
+_SHOWN_ALONE = ("code_revision",)  # of the manifest under engine command
 
 
 @frozen
@@ -63,8 +65,16 @@ def run_spec(run: Run) -> RunSpec:
 
 
 def fingerprint_of(spec: RunSpec, manifest: Mapping[str, str]) -> str:
-    """The fingerprint of a run that a worker trains: SHA-256 of what decides its bits, specification and manifest."""
-    return digest({"spec": spec.document(), "manifest": manifest})
+    """The fingerprint of a run that a worker trains: SHA-256 of what decides its bits, specification and manifest.
+
+    Of engine command the commit is no part: the digest of the files that the launcher lists is, so that a commit of the README is equal.
+    """
+    asked, recorded = spec.document(), dict(manifest)
+    if spec.engine == COMMAND:
+        for name in _SHOWN_ALONE:
+            recorded.pop(name, None)
+        del asked["revision"]
+    return digest({"spec": asked, "manifest": recorded})
 
 
 def external_fingerprint(run: Run, manifest: Mapping[str, str]) -> str:
@@ -73,13 +83,16 @@ def external_fingerprint(run: Run, manifest: Mapping[str, str]) -> str:
     return digest({"spec": run.job.spec, **arm, "manifest": dict(manifest)})
 
 
-def equal_run(session: Session, fingerprint: str, question: str | None = None, keep: Collection[int] = ()) -> Run | None:
+def equal_run(
+    session: Session, fingerprint: str, question: str | None = None, keep: Collection[int] = (), *, any_arm: bool = False
+) -> Run | None:
     """The newest valid run of a baseline arm with this fingerprint that was itself trained and kept these checkpoints, or None.
 
-    With a `question`, a run of the candidate of an earlier look at it.
+    With a `question`, a run of the candidate of an earlier look at it; with `any_arm`, a run of any arm of any job.
     """
     of_the_arm = Arm.role == "baseline" if question is None else Arm.question == question
-    there = trained_runs(Run.fingerprint == fingerprint, of_the_arm).limit(_LOOKED_AT)
+    conditions = (Run.fingerprint == fingerprint,) if any_arm else (Run.fingerprint == fingerprint, of_the_arm)
+    there = trained_runs(*conditions).limit(_LOOKED_AT)
     kept = (run for run in session.scalars(there) if set(keep) <= set(run.kept_checkpoints or ()))
     return next((run for run in kept if not knows_data_by_name(run.manifest) and unsound(session, run) is None), None)
 
@@ -111,7 +124,7 @@ def unsound(session: Session, run: Run) -> str | None:
     if run.planned_steps is None:
         return f"nobody has stated how many steps run {run.id} was meant to take"
     reaches = steps.first is not None and steps.last is not None and steps.first <= stride and steps.last + stride >= run.planned_steps
-    if not reaches or steps.gaps or (run.job.engine != "external" and steps.count != run.planned_steps):
+    if not reaches or steps.gaps or (run.job.engine not in OTHERS_TRAINERS and steps.count != run.planned_steps):
         return f"run {run.id} has recorded {steps.count} of its {run.planned_steps} steps"
     if not np.isfinite(curve.loss).all():
         return f"run {run.id} has a non-finite loss"

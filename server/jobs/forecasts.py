@@ -31,6 +31,7 @@ from server.jobs.fingerprint import run_spec, spec_differences, trained_runs, un
 from server.jobs.floors import family_in, lent_floors, named_floors, newest_family
 from server.jobs.statements import family
 from server.settings import WebhookEvent
+from training.rules import OTHERS_TRAINERS
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec
 
@@ -102,7 +103,7 @@ def known_before(session: Session, spec: JobSpec, criteria: Criteria, named: Nam
 
 def equal_earlier_run(session: Session, spec: JobSpec, criteria: Criteria) -> Known | None:
     """What the newest sound run with the specification of the job's baseline shows, or None."""
-    if spec.engine == "external":
+    if spec.engine in OTHERS_TRAINERS:
         return None
     wanted = next(run for arm, run in spec.runs() if arm is spec.baseline)
     its_arm = (Arm.role == "baseline", Arm.recipe == spec.baseline.recipe, Run.planned_steps == spec.schedule.steps)
@@ -125,7 +126,7 @@ def _known(session: Session, run: Run, criteria: Criteria) -> Known:
 
 
 def _design(spec: JobSpec, candidate: SpecArm, known: Known | None, controls: int) -> Design:
-    baseline, trained_here = spec.baseline, spec.engine != "external"
+    baseline, trained_here = spec.baseline, spec.engine not in OTHERS_TRAINERS
     return Design(
         planned_steps=spec.schedule.steps,
         level=known.level if known else None,

@@ -129,6 +129,7 @@ def _question(job: Job, arm: Arm) -> dict[str, Any]:
     baseline, candidate = ({key: value for key, value in each.items() if key not in _NOT_OF_AN_ARM} for each in asked)
     return {
         **{key: spec.get(key) for key in _OF_THE_QUESTION},
+        **({"command": spec["command"]} if "command" in spec else {}),
         "data": data | {"path": posixpath.normpath(path)} if path else data,  # one spelling of its path
         "schedule": {key: value for key, value in spec.get("schedule", {}).items() if key != "gradients_every"} | _RECORDED,
         "baseline": baseline,

@@ -26,8 +26,9 @@ from server.jobs.remarks import checked_branch, checked_tags
 from server.jobs.workers import place_of
 from server.records import digest
 from server.settings import Settings
+from training.command import ENGINE as COMMAND
 from training.rules import PRESETS
-from training.spec import JobSpec, capability
+from training.spec import OF_OUR_TRAINERS, JobSpec, capability
 
 # How much one job and one sender may ask for, so that a mistake in a script does not fill the queue.
 
@@ -144,6 +145,7 @@ def submit_registered(
     outdated: Callable[[Job], bool] = lambda _newest: False,
 ) -> Job:
     """`submit_job`, counted as a look at its question. Raises LookError for a look that is not registered."""
+    _check_command(wanted, named)
     job = submit_job(session, wanted.spec, wanted.criteria, principal, wanted.order, wanted.revision, named, wanted.labels)
     ledger.register(session, job, outdated)  # before what nobody stated is left out: a default that is written out asks the same question
     if wanted.sent is not None and job.engine == "external":
@@ -153,6 +155,20 @@ def submit_registered(
             for run in job.runs:
                 run.planned_steps = None
     return job
+
+
+def _check_command(wanted: Submission, named: NamedBaseline | None) -> None:
+    """InvalidError for a job of engine command that states a model or data, be it the default, or names a baseline."""
+    if wanted.spec.engine != COMMAND:
+        return
+    stated = sorted(OF_OUR_TRAINERS & (wanted.sent or {}).keys())
+    if stated:
+        raise InvalidError(
+            f"job.{stated[0]} is set, expected nothing under engine {COMMAND}, whose trainer has a model and data of its own; "
+            "give it to the trainer, by a parameter of the launcher"
+        )
+    if named is not None:
+        raise InvalidError(f"baseline.name is {named.baseline.name}, expected none under engine {COMMAND}, whose baseline is a commit")
 
 
 def as_sent(wanted: Submission, config: str) -> str:
@@ -272,9 +288,12 @@ def announce_new(session: Session, job: Job) -> None:
 
 
 def model_name(spec: JobSpec) -> str | None:
-    """A short name of a job's model: its preset, else blocks x width; with engine external the family that the job names, if any."""
+    """A short name of a job's model: its preset, else blocks x width; with engine external the family that the job names, if any; with
+    engine command its launcher, by which workers find it."""
     if spec.engine == "external":
         return spec.family
+    if spec.command is not None:
+        return spec.command.launcher
     shape = dataclasses.asdict(spec.model)
     known = (name for name, preset in PRESETS.items() if all(shape[key] == value for key, value in preset.items()))
     return next(known, None) or f"{spec.model.n_layers} x {spec.model.d_model}"

@@ -14,6 +14,7 @@ from server.database.sessions import hold_lock
 from server.database.states import JOB_ENDED
 from server.database.tables import DataRead, Job, Run, Token, Worker
 from server.records import digest
+from training.command import ENGINE as COMMAND
 from training.rules import CAPABILITY_IN_WORDS
 from training.spec import JobSpec, RunSpec
 from training.switches import recipes
@@ -98,7 +99,19 @@ def device_counts(worker: Worker, engine: str) -> tuple[int, int]:
 
 def _unable(worker: Worker, job: Job) -> str | None:
     """Why a worker cannot run an arm of this job, as it registered, or None."""
+    if job.engine == COMMAND:
+        return _refused_launcher(worker, job)
     return refused_recipe(worker, job.engine, [recipe for arm in job.arms for recipe in recipes(arm.recipe, arm.overrides)])
+
+
+def _refused_launcher(worker: Worker, job: Job) -> str | None:
+    """Why a worker's launchers cannot start the arms of a job, as it registered them, or None."""
+    known: Mapping[str, Any] = worker.device.get("launchers", {})
+    name = job.spec["command"]["launcher"]
+    if name not in known:
+        return f"it has no launcher {name}, only {', '.join(known) or 'none'}"
+    unknown = {arm.recipe for arm in job.arms} - {*known[name]["recipes"]}
+    return f"its launcher {name} has no recipe {min(unknown)}" if unknown else None
 
 
 def refused_recipe(worker: Worker, engine: str, needed: Sequence[str]) -> str | None:
@@ -137,7 +150,16 @@ def other_machine(workers: Sequence[Worker], job: Job) -> str | None:
 
 
 def changed(worker: Worker, then: Mapping[str, str]) -> str | None:
-    """Compare a worker's registered library versions with a run's manifest: the first difference as a sentence, None if there is none."""
+    """Compare a worker's registered library versions with a run's manifest: the first difference as a sentence, None if there is none.
+
+    Of a run that a launcher started, the launcher is compared.
+    """
+    if then.get("engine") == COMMAND:
+        launchers: Mapping[str, Any] = worker.device.get("launchers", {})
+        there = launchers.get(then.get("launcher", ""), {}).get("digest")
+        if there == then.get("launcher_digest"):
+            return None
+        return f"launcher {then.get('launcher')} changed on {worker.name}"
     now: Mapping[str, str] | None = worker.device.get("trainer")
     if not now:
         return f"worker {worker.name} has not registered its library versions; restart it"

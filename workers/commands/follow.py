@@ -1,0 +1,273 @@
+"""Follows what a trainer reports: one file that grows, or the newest one of a folder, read by the readers that `parity compare` has.
+
+The file belongs to code that nobody has reviewed. It is opened below the output folder by descriptors, through no link, and has to be a
+regular file; lines and their total are bounded; and what has been recorded stays: a log that goes back, or says another loss at a recorded
+step, is refused. A torn line at its end waits for its rest. A file that is renamed or cut short and begun again (rotation) is read to its
+end first, and then the new one from its begin.
+"""
+
+import codecs
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from parity.judging.curve import FloatArray
+from parity.readers import growing
+from parity.readers.columns import LOSS, STEP, VALIDATION, ReadError
+from parity.readers.lines import Growing
+from parity.readers.pattern import PATTERN
+from parity.structure import frozen
+
+_PIECE = 1 << 20  # bytes read at once
+_MOST_BYTES = 4 * 2**30  # of all that one attempt reports
+_LONGEST_LINE = 1 << 20
+_UNDECIDED = 1 << 20  # characters, within which a step and a loss are expected
+_DIGITS_DIFFER = 1e-12
+JUDGED = "lm_loss"  # what the record calls the loss
+Rows = Mapping[str, FloatArray]
+
+
+class LogRefusedError(Exception):
+    """A report that cannot be followed; `code` is the run's."""
+
+    code = "LOG_REFUSED"
+
+
+@frozen(eq=False)
+class Report:
+    """New rows: `steps` (n,) ascending and the columns of the record, each (n,); `validation` has the held-out losses among them."""
+
+    steps: FloatArray
+    columns: Rows
+    validation: Rows
+
+
+class Follower:
+    """Reads one report below an open folder. `poll` gives what is new, `finish` what a file without a line's end still had."""
+
+    def __init__(self, folder: int, path: str, pattern: str = "", most_steps: int | None = None) -> None:
+        self._folder, self._path, self._most_steps = folder, path, most_steps
+        self._wanted = {PATTERN: pattern} if pattern else {}
+        self._file: int | None = None
+        self._name: tuple[int, int, str] | None = None
+        self._offset = self._total = 0
+        self._begin()
+        self._steps: FloatArray = np.empty(0)
+        self._losses: FloatArray = np.empty(0)
+        self.bytes_seen = 0
+        """Grows whenever the trainer wrote something."""
+
+    def poll(self) -> Report | None:
+        """The rows that are new since the last call; None if there are none. Raises LogRefusedError."""
+        while True:
+            self._open()
+            grown = self._read()
+            report = self._new_rows()
+            if not self._is_replaced():
+                return report
+            self._close()
+            if report is not None or not grown:
+                return report
+
+    def finish(self) -> Report | None:
+        """The rest, once nobody writes any more: a last line counts without its end."""
+        report = self.poll()
+        if report is not None or self._reader is None:
+            return report
+        self._feed("\n")
+        return self._new_rows()
+
+    @property
+    def last_step(self) -> int | None:
+        """The last step that was reported."""
+        return int(self._steps[-1]) if len(self._steps) else None
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether the last reported loss is not finite."""
+        return len(self._losses) > 0 and not np.isfinite(self._losses[-1])
+
+    def problem(self) -> str:
+        """Why no loss was found, for a trainer that has ended."""
+        if self._total == 0:
+            return f"it wrote nothing to {self._path}"
+        return self._unread or f"{self._path} has no line with a step and a loss"
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._close()
+
+    def _begin(self) -> None:
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+        self._reader: Growing | None = None
+        self._text, self._line, self._unread = "", 0, ""
+
+    def _open(self) -> None:
+        if self._file is not None:
+            return
+        found = self._newest()
+        if found is None:
+            return
+        self._file, facts, name = found
+        self._name, self._offset = (facts.st_dev, facts.st_ino, name), 0
+        self._begin()
+
+    def _newest(self) -> tuple[int, os.stat_result, str] | None:
+        """The report, open, with its facts; the newest file of the folder if it is one."""
+        opened = open_below(self._folder, self._path)
+        if opened is None:
+            return None
+        facts = os.fstat(opened)
+        if not stat.S_ISDIR(facts.st_mode):
+            return opened, facts, ""
+        try:
+            names = sorted(entry.name for entry in os.scandir(opened) if entry.name.endswith(".jsonl"))
+            inside = open_below(opened, names[-1]) if names else None
+        finally:
+            os.close(opened)
+        return None if inside is None else (inside, os.fstat(inside), names[-1])
+
+    def _is_replaced(self) -> bool:
+        """Whether another file stands where ours stood, or ours was cut short."""
+        if self._file is None:
+            return False
+        if os.fstat(self._file).st_size < self._offset:
+            return True
+        found = self._newest()
+        if found is None:
+            return False
+        opened, facts, name = found
+        os.close(opened)
+        return (facts.st_dev, facts.st_ino, name) != self._name
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _read(self) -> bool:
+        """Read what the file has; whether there was anything."""
+        grown = False
+        while self._file is not None and (piece := os.pread(self._file, _PIECE, self._offset)):
+            self._offset += len(piece)
+            self._total += len(piece)
+            self.bytes_seen += len(piece)
+            grown = True
+            if self._total > _MOST_BYTES:
+                raise LogRefusedError(f"{self._path} has more than {_MOST_BYTES:,} bytes, expected the losses of one run; log less often")
+            self._feed(self._decode(piece))
+        return grown
+
+    def _feed(self, text: str) -> None:
+        end = max(text.rfind("\n"), text.rfind("\r"))
+        self._line = self._line + len(text) if end < 0 else len(text) - end - 1
+        if self._line > _LONGEST_LINE:
+            raise LogRefusedError(f"{self._path} has a line of more than {_LONGEST_LINE:,} characters, expected a line a step")
+        if self._reader is not None:
+            self._take(self._reader, text)
+            return
+        self._text += text
+        if self._text.strip() and end >= 0:
+            reader = growing(self._text, self._path, self._wanted)
+            self._take(reader, self._text)
+            try:
+                reader.columns()
+            except ReadError as error:  # a preamble hides what it is; with more lines it may show
+                self._unread = str(error)
+                if len(self._text) > _UNDECIDED:
+                    raise LogRefusedError(str(error)) from None
+            else:
+                self._reader, self._text = reader, ""
+
+    def _take(self, reader: Growing, text: str) -> None:
+        try:
+            reader.feed(text)
+        except ReadError as error:
+            raise LogRefusedError(str(error)) from None
+
+    def _new_rows(self) -> Report | None:
+        """The rows behind the last recorded step. Raises LogRefusedError where recorded ones are told otherwise."""
+        if self._reader is None:
+            return None
+        try:
+            values = self._reader.columns().values
+        except ReadError as error:
+            raise LogRefusedError(str(error)) from None
+        steps, losses = (np.asarray(values[name], np.float64) for name in (STEP, LOSS))
+        whole = np.isfinite(steps) & (steps >= 0) & (steps == np.floor(steps))
+        last = self._steps[-1] if len(self._steps) else -1.0
+        self._check_told(steps[whole & (steps <= last)], losses[whole & (steps <= last)])
+        new = np.flatnonzero(whole & (steps > last))
+        if not len(new):
+            return None
+        ordered = steps[new]
+        if (np.diff(ordered) < 0).any():
+            at = int(np.flatnonzero(np.diff(ordered) < 0)[0])
+            raise LogRefusedError(_went_back(self._path, int(ordered[at]), int(ordered[at + 1])))
+        once = np.append(ordered[1:] != ordered[:-1], True)  # the last line of a step counts, as for `compare`
+        new, ordered = new[once], ordered[once]
+        if self._most_steps is not None and ordered[-1] > self._most_steps:
+            raise LogRefusedError(f"{self._path} has step {ordered[-1]:.0f}, expected steps up to the plan of {self._most_steps}")
+        self._steps, self._losses = np.append(self._steps, ordered), np.append(self._losses, losses[new])
+        others = {name: np.asarray(each, np.float64)[new] for name, each in values.items() if name not in (STEP, LOSS, VALIDATION)}
+        columns = {JUDGED: losses[new], **{name: each for name, each in others.items() if np.isfinite(each).any()}}
+        held_out = np.asarray(values.get(VALIDATION, np.full(len(steps), np.nan)), np.float64)[new]
+        is_there = np.isfinite(held_out)
+        return Report(steps=ordered, columns=columns, validation={"step": ordered[is_there], "loss": held_out[is_there]})
+
+    def _check_told(self, steps: FloatArray, losses: FloatArray) -> None:
+        """Refuse a recorded step that is told again with another loss, and one that comes late."""
+        at = np.searchsorted(self._steps, steps)
+        known = at < len(self._steps)
+        late = (
+            ~known | (self._steps[np.minimum(at, max(len(self._steps) - 1, 0))] != steps) if len(self._steps) else np.ones(len(steps), bool)
+        )
+        if late.any():
+            raise LogRefusedError(_went_back(self._path, int(self._steps[-1]), int(steps[late][0])))
+        before, now = self._losses[at], losses
+        with np.errstate(invalid="ignore"):
+            same = (before == now) | (np.isnan(before) & np.isnan(now)) | (np.abs(before - now) <= _DIGITS_DIFFER * np.abs(before))
+        if not same.all():
+            step = int(steps[~same][0])
+            raise LogRefusedError(_went_back(self._path, int(self._steps[-1]), step))
+
+
+def _went_back(path: str, last: int, step: int) -> str:
+    return (
+        f"{path} went back from step {last:,} to step {step:,}; expected steps that rise. A trainer that starts again has to end first: "
+        "the next attempt goes on from what it kept in {checkpoints}"
+    )
+
+
+def open_below(folder: int, path: str) -> int | None:
+    """Open a regular file or a folder below an open folder, through no link; None where it is not there yet.
+
+    Raises LogRefusedError for a link, a pipe, a device or a socket: reading one may never end, or may show another file.
+    """
+    parts = PurePosixPath(path).parts
+    current = os.dup(folder)
+    try:
+        for number, part in enumerate(parts, 1):
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_DIRECTORY if number < len(parts) else 0)
+            try:
+                following = os.open(part, flags, dir_fd=current)
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+                    raise LogRefusedError(f"{path} is a link or no file, expected a regular file of the trainer's own") from None
+                raise
+            os.close(current)
+            current = following
+        mode = os.fstat(current).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise LogRefusedError(f"{path} is a pipe or a device, expected a regular file")
+        found, current = current, -1
+        return found
+    finally:
+        if current >= 0:
+            os.close(current)

@@ -1,0 +1,386 @@
+"""Launchers: how the operator of a worker lets jobs start trainers. Read from one TOML file, `PARITY_LAUNCHERS`.
+
+    [launcher.loop]
+    repository = "https://git.example/team/model.git"
+    refs = ["refs/heads/*"]                     # on one of these a commit must be
+    paths = ["train", "configs"]                # what decides the training; default: the whole tree
+    command = ["/opt/torch/bin/python", "train.py", "--steps={steps}", "--seed={seed}", "--layers={layers}", "--out={output}"]
+    recipes = {bf16 = [], nvfp4 = ["--recipe=nvfp4"]}        # what each adds to the command
+    parameters = {layers = {type = "int", min = 1, max = 128, default = 32}}
+    reports = {path = "metrics.jsonl"}          # below {output}, or "stdout"
+    pinned = "sha256:…"                         # names the libraries, such as an image's digest; without it no curve is reused
+    limits = {seconds = 86400, silent_seconds = 1800, output_bytes = 1e11}
+
+A brace stands for one value, and an entry stays one argument: there is no shell. The braces are {source} (the checkout), {output} (the
+attempt's folder), {checkpoints} (the run's folder, which its next attempt finds again), {steps}, {warmup_steps}, {seed}, {replicate},
+{recipe} and the launcher's parameters. Whatever is wrong in the file is an error when it is read, not when a job comes.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import field, fields
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from parity.readers.columns import LOSS, STEP
+from parity.recipes import RecipeError, check_recipe
+from parity.structure import check_words, frozen, known_keys, typed
+from server.records import digest
+from training.command import Value, check_name, check_value
+from training.rules import SpecError
+from training.spec import RunSpec
+
+STDOUT = "stdout"
+_BRACE = re.compile(r"\{([^{}]*)\}")
+_OURS = frozenset({"source", "output", "checkpoints", "steps", "warmup_steps", "seed", "replicate", "recipe"})
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Of the worker, which a trainer gets; everything else is the launcher's own.
+_INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_UNTRUSTED = ("refs/pull/*", "refs/merge-requests/*", "refs/changes/*")  # where anybody may put a commit
+LONGEST_ARGUMENT = 4096
+
+
+class LauncherError(ValueError):
+    """A launcher that cannot be read, or a job that does not fit one; `code` is the run's."""
+
+    def __init__(self, message: str, code: str = "LAUNCHER_REFUSED") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def _refusal(place: str, value: object, expected: str) -> LauncherError:
+    return LauncherError(f"{place} is {value!r:.200}, expected {expected}")
+
+
+@frozen
+class Parameter:
+    """A value that a job may set: its type, its range or its choices, and its default; without one a job must set it."""
+
+    type: Literal["int", "float", "bool", "choice", "name"]
+    min: float | None = None
+    max: float | None = None
+    choices: tuple[str, ...] = ()
+    default: Value | None = None
+
+    def checked(self, where: str, value: object) -> str:
+        """The value as text for a command. Raises LauncherError, PARAMETER_REFUSED, for one that does not fit."""
+        expected = self._expected()
+        fits = {
+            "int": isinstance(value, int) and not isinstance(value, bool),
+            "float": isinstance(value, (int, float)) and not isinstance(value, bool),
+            "bool": isinstance(value, bool),
+            "choice": value in self.choices,
+            "name": isinstance(value, str),
+        }[self.type]
+        if not fits:
+            raise LauncherError(f"{where} is {value!r:.200}, expected {expected}", "PARAMETER_REFUSED")
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, (int, float)):
+            if (self.min is not None and value < self.min) or (self.max is not None and value > self.max):
+                raise LauncherError(f"{where} is {value}, expected {expected}", "PARAMETER_REFUSED")
+            return str(value)
+        assert isinstance(value, str)  # noqa: S101 (a choice or a name)
+        try:
+            check_value(where, value)
+            check_name(where, value.replace("/", "_"), expected)
+        except SpecError as error:
+            raise LauncherError(str(error), "PARAMETER_REFUSED") from None
+        return value
+
+    def _expected(self) -> str:
+        if self.type == "choice":
+            return f"one of {', '.join(self.choices)}"
+        limits = [f"from {self.min:g}"] if self.min is not None else []
+        limits += [f"up to {self.max:g}"] if self.max is not None else []
+        kinds = {"int": "a whole number", "float": "a number", "bool": "true or false", "name": "a name of letters, digits and _ . - /"}
+        return " ".join([kinds[self.type], *limits])
+
+
+@frozen
+class Reports:
+    """Where the trainer's losses stand: a file below {output}, or its standard output; `pattern` finds them in lines of a log."""
+
+    path: str
+    pattern: str = ""
+
+
+@frozen
+class Limits:
+    """Seconds of one attempt, seconds without a new line, and bytes below {output}."""
+
+    seconds: float = 7 * 86_400.0
+    silent_seconds: float = 1800.0
+    output_bytes: float = 1e11
+
+
+@frozen
+class Added:
+    """What a recipe adds: arguments at the end of the command, and variables of the environment."""
+
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@frozen
+class Launcher:
+    """One launcher. `digest` names all that it says, so that a run is known to have been started by it."""
+
+    name: str
+    repository: str
+    command: tuple[str, ...]
+    recipes: Mapping[str, Added]
+    reports: Reports
+    refs: tuple[str, ...] = ("refs/heads/*",)
+    paths: tuple[str, ...] = (".",)
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    limits: Limits = Limits()
+    pinned: str = ""
+    device_class: str = ""
+    user: str = ""
+    isolated: bool = False
+    git_config: str = ""
+    digest: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """What the server is told of it: what a job may ask for, and no command, path or variable."""
+        asked = {name: own._expected() for name, own in self.parameters.items()}
+        environments = sorted(self.environments)
+        return {"digest": self.digest, "recipes": [*self.recipes], "parameters": asked, "environments": environments}
+
+    def check(self, spec: RunSpec) -> dict[str, str]:
+        """The values of the braces that a run sets. Raises LauncherError for a recipe, parameter or environment that it has not."""
+        assert spec.command is not None  # noqa: S101 (of engine command)
+        where = f"launcher {self.name}"
+        if spec.recipe not in self.recipes:
+            raise LauncherError(f"{where} has no recipe {spec.recipe}, expected one of {', '.join(self.recipes)}", "RECIPE_REFUSED")
+        if spec.environment and spec.environment not in self.environments:
+            known = ", ".join(self.environments) or "none, as it has no environments"
+            raise LauncherError(f"{where} has no environment {spec.environment!r}, expected {known}", "PARAMETER_REFUSED")
+        given = spec.command.parameters
+        if unknown := given.keys() - self.parameters.keys():
+            known = ", ".join(self.parameters) or "none"
+            raise LauncherError(f"{where} has no parameter {min(unknown)!r}, expected {known}", "PARAMETER_REFUSED")
+        values = {}
+        for name, parameter in self.parameters.items():
+            value = given.get(name, parameter.default)
+            if value is None:
+                raise LauncherError(
+                    f"parameter {name} of {where} has no value and no default; set command.parameters.{name}", "PARAMETER_REFUSED"
+                )
+            values[name] = parameter.checked(f"command.parameters.{name}", value)
+        return values
+
+    def argv(self, spec: RunSpec, places: Mapping[str, str]) -> list[str]:
+        """The command of a run; `places` are {source}, {output} and {checkpoints}. One entry of the file is one argument."""
+        values = {
+            **self.check(spec),
+            **places,
+            "steps": str(spec.schedule.steps),
+            "warmup_steps": str(spec.schedule.warmup_steps),
+            "seed": str(spec.seed),
+            "replicate": str(spec.replicate),
+            "recipe": spec.recipe,
+        }
+        return [_BRACE.sub(lambda brace: values[brace[1]], each) for each in (*self.command, *self.recipes[spec.recipe].arguments)]
+
+    def variables(self, spec: RunSpec, places: Mapping[str, str], given: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """The complete environment of the trainer: of the worker's only what finds programs and libraries, none of its secrets."""
+        own = {name: given[name] for name in _INHERITED if name in given}
+        stated = {**self.environment, **self.recipes[spec.recipe].environment, **self.environments.get(spec.environment, {})}
+        filled = {name: _BRACE.sub(lambda brace: places.get(brace[1], brace[0]), value) for name, value in stated.items()}
+        home = {"HOME": places["output"], "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+        return own | home | filled
+
+
+def allows(launcher: Launcher, ref: str) -> bool:
+    """Whether a ref of the repository is one that may be trained."""
+    return any(fnmatchcase(ref, pattern) for pattern in launcher.refs)
+
+
+def read_launchers(path: Path) -> dict[str, Launcher]:
+    """The launchers of a file, by name. Raises LauncherError that names the place, the value and what was expected."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise LauncherError(f"{path}: {why}; expected a TOML file with tables such as [launcher.loop] (docs/launchers.md)") from None
+    tables = content.get("launcher")
+    if not isinstance(tables, dict) or not tables or content.keys() != {"launcher"}:
+        raise LauncherError(f"{path}: expected tables [launcher.NAME] and nothing else (docs/launchers.md)")
+    try:
+        return {name: _launcher(name, table) for name, table in tables.items()}
+    except LauncherError as error:
+        raise LauncherError(f"{path}: {error}") from None
+
+
+def _launcher(name: str, table: object) -> Launcher:
+    place = f"launcher.{name}"
+    given = dict(known_keys(table, Launcher, place, _refusal))
+    for own in ("name", "digest"):
+        if own in given:
+            raise _refusal(f"{place}.{own}", given[own], "nothing: it follows from the table")
+    try:
+        check_name(place, name, "a name")
+    except SpecError as error:
+        raise LauncherError(str(error)) from None
+    for needed in ("repository", "command", "recipes", "reports"):
+        if needed not in given:
+            raise _refusal(f"{place}.{needed}", None, "to be set")
+    read = {
+        "repository": lambda value, where: typed(value, str, where, "the URL of a git repository", _refusal),
+        "command": _texts,
+        "recipes": _recipes,
+        "reports": _reports,
+        "refs": _texts,
+        "paths": _paths,
+        "parameters": _parameters,
+        "environment": _variables,
+        "environments": lambda value, where: {key: _variables(each, f"{where}.{key}") for key, each in _table(value, where).items()},
+        "limits": _limits,
+    }
+    plain = {own.name: bool if own.name == "isolated" else str for own in fields(Launcher) if own.name not in read}
+    values = {
+        key: read[key](value, f"{place}.{key}") if key in read else typed(value, plain[key], f"{place}.{key}", refuse=_refusal)
+        for key, value in given.items()
+    }
+    launcher = Launcher(name=name, **values, digest=digest(table)[:32])
+    _check(launcher, place)
+    return launcher
+
+
+def _check(launcher: Launcher, place: str) -> None:
+    """What only all keys together can say."""
+    if launcher.repository.startswith("-") or "::" in launcher.repository:
+        raise _refusal(f"{place}.repository", launcher.repository, "a URL or a path, and no remote helper such as ext::")
+    untrusted = next(
+        (
+            ref
+            for ref in launcher.refs
+            if any(fnmatchcase(each, ref) for each in ("refs/pull/1/head", "refs/merge-requests/1/head", "refs/changes/1"))
+        ),
+        None,
+    )
+    if untrusted is not None and not launcher.user and not launcher.isolated:
+        raise _refusal(
+            f"{place}.refs",
+            untrusted,
+            "branches of the repository alone: there anybody may put a commit, and a commit is code that runs as the worker's user. "
+            'Set user = "NAME" (the worker runs as root), or isolated = true where the command starts a container',
+        )
+    known = _OURS | launcher.parameters.keys()
+    if doubled := _OURS & launcher.parameters.keys():
+        raise _refusal(f"{place}.parameters.{min(doubled)}", "a parameter", "another name: this one is ours")
+    for key, arguments in (("command", launcher.command), *((f"recipes.{name}", own.arguments) for name, own in launcher.recipes.items())):
+        for argument in arguments:
+            if len(argument) > LONGEST_ARGUMENT or not argument.isprintable():
+                raise _refusal(f"{place}.{key}", argument, f"arguments of at most {LONGEST_ARGUMENT} printable characters")
+            if unknown := [brace for brace in _BRACE.findall(argument) if brace not in known]:
+                raise _refusal(f"{place}.{key}", argument, f"no brace but {{{'}, {'.join(sorted(known))}}}; {{{unknown[0]}}} is none")
+    if not launcher.command:
+        raise _refusal(f"{place}.command", [], "a program and its arguments")
+    if not launcher.recipes:
+        raise _refusal(f"{place}.recipes", {}, "a recipe at least")
+
+
+def _table(value: object, where: str) -> Mapping[str, Any]:
+    table: Mapping[str, Any] = typed(value, dict, where, "a table", _refusal)
+    return table
+
+
+def _texts(value: object, where: str) -> tuple[str, ...]:
+    return tuple(typed(each, str, where, "a list of texts", _refusal) for each in typed(value, list, where, "a list of texts", _refusal))
+
+
+def _paths(value: object, where: str) -> tuple[str, ...]:
+    paths = _texts(value, where)
+    for path in paths:
+        parts = PurePosixPath(path).parts
+        if not path or path.startswith(("/", ":")) or ".." in parts:
+            raise _refusal(where, path, "folders and files of the repository, such as train")
+    if not paths:
+        raise _refusal(where, [], "a path at least; leave it out for the whole tree")
+    return paths
+
+
+def _variables(value: object, where: str) -> Mapping[str, str]:
+    found = {}
+    for name, text in _table(value, where).items():
+        if not _VARIABLE.fullmatch(name):
+            raise _refusal(where, name, "names of variables")
+        found[name] = typed(text, str, f"{where}.{name}", "text", _refusal)
+    return found
+
+
+def _recipes(value: object, where: str) -> Mapping[str, Added]:
+    found = {}
+    for name, own in _table(value, where).items():
+        try:
+            check_recipe(name, where)
+        except RecipeError as error:
+            raise LauncherError(str(error)) from None
+        if isinstance(own, list):
+            found[name] = Added(arguments=_texts(own, f"{where}.{name}"))
+            continue
+        given = known_keys(own, Added, f"{where}.{name}", _refusal)
+        arguments = _texts(given.get("arguments", []), f"{where}.{name}.arguments")
+        found[name] = Added(arguments=arguments, environment=_variables(given.get("environment", {}), f"{where}.{name}.environment"))
+    return found
+
+
+def _reports(value: object, where: str) -> Reports:
+    given = known_keys(value, Reports, where, _refusal)
+    reports = Reports(
+        path=typed(given.get("path"), str, f"{where}.path", f"a file below the output folder, or {STDOUT}", _refusal),
+        pattern=typed(given.get("pattern", ""), str, f"{where}.pattern", "a regular expression", _refusal),
+    )
+    path = PurePosixPath(reports.path)
+    if reports.path != STDOUT and (path.is_absolute() or ".." in path.parts or not path.parts):
+        raise _refusal(f"{where}.path", reports.path, f"a file below the output folder, such as metrics.jsonl, or {STDOUT}")
+    if reports.pattern:
+        try:
+            groups = re.compile(reports.pattern).groupindex
+        except re.error as error:
+            raise _refusal(f"{where}.pattern", reports.pattern, f"a regular expression ({error})") from None
+        if missing := {STEP, LOSS} - groups.keys():
+            raise _refusal(f"{where}.pattern", reports.pattern, f"a group (?P<{min(missing)}>…) in it")
+    return reports
+
+
+def _parameters(value: object, where: str) -> Mapping[str, Parameter]:
+    found = {}
+    for name, own in _table(value, where).items():
+        place = f"{where}.{name}"
+        try:
+            check_name(place, name, "a name")
+        except SpecError as error:
+            raise LauncherError(str(error)) from None
+        given = dict(known_keys(own, Parameter, place, _refusal))
+        if "type" not in given:
+            raise _refusal(f"{place}.type", None, "int, float, bool, choice or name")
+        if "choices" in given:
+            given["choices"] = _texts(given["choices"], f"{place}.choices")
+        parameter = Parameter(**given)
+        check_words(parameter, place, _refusal)
+        if (parameter.type == "choice") != bool(parameter.choices):
+            raise _refusal(f"{place}.choices", list(parameter.choices), "choices for type choice, and for no other")
+        for limit in (parameter.min, parameter.max):
+            if limit is not None:
+                typed(limit, float, place, "a number", _refusal)
+        for each in (*parameter.choices, *([] if parameter.default is None else [parameter.default])):
+            parameter.checked(f"{place}.default", each)
+        found[name] = parameter
+    return found
+
+
+def _limits(value: object, where: str) -> Limits:
+    given = known_keys(value, Limits, where, _refusal)
+    for name, limit in given.items():
+        if typed(limit, float, f"{where}.{name}", "a number above 0", _refusal) <= 0:
+            raise _refusal(f"{where}.{name}", limit, "a number above 0")
+    return Limits(**given)
