@@ -85,6 +85,7 @@ REUSE, CODES = "Reuse of earlier verdicts", "Exit code"
 
 # For so long a server may be away when the question is sent; while a job is watched, `watching` has a patience of its own.
 _PATIENCE_SECONDS = 30.0
+_OF_A_COMMIT = frozenset({"TRAINER_FAILED", "NO_LOSS", "LOG_REFUSED", "OUTPUT_LIMIT"})  # how a run ends by the code that it trains
 _PAUSES = Pauses(first_seconds=2.0, longest_seconds=2.0, longest_retry_after_seconds=60.0)
 
 
@@ -103,6 +104,12 @@ class Earlier(Options, panel=REUSE):
 
     revision: str | None = option(
         None, "Training-code revision; a new one triggers retraining. [default: $GITHUB_SHA, or git HEAD]", "REVISION"
+    )
+    base: str | None = option(
+        None, "Full id of the commit that `revision: base` means (engine command). [default: the pull request's base]", "COMMIT"
+    )
+    head: str | None = option(
+        None, "Full id of the commit that `revision: head` means. [default: the pull request's head, or git HEAD]", "COMMIT"
     )
     fresh: bool = flag("--fresh", "Train every run again; reuse nothing.")
     lookup: bool = flag("--lookup", "Never train: exit 7 unless a verdict is recorded. Does not wait.")
@@ -166,6 +173,9 @@ def gate(
         raise UsageError(wrong_value(error, flags.given())) from None
     files.prepare()
     revision = revision_of(Path(file or "parity.yaml")) if earlier.revision is None else earlier.revision
+    if file is not None and earlier.verdicts is None:
+        commits = {"base": earlier.base, "head": earlier.head}
+        content, revision = at_commits(file, content, commits, revision if earlier.revision is not None else None) or (content, revision)
     if earlier.verdicts is not None:
         return _leave(judged_files(earlier.verdicts, revision), policy, files)
     assert file is not None  # noqa: S101 (refused above)
@@ -317,7 +327,8 @@ def _waiting(client: Client, job_id: str | None) -> str:
 def _ended(outcome: Outcome, job: Document) -> Outcome:
     if job["status"] != "concluded":
         why = f": {job['message']}" if job["message"] else ""
-        return replace(outcome, trouble=f"job {job['id']} {job['status']} without a verdict{why}")
+        trouble = f"job {job['id']} {job['status']} without a verdict{why}"
+        return replace(outcome, trouble=trouble, result="fail" if _commit_does_not_train(job) else outcome.result)
     sign_offs = job.get("sign_offs", ())  # an earlier server has none
     return replace(
         outcome,
@@ -327,6 +338,11 @@ def _ended(outcome: Outcome, job: Document) -> Outcome:
         accepted=accepted(job["verdicts"], job["criteria"], sign_offs) if sign_offs else {},
         sign_offs=sign_offs,
     )
+
+
+def _commit_does_not_train(job: Document) -> bool:
+    """Whether the baseline was trained, and the code of a candidate's commit was not able to: that is no trouble of the infrastructure."""
+    return job["code"] in _OF_A_COMMIT and any(run["state"] == "finished" for run in job["arms"][0]["runs"])
 
 
 @contextmanager
@@ -342,6 +358,41 @@ def _stoppable() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def at_commits(file: str, content: Document, given: Mapping[str, str | None], revision: str | None) -> tuple[Document, str] | None:
+    """The job file with whole ids in place of `revision: base` and `head`, and what it is judged as; None for another engine's.
+
+    Raises UsageError where the file needs a commit that neither an option nor the pull request names.
+    """
+    if content["job"].get("engine") != "command":
+        for name, value in given.items():
+            if value is not None:
+                raise UsageError(f"--{name} fills `revision: {name}` of a job with engine: command; leave it out")
+        return None
+    asked = pull_request_commits() | {name: value for name, value in given.items() if value is not None}
+    if "head" not in asked and (head := git(Path(file), "rev-parse", "HEAD").strip()):
+        asked["head"] = head
+    job = dict(content["job"])
+    arms = [job.get("baseline"), *(job.get("candidates") or [])]
+    for arm in arms:
+        name = arm.get("revision") if isinstance(arm, dict) else None
+        if name in given and name not in asked:
+            raise UsageError(
+                f"{file}: revision is {name}, and no commit is known for it; expected --{name} COMMIT (git rev-parse origin/main)"
+            )
+    filled = [{**arm, "revision": asked.get(arm.get("revision"), arm.get("revision"))} if isinstance(arm, dict) else arm for arm in arms]
+    job |= {"baseline": filled[0], "candidates": filled[1:]}
+    return {**content, "job": job}, revision or asked.get("head", "")
+
+
+def pull_request_commits() -> dict[str, str]:
+    """The ids of base and head that GitHub's event names; empty elsewhere. `GITHUB_SHA` is a merge of the two, on no branch."""
+    try:
+        event = json.loads(Path(os.environ["GITHUB_EVENT_PATH"]).read_text(encoding="utf-8"))
+        return {name: str(event["pull_request"][name]["sha"]) for name in ("base", "head")}
+    except (KeyError, OSError, ValueError, TypeError):
+        return {}
 
 
 def revision_of(file: Path) -> str:

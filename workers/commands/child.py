@@ -25,11 +25,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import psutil
 
-from parity.structure import frozen
 from training.command import PINNED, Command
 from training.spec import Data, Model, RunSpec, Schedule
 from workers.child import CRASHED, claim_stdout
@@ -48,13 +47,12 @@ _PIECE, _MOST_LOG_BYTES = 1 << 20, 64 * 2**20
 _COMPLETE_SHARE = 0.98  # of the planned steps: a log of every n-th step ends before the plan
 
 
-@frozen
 class _EndedError(Exception):
-    """How a trainer ended, where that is not its last step."""
+    """How a trainer ended, where that is not its last step; `kind` is that of the message (`workers.protocol.ErrorMessage`)."""
 
-    kind: str
-    code: str
-    message: str
+    def __init__(self, code: str, message: str, kind: Literal["error", "broke_off"] = "error") -> None:
+        super().__init__(message)
+        self.code, self.kind = code, kind
 
 
 class _Sender:
@@ -80,7 +78,7 @@ def main() -> int:
     try:
         _run(request, lines, send)
     except _EndedError as ended:
-        send(ended.kind, code=ended.code, message=ended.message)
+        send(ended.kind, code=ended.code, message=str(ended))
     except CheckoutError as error:
         send("broke_off" if error.transient else "error", code=error.code, message=str(error))
     except (LauncherError, LogRefusedError) as error:
@@ -288,16 +286,16 @@ class _Trainer:
             )
         if status and self._follower.has_diverged:  # many trainers stop at a NaN, and say so by their status
             why = f"the loss of step {last} is not finite, and the trainer ended with status {status}"
-            raise _EndedError(kind="error", code="DIVERGED", message=f"{why}{self._end_of_log()}")
+            raise _EndedError("DIVERGED", f"{why}{self._end_of_log()}")
         if status:
-            raise _EndedError(kind="error", code="TRAINER_FAILED", message=f"the trainer ended with status {status}{self._end_of_log()}")
+            raise _EndedError("TRAINER_FAILED", f"the trainer ended with status {status}{self._end_of_log()}")
         if last is None:
             why = f"the trainer ended without a loss: {self._follower.problem()}"
-            raise _EndedError(kind="error", code="NO_LOSS", message=f"{why}{self._end_of_log()}")
+            raise _EndedError("NO_LOSS", f"{why}{self._end_of_log()}")
         planned = self._spec.schedule.steps
         if last + 1 < _COMPLETE_SHARE * planned:
             message = f"the trainer ended at step {last:,} of {planned:,}, and said that it had succeeded{self._end_of_log()}"
-            raise _EndedError(kind="error", code="ENDED_EARLY", message=message)
+            raise _EndedError("ENDED_EARLY", message)
 
     def _check_limits(self) -> None:
         limits, now = self._launcher.limits, time.monotonic()
@@ -310,13 +308,13 @@ class _Trainer:
             )
         if now - self._wrote > limits.silent_seconds:
             why = f"the trainer reported nothing for {limits.silent_seconds:g} s"
-            raise _EndedError(kind="broke_off", code="TRAINER_SILENT", message=f"{why}{self._end_of_log()}")
+            raise _EndedError("TRAINER_SILENT", f"{why}{self._end_of_log()}", "broke_off")
         if now - self._looked_at_size > _SIZE_SECONDS:
             self._looked_at_size = now
             size = _bytes_below(self._output)
             if size > limits.output_bytes:
                 message = f"the trainer wrote {size:,} bytes, expected at most its launcher's {limits.output_bytes:,.0f}"
-                raise _EndedError(kind="error", code="OUTPUT_LIMIT", message=message)
+                raise _EndedError("OUTPUT_LIMIT", message)
 
     def _end_of_log(self) -> str:
         return f"; the end of its output: {self._printed.tail()}"
