@@ -256,7 +256,10 @@ def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bo
     if source is None or unsound(session, source) is not None:
         return False
     note = f"not trained, because run {source.id} of job {source.job_id} has the same fingerprint; its curve is reused"
-    lifecycle.finish(session, _held_run(session, held), note=note, **columns_of_reused(source))
+    columns = columns_of_reused(source)
+    if any_arm:  # the manifest names the run's own commit, which need not be that of the source
+        del columns["manifest"]
+    lifecycle.finish(session, _held_run(session, held), note=note, **columns)
     return True
 
 

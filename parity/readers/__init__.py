@@ -94,10 +94,8 @@ def _read_text(text: str, path: str, run: str | None, wanted: Mapping[str, str])
     except ReadError:
         if not isinstance(reader, GrowingTable):
             raise
-        if run is None and is_train_log(text, whole=True):  # behind a long preamble
-            return TrainLog(path, wanted).read(text)
-        if run is None and is_printed_log(text, whole=True):
-            return PrintedLog(path, wanted).read(text)
+        if not isinstance(reader := growing(text, path, wanted, run, whole=True), GrowingTable):
+            return reader.read(text)
         if run is None and is_prose(text, path):
             option = proposed(text)
             remedy = (
@@ -109,15 +107,18 @@ def _read_text(text: str, path: str, run: str | None, wanted: Mapping[str, str])
         raise
 
 
-def growing(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Growing:
-    """What reads a file of lines that begins with this text, and may still grow; the text is not fed to it yet."""
+def growing(text: str, source: str, wanted: Mapping[str, str], run: str | None = None, *, whole: bool = False) -> Growing:
+    """What reads a file of lines that begins with this text, and may still grow; the text is not fed to it yet.
+
+    `whole`: look for the lines of a log behind a long preamble, too.
+    """
     if PATTERN in wanted:
         return PatternLog(source, wanted)
     if is_json(text):
         return JsonLines(source, wanted, run)
-    if run is None and is_train_log(text):
+    if run is None and is_train_log(text, whole=whole):
         return TrainLog(source, wanted)
-    if run is None and is_printed_log(text):
+    if run is None and is_printed_log(text, whole=whole):
         return PrintedLog(source, wanted)
     return GrowingTable(source, wanted, run)
 

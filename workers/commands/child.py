@@ -91,7 +91,10 @@ def main() -> int:
 def _run(request: CommandRequest, lines: "queue.Queue[str]", send: _Sender) -> None:
     spec = _spec(request["spec"])
     assert spec.command is not None  # noqa: S101 (of engine command)
-    launchers = read_launchers(Path(request["launchers"]))
+    try:
+        launchers = read_launchers(Path(request["launchers"]))
+    except LauncherError as error:  # its operator may be writing it
+        raise _EndedError(error.code, str(error), "broke_off") from None
     launcher = launchers.get(spec.command.launcher)
     if launcher is None:
         known = ", ".join(launchers)

@@ -25,6 +25,7 @@ from parity.structure import frozen
 _PIECE = 1 << 20  # bytes read at once
 _MOST_BYTES = 4 * 2**30  # of all that one attempt reports
 _LONGEST_LINE = 1 << 20
+_END_BYTES = 256  # before the place that was read up to: other bytes there are another file
 _UNDECIDED = 1 << 20  # characters, within which a step and a loss are expected
 _DIGITS_DIFFER = 1e-12
 JUDGED = "lm_loss"  # what the record calls the loss
@@ -76,10 +77,10 @@ class Follower:
     def finish(self) -> Report | None:
         """The rest, once nobody writes any more: a last line counts without its end."""
         report = self.poll()
-        if report is not None or self._reader is None:
-            return report
-        self._feed("\n")
-        return self._new_rows()
+        if report is None:
+            self._feed("\n")
+            report = self._new_rows()
+        return report
 
     @property
     def last_step(self) -> int | None:
@@ -105,6 +106,7 @@ class Follower:
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._reader: Growing | None = None
         self._text, self._line, self._unread = "", 0, ""
+        self._end = b""
 
     def _open(self) -> None:
         if self._file is not None:
@@ -135,7 +137,7 @@ class Follower:
         """Whether another file stands where ours stood, or ours was cut short."""
         if self._file is None:
             return False
-        if os.fstat(self._file).st_size < self._offset:
+        if self._is_rewritten():
             return True
         found = self._newest()
         if found is None:
@@ -143,6 +145,10 @@ class Follower:
         opened, facts, name = found
         os.close(opened)
         return (facts.st_dev, facts.st_ino, name) != self._name
+
+    def _is_rewritten(self) -> bool:
+        """Whether our file was cut short, or written anew in place."""
+        return self._file is not None and os.pread(self._file, len(self._end), self._offset - len(self._end)) != self._end
 
     def _close(self) -> None:
         if self._file is not None:
@@ -152,8 +158,11 @@ class Follower:
     def _read(self) -> bool:
         """Read what the file has; whether there was anything."""
         grown = False
+        if self._is_rewritten():
+            return False
         while self._file is not None and (piece := os.pread(self._file, _PIECE, self._offset)):
             self._offset += len(piece)
+            self._end = (self._end + piece)[-_END_BYTES:]
             self._total += len(piece)
             self.bytes_seen += len(piece)
             grown = True
@@ -167,27 +176,30 @@ class Follower:
         self._line = self._line + len(text) if end < 0 else len(text) - end - 1
         if self._line > _LONGEST_LINE:
             raise LogRefusedError(f"{self._path} has a line of more than {_LONGEST_LINE:,} characters, expected a line a step")
-        if self._reader is not None:
-            self._take(self._reader, text)
+        if self._reader is None:
+            self._text += text
+            if self._text.strip() and end >= 0:
+                self._choose()
             return
-        self._text += text
-        if self._text.strip() and end >= 0:
-            reader = growing(self._text, self._path, self._wanted)
-            self._take(reader, self._text)
-            try:
-                reader.columns()
-            except ReadError as error:  # a preamble hides what it is; with more lines it may show
-                self._unread = str(error)
-                if len(self._text) > _UNDECIDED:
-                    raise LogRefusedError(str(error)) from None
-            else:
-                self._reader, self._text = reader, ""
-
-    def _take(self, reader: Growing, text: str) -> None:
         try:
-            reader.feed(text)
+            self._reader.feed(text)
         except ReadError as error:
             raise LogRefusedError(str(error)) from None
+
+    def _choose(self) -> None:
+        """Find what reads the lines so far: a preamble hides what they are, and with more of them it may show."""
+        for whole in (False, True):
+            reader = growing(self._text, self._path, self._wanted, whole=whole)
+            try:
+                reader.feed(self._text)
+                reader.columns()
+            except ReadError as error:
+                self._unread = str(error)
+            else:
+                self._reader, self._text = reader, ""
+                return
+        if len(self._text) > _UNDECIDED:
+            raise LogRefusedError(self._unread)
 
     def _new_rows(self) -> Report | None:
         """The rows behind the last recorded step. Raises LogRefusedError where recorded ones are told otherwise."""

@@ -1,0 +1,344 @@
+"""Real trainers, started by a launcher at commits of a real repository: recorded, reused, killed, refused."""
+
+import os
+import threading
+import time
+
+import psutil
+import pytest
+
+from parity.judging.criteria import criteria_from_mapping
+from server.database import store
+from server.database.tables import Attempt, Run, Worker
+from server.errors import InvalidError
+from server.jobs.lifecycle import cancel_job
+from server.jobs.submit import Submission, submit_registered
+from training.command import Command
+from training.spec import Arm, JobSpec, Schedule
+from workers import lease, supervisor
+from workers.commands.launchers import read_launchers
+from workers.training_process import Slot
+
+STEPS = 60
+REPORT = 'import json, sys\nlog = open(sys.argv[3].removeprefix("--out=") + "/metrics.jsonl", "w")\n'
+
+
+class Stack:
+    """A worker with launchers on a record, without its threads."""
+
+    def __init__(self, settings, database, owner_database, launchers):
+        self.settings = settings.model_copy(update={"launchers": launchers, "capability": "command"})
+        self.database, self.owner_database = database, owner_database
+        documents = {name: own.document() for name, own in read_launchers(launchers).items()}
+        device = {"device_class": "command", "threads_per_run": 1, "devices": 1, "launchers": documents}
+        self.worker = Worker(
+            id="w-launchers",
+            name="launchers",
+            capability="command",
+            slots=1,
+            device=device,
+            started_at=time.time(),
+            heartbeat_at=time.time(),
+        )
+        with database.write() as session:
+            session.add(self.worker)
+            session.flush()
+            session.expunge(self.worker)
+
+    def submit(self, base, *candidates, parameters=None, steps=STEPS, launcher="loop", sent=None):
+        command = Command(launcher=launcher, parameters=parameters or {})
+        spec = JobSpec(
+            name="a change",
+            engine="command",
+            command=command,
+            schedule=Schedule(steps=steps, warmup_steps=0),
+            baseline=Arm(recipe="bf16", revision=base, name="base"),
+            candidates=tuple(candidates),
+        )
+        with self.owner_database.write() as session:
+            wanted = Submission(spec=spec, criteria=criteria_from_mapping({"margin": "1.0%"}), revision="r", sent=sent)
+            return submit_registered(session, wanted, "someone").id
+
+    def claim(self):
+        with self.database.write() as session:
+            return lease.claim(session, self.worker, self.settings.lease_seconds)
+
+    def train(self, stopping=None, held=None, **changes):
+        """Claim the next run and train it; returns the run."""
+        held = held or self.claim()
+        supervisor.train(self.settings.model_copy(update=changes), self.database, held, Slot(), stopping or threading.Event())
+        return self.run(held.run_id)
+
+    def run(self, run_id):
+        with self.database.read() as session:
+            run = session.get_one(Run, run_id)
+            assert run.arm.name
+            return run
+
+    def steps(self, run_id):
+        with self.database.read() as session:
+            return store.read(session, run_id, "train")
+
+
+@pytest.fixture
+def stack(settings, database, owner_database, write_launchers):
+    def make(**changes):
+        return Stack(settings, database, owner_database, write_launchers(**changes))
+
+    return make
+
+
+def _head(revision, name="head", recipe="bf16", **more):
+    return Arm(recipe=recipe, revision=revision, name=name, **more)
+
+
+def test_each_arm_trains_its_own_commit_and_recipe(stack, repository, base):
+    head = repository.commit({"train/loop.py": (repository.path / "train/loop.py").read_text().replace("SKIPPED = 1", "SKIPPED = 4")})
+    own = stack()
+    own.submit(base, _head(head), _head(base, "quantized", "nvfp4"), parameters={"width": 8})
+    runs = {run.arm.name: run for run in (own.train() for _ in range(3))}
+    assert {(run.state, run.code, run.steps_done, run.epoch) for run in runs.values()} == {("finished", None, STEPS, 1)}
+    steps, columns = own.steps(runs["base"].id)
+    assert steps.tolist() == list(range(STEPS))
+    assert set(columns) == {"lm_loss", "learning_rate"}
+    losses = {name: own.steps(run.id)[1]["lm_loss"] for name, run in runs.items()}
+    assert losses["base"][1] == losses["head"][1]
+    assert losses["base"][2] != losses["head"][2]
+    assert losses["base"][2] != losses["quantized"][2]
+    manifest = runs["head"].manifest
+    assert (manifest["code_revision"], manifest["launcher"], manifest["parameters"]) == (head, "loop", '{"width": "8"}')
+    assert manifest["code_digest"] != runs["base"].manifest["code_digest"] == runs["quantized"].manifest["code_digest"]
+    assert not any((own.settings.state_dir / "commands").iterdir())
+
+
+def test_a_replicate_has_a_seed_of_its_own(stack, base, repository):
+    head = repository.commit({"train/more.py": ""})
+    own = stack()
+    own.submit(base, _head(head, replicates=2))
+    runs = [own.train() for _ in range(3)]
+    assert sorted((run.arm.name, run.seed) for run in runs) == [("base", 0), ("head", 0), ("head", 1)]
+    firsts = {run.seed: own.steps(run.id)[1]["lm_loss"][0] for run in runs}
+    assert firsts[0] != firsts[1]
+
+
+def test_a_commit_of_the_readme_trains_nothing(stack, base, repository):
+    own = stack()
+    first = repository.commit({"train/more.py": "x = 1\n"})
+    own.submit(base, _head(first), _head(first, "quantized", "nvfp4"))
+    trained = [own.train() for _ in range(3)]
+    readme = repository.commit({"README.md": "changed"})
+    own.submit(base, _head(readme), _head(readme, "quantized", "nvfp4"))
+    reused = [own.train() for _ in range(3)]
+    assert [run.reused_from for run in trained] == [None, None, None]
+    assert [run.reused_from for run in reused] == [run.id for run in trained]
+    assert reused[1].manifest["code_revision"] == readme != first
+    another = repository.commit({"train/more.py": "x = 2\n"})
+    own.submit(base, _head(another))
+    assert [own.train().reused_from for _ in range(2)] == [trained[0].id, None]
+
+
+def test_nothing_is_reused_where_the_launcher_does_not_say_which_libraries_it_has(stack, base, repository):
+    own = stack(pinned='""')
+    head = repository.commit({"README.md": "changed"})
+    own.submit(base, _head(head))
+    assert [own.train().reused_from for _ in range(2)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "code"),
+    [
+        pytest.param('raise SystemExit("broken trainer")', "failed", "TRAINER_FAILED", id="it fails"),
+        pytest.param('print("hello")', "failed", "NO_LOSS", id="it reports nothing"),
+        pytest.param(
+            f"{REPORT}for step in range(20):\n    print(json.dumps(dict(step=step, loss=3.0 - step / 100)), file=log)",
+            "finished",
+            "ENDED_EARLY",
+            id="it stops early and says that it is done",
+        ),
+        pytest.param(
+            f'{REPORT}for loss in (3.0, float("nan")):\n    print(json.dumps(dict(step=int(loss != 3.0), loss=loss)), file=log)\n'
+            'log.close()\nsys.exit("NaN")',
+            "finished",
+            "DIVERGED",
+            id="it stops at a NaN",
+        ),
+        pytest.param(
+            'import os, sys; os.symlink("/etc/hostname", sys.argv[3][6:] + "/metrics.jsonl")\nimport time; time.sleep(600)',
+            "failed",
+            "LOG_REFUSED",
+            id="its report is a link",
+        ),
+        pytest.param(
+            'import os, sys; os.mkfifo(sys.argv[3][6:] + "/metrics.jsonl")\nimport time; time.sleep(600)',
+            "failed",
+            "LOG_REFUSED",
+            id="its report is a pipe",
+        ),
+    ],
+)
+def test_how_a_trainer_ends_is_told(stack, base, repository, script, state, code):
+    head = repository.commit({"train/loop.py": script})
+    own = stack()
+    own.submit(base, _head(head))
+    runs = [own.train() for _ in range(2)]
+    assert [(run.state, run.code) for run in runs] == [("finished", None), (state, code)]
+    if code == "TRAINER_FAILED":
+        assert "broken trainer" in runs[1].message
+
+
+def test_a_launcher_that_does_not_run_the_commit_is_refused(stack, base, repository, tmp_path):
+    elsewhere = tmp_path / "elsewhere.py"
+    elsewhere.write_text((repository.path / "train/loop.py").read_text())
+    own = stack(command=f'["{os.sys.executable}", "{elsewhere}", "--steps={{steps}}", "--seed={{seed}}", "--out={{output}}"]')
+    own.submit(base, _head(repository.commit({"train/more.py": ""})))
+    refused = own.train()
+    assert (refused.state, refused.code, refused.steps_done) == ("failed", "LAUNCHER_REFUSED", 0)
+    assert own.train().code == "LAUNCHER_REFUSED"  # remembered
+
+
+def test_a_worker_takes_only_jobs_of_its_launchers_and_refuses_what_they_do_not_have(stack, base, repository):
+    own = stack()
+    head = _head(repository.commit({"train/more.py": ""}))
+    own.submit(base, head, launcher="another")
+    assert own.claim() is None
+    own.submit(base, head, parameters={"width": 1000})
+    assert own.train().code == "PARAMETER_REFUSED"
+    own.submit(base, _head(base, "quantized", "mxfp8"))
+    codes = {run.arm.name: run.code for run in (own.train() for _ in range(3))}
+    assert codes["quantized"] == "RECIPE_REFUSED"
+    own.submit("0" * 40, _head(base))
+    assert own.train().code == "REVISION_NOT_FOUND"
+
+
+def test_a_job_says_nothing_of_a_model(stack, base, repository):
+    with pytest.raises(InvalidError, match=r"job\.model"):
+        stack().submit(base, _head(repository.commit({"train/more.py": ""})), sent={"model": {}})
+
+
+def test_the_trainer_has_none_of_the_workers_secrets(stack, base, repository, monkeypatch):
+    monkeypatch.setenv("PARITY_DATABASE_URL", "postgresql://planted")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted")
+    head = repository.commit({"train/loop.py": "import os\nraise SystemExit(repr(sorted(os.environ.items())))"})
+    own = stack()
+    own.submit(base, _head(head))
+    message = [own.train() for _ in range(2)][1].message
+    assert "PATH" in message
+    assert "planted" not in message
+    assert "PARITY" not in message
+
+
+def test_a_trainer_that_replaces_what_it_printed_shows_nothing_else(stack, base, repository, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("the secret of somebody else")
+    script = f"import os, sys\nout = os.path.dirname(sys.argv[3][6:]) + '/stdout'\nos.unlink(out)\nos.symlink({str(secret)!r}, out)\n"
+    own = stack()
+    own.submit(base, _head(repository.commit({"train/loop.py": script + "sys.exit('over')"})))
+    message = [own.train() for _ in range(2)][1].message
+    assert "over" in message
+    assert "secret of somebody" not in message
+
+
+def test_a_trainer_that_changes_its_files_is_told(stack, base, repository):
+    text = (repository.path / "train/loop.py").read_text().replace("    main()\n", "    main()\n    open(__file__, 'a').write('#')\n")
+    own = stack()
+    own.submit(base, _head(repository.commit({"train/loop.py": text})))
+    runs = [own.train() for _ in range(2)]
+    with own.database.read() as session:
+        messages = [session.get_one(Attempt, (run.id, 1)).message for run in runs]
+    assert runs[1].state == "finished"
+    assert messages[0] is None
+    assert "train/loop.py" in messages[1]
+
+
+def _slow(repository, seconds=0.02):
+    text = (repository.path / "train/loop.py").read_text()
+    return repository.commit(
+        {
+            "train/loop.py": text.replace(
+                "            log.write(", f"            __import__('time').sleep({seconds})\n            log.write("
+            )
+        }
+    )
+
+
+def _once_it_trains(own, held, act):
+    def watch():
+        deadline = time.monotonic() + 300
+        while own.run(held.run_id).steps_done < 3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        act()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def _trainers():
+    return [child for child in psutil.Process().children(recursive=True) if "train/loop.py" in " ".join(child.cmdline())]
+
+
+@pytest.mark.parametrize("victim", ["the process beside it", "the trainer"])
+def test_each_step_is_recorded_once_whoever_is_killed(stack, base, repository, victim):
+    own = stack()
+    own.submit(base, _head(_slow(repository)))
+    whole = own.train()
+    held = own.claim()
+
+    def kill():
+        trainer = _trainers()[0]
+        (trainer if victim == "the trainer" else trainer.parent()).kill()
+
+    thread = _once_it_trains(own, held, kill)
+    first = own.train(held=held, flush_seconds=0.05)
+    thread.join()
+    assert (first.state, first.crashes) == ("queued", 1)
+    assert _trainers() == []
+    again = own.train()
+    assert (again.id, again.state, again.epoch) == (first.id, "finished", 2)
+    steps, columns = own.steps(again.id)
+    assert steps.tolist() == list(range(STEPS))
+    assert columns["lm_loss"].tobytes() == own.steps(whole.id)[1]["lm_loss"].tobytes()
+
+
+def test_cancel_ends_the_trainer(stack, base, repository):
+    own = stack()
+    job = own.submit(_slow(repository, 0.05), _head(base))
+    held = own.claim()
+
+    def cancel():
+        with own.owner_database.write() as session:
+            cancel_job(session, job)
+
+    thread = _once_it_trains(own, held, cancel)
+    run = own.train(held=held, flush_seconds=0.05)
+    thread.join()
+    assert run.state == "cancelled"
+    assert _trainers() == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "state"),
+    [("{seconds = 0.5}", "TIME_LIMIT", "failed"), ("{silent_seconds = 0.5}", "WORKER_CRASHED", "queued")],
+)
+def test_the_launchers_limits_hold(stack, base, repository, limits, code, state):
+    own = stack(limits=limits)
+    script = (
+        (repository.path / "train/loop.py")
+        .read_text()
+        .replace("            log.write(", "            __import__('time').sleep(2 * step)\n            log.write(")
+    )
+    own.submit(repository.commit({"train/loop.py": script}), _head(base))
+    run = own.train()
+    assert (run.state, run.code) == (state, code)
+    assert _trainers() == []
+
+
+def test_folders_of_attempts_whose_worker_was_killed_are_removed(stack, base):
+    own = stack()
+    own.submit(base, _head(base, "quantized", "nvfp4"))
+    held = own.claim()
+    commands = own.settings.state_dir / "commands"
+    for name in (f"{held.run_id}-{held.epoch}", f"{held.run_id}-99", "r0123456789ab-0123456789-1"):
+        (commands / name).mkdir(parents=True)
+    supervisor.sweep(own.settings, own.database)
+    assert [path.name for path in commands.iterdir()] == [f"{held.run_id}-{held.epoch}"]
