@@ -16,6 +16,7 @@ attempt's folder), {checkpoints} (the run's folder, which its next attempt finds
 {recipe} and the launcher's parameters. Whatever is wrong in the file is an error when it is read, not when a job comes.
 """
 
+import hashlib
 import os
 import re
 import tomllib
@@ -27,8 +28,7 @@ from typing import Any, Literal
 
 from parity.readers.columns import LOSS, STEP
 from parity.recipes import RecipeError, check_recipe
-from parity.structure import check_words, frozen, known_keys, typed
-from server.records import digest
+from parity.structure import canonical_json, check_words, frozen, known_keys, typed
 from training.command import Value, check_name, check_value
 from training.rules import SpecError
 from training.spec import RunSpec
@@ -249,7 +249,7 @@ def _launcher(name: str, table: object) -> Launcher:
         key: read[key](value, f"{place}.{key}") if key in read else typed(value, plain[key], f"{place}.{key}", refuse=_refusal)
         for key, value in given.items()
     }
-    launcher = Launcher(name=name, **values, digest=digest(table)[:32])
+    launcher = Launcher(name=name, **values, digest=hashlib.sha256(canonical_json(table).encode()).hexdigest()[:32])
     _check(launcher, place)
     return launcher
 
