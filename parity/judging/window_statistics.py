@@ -382,6 +382,8 @@ def window_gap(pair: PairInWindow, window: Window) -> WindowGap:
 
 def gap_with_noise(pair: PairInWindow, window: Window, noise: RunNoise) -> Interval:
     """The same interval where the run noise is known already, as a share of the baseline's loss: nothing is estimated or borrowed anew."""
+    if pair.exact is not None:
+        return exact_interval(pair.exact, noise.term)
     spikes, keep, base, cand = _run_means(pair)
     known = noise.at(float(pair.baseline[keep].mean()))
     gaps = _seed_gaps(pair, base, cand)
