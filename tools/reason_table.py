@@ -22,6 +22,7 @@ REMEDIES: Mapping[str, str] = {
     "ROUNDED": "Log the loss with more digits.",
     "RUN_NOISE_ASSUMED": "Add replicates or controls, so that the run floor is measured.",
     "RUN_NOISE_BORROWED": "Check that the family is like your runs: model shape, data, batch, length, engine. Replicates replace it.",
+    "IDENTICAL": "Nothing.",
     "WITHIN_MARGIN": "Nothing.",
     "CI_STRADDLES_MARGIN": "Follow the report's advice: it has the number of runs or steps that would decide.",
     "VALIDATION_LOSS_FAILS": "Treat it like a gap in the training loss: keep more layers or steps in bf16.",

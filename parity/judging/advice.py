@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from parity.judging.agreement import RECIPE
 from parity.judging.curve import Curve
 from parity.judging.decision import AS_OF, FAIL, INCONCLUSIVE, PASS, Decision
 from parity.judging.document_types import STOPPED
@@ -42,6 +43,16 @@ SLOPE_NEEDED = (
     'Give a finished run of the baseline on 25 to 50 % of its steps, state the slope of the loss ("5% tokens at 0.2 nats"), '
     "or choose a margin in percent or nats."
 )
+# What is next where arms of one recipe differ in revision or environment.
+_BISECT = {
+    "revision": "Look at the first step where the arms diverge, and bisect the commits between the two revisions.",
+    "environment": "Look at the first step where the arms diverge, and change one part of the environment at a time.",
+}
+_OF_ONE_RECIPE = {
+    "CONFOUNDED": "Train all runs on the same engine, device class and data, with equal parameters, so that only the {compares} differs.",
+    "BETTER_THAN_BASELINE": "Look for what changed in data, model, loss or evaluation; a gain that is meant is for a person to accept.",
+    "BETTER_THAN_NOISE": "Look for what changed in data, model, loss or evaluation, unless this gain is meant.",
+}
 STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
@@ -211,6 +222,8 @@ def _fitting(m: Measurements, decision: Decision) -> dict[str, str]:
     found = {}
     if AS_OF.code in decision.codes:
         found[AS_OF.code] = f"{_finish(m)} Until then read the gap as of step {m.schedule.step:,}."
+    if m.compares != RECIPE:
+        found |= {code: words.format(compares=m.compares) for code, words in _OF_ONE_RECIPE.items() if code in decision.codes}
     if NO_MARGIN in decision.codes and m.criteria.margin is not None and m.criteria.margin.unit == "tokens":
         found[NO_MARGIN] = SLOPE_NEEDED
     strides = {run.completeness.stride for run in m.arms.runs if run.completeness.stride}
@@ -248,6 +261,8 @@ def _after_a_stop(m: Measurements, decision: Decision) -> dict[str, str]:
 
 def _after_fail(m: Measurements, layer_policy: str | None) -> str:
     """The next experiments in order of cost, without those that the candidate's stated recipe has made already."""
+    if m.compares != RECIPE:
+        return _BISECT[m.compares]
     recipe = (m.arms.candidate.recipe or "").lower()
     if "fp4" not in recipe:
         return "Look at the first step where the arms diverge, then rerun with the most sensitive layers (first and last blocks) in bf16."

@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -43,7 +44,27 @@ _ENCODER = re.compile(r"bert|electra|(?<![a-z])m?bart|(?<![a-z0-9])(?:m|by|um|fl
 _BINARY = re.compile(r"binar|xnor|(?<![0-9])(?:int)?1[- ]?bit|(?<![a-z])int1(?![0-9])")
 _NUMBER = re.compile(r"([0-9][0-9,_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([kmbt]?)", re.IGNORECASE)
 _SUFFIX = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+CODE_DIGEST = "code_digest"  # of the files that decide the training
+_REVISIONS = ("code_revision", "repository_revision")  # names of commits, which say less than the digest of their files
 _VENDORS = frozenset(("nvidia", "amd", "instinct", "tesla", "geforce"))
+
+
+Comparison = Literal["recipe", "revision", "environment"]
+"""In what the two arms of a comparison are meant to differ: a recipe, a revision of the code or an environment, of one recipe each."""
+
+COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
+RECIPE: Comparison = "recipe"
+# The context keys in which arms may differ because that is what is compared; `env.*` is every key that begins with `env.`.
+_COMPARED: Mapping[Comparison, tuple[str, ...]] = {
+    RECIPE: (),
+    "revision": (CODE_DIGEST, *_REVISIONS),
+    "environment": ("env.*", "environment", "image", "version.*"),
+}
+
+
+def compared_keys(compares: Comparison) -> tuple[str, ...]:
+    """The context keys in which two arms may differ because of what they compare; a name with `*` stands for all that begin so."""
+    return _COMPARED[compares]
 
 
 def values_of(contexts: Sequence[Mapping[str, str]], key: str) -> set[str]:
@@ -64,20 +85,42 @@ def values_by_key(contexts: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
     return {key: values_of(contexts, key) for key in sorted({key for context in contexts for key in context})}
 
 
-def confounding_keys(contexts: Sequence[Mapping[str, str]], may_differ: Collection[str] = ()) -> list[str]:
-    """The keys on which runs disagree and which the policy does not let differ.
+def confounding_keys(contexts: Sequence[Mapping[str, str]], may_differ: Collection[str] = (), compares: Comparison = RECIPE) -> list[str]:
+    """The keys on which runs disagree, and which neither the policy nor what is compared lets differ.
 
-    A machine's name and a run's parent confound nothing; recipes and the precision of the first steps are what is compared.
+    A machine's name and a run's parent confound nothing; recipes and the precision of the first steps are what recipe arms compare.
+    Where every run recorded the digest of the code that trained it, a commit is only a name: one digest has many commits.
     """
-    allowed = (HOST, FORKED_FROM, START_PRECISION, RECORDED_RECIPE, *may_differ)
-    return [key for key, values in values_by_key(contexts).items() if len(values) > 1 and key not in allowed]
+    of_recipes = (START_PRECISION, RECORDED_RECIPE) if compares == RECIPE else ()
+    recorded = [context for context in contexts if context]
+    names = _REVISIONS if recorded and all(CODE_DIGEST in context for context in recorded) else ()
+    allowed = (HOST, FORKED_FROM, *of_recipes, *names, *may_differ)
+    return [
+        key
+        for key, values in values_by_key(contexts).items()
+        if len(values) > 1 and key not in allowed and not any(_stands_for(name, key) for name in compared_keys(compares))
+    ]
 
 
-def differing_context(runs: Sequence[Curve], may_differ: Collection[str] = ()) -> tuple[str, ...]:
+def _stands_for(name: str, key: str) -> bool:
+    return key.startswith(name[:-1]) if name.endswith("*") else key == name
+
+
+def differing_context(runs: Sequence[Curve], may_differ: Collection[str] = (), compares: Comparison = RECIPE) -> tuple[str, ...]:
     """Every context key on which two runs disagree, as `key: value | value`."""
     contexts = [run.context for run in runs]
     values = values_by_key(contexts)
-    return tuple(f"{key}: {' | '.join(sorted(values[key]))}" for key in confounding_keys(contexts, may_differ))
+    return tuple(f"{key}: {' | '.join(sorted(values[key]))}" for key in confounding_keys(contexts, may_differ, compares))
+
+
+def confounding_context(arms: Sequence[Sequence[Curve]], may_differ: Collection[str], compares: Comparison) -> tuple[str, ...]:
+    """Every context key that confounds two arms, as `key: value | value`: what is compared may differ between them, not within one."""
+    between = differing_context([run for arm in arms for run in arm], may_differ, compares)
+    if compares == RECIPE:
+        return between
+    listed = {entry.partition(": ")[0] for entry in between}
+    within = [entry for arm in arms for entry in differing_context(arm, may_differ) if entry.partition(": ")[0] not in listed]
+    return (*between, *dict.fromkeys(within))
 
 
 def same_data_recorded(runs: Sequence[Curve]) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.judging.advice import LayerSnr
+from parity.judging.agreement import COMPARISONS, Comparison
 from parity.judging.arms import MAX_NOISE_RUNS
 from parity.judging.criteria import Multiplicity
 from parity.judging.curve import MAX_LOSS, Curve, FloatArray, IntArray, Rounding, curve_from_arrays
@@ -259,6 +260,21 @@ def families_of(value: object) -> dict[str, str]:
     """The family of reruns by arm."""
     families: dict[str, str] = typed(value, dict, "families", "an object by arm")
     return {arm: typed(family, str, f"families[{shown(arm)}]") for arm, family in families.items()}
+
+
+def compares_of(value: object) -> dict[str, Comparison]:
+    """In what each candidate is meant to differ from the arm that it is judged against."""
+    compares: dict[str, Comparison] = typed(value, dict, "compares", "an object by candidate")
+    for candidate, comparison in compares.items():
+        if comparison not in COMPARISONS:
+            raise ManifestError(f"compares[{shown(candidate)}] is {shown(comparison)}; expected {' or '.join(COMPARISONS)}")
+    return compares
+
+
+def against_of(value: object) -> dict[str, str]:
+    """The candidate that each candidate is judged against, where that is not the baseline."""
+    against: dict[str, str] = typed(value, dict, "against", "an object by candidate")
+    return {candidate: typed(other, str, f"against[{shown(candidate)}]") for candidate, other in against.items()}
 
 
 def multiplicity_of(value: object) -> Multiplicity | None:

@@ -197,6 +197,12 @@ AS_OF = ReasonCode(
     next_step="Train both arms to the end of their schedule, log the learning rate and state the plan (--planned-steps N), or state "
     "--schedule decayed if the rate had decayed; until then read the gap as of this point.",
 )
+IDENTICAL = ReasonCode(
+    "IDENTICAL",
+    "gap against margin",
+    means="arms of one recipe, which differ in revision or environment, are equal at every logged step",
+    detail="run by run, bit for bit, with digits that show it; then no run noise and no number of points counts",
+)
 TOO_FEW_RUNS = ReasonCode(
     "TOO_FEW_RUNS",
     "run noise",

@@ -404,7 +404,9 @@ class VerdictDocument(TypedDict):
     """The JSON form of a verdict, schema parity.verdict/1. Floats that are not finite are the strings "nan", "inf", "-inf".
 
     `engine_version` is the version of the judge. What could not be measured is None. `chance_of_parity` is the probability that the gap
-    is within the margin, of an inconclusive verdict that lacks only evidence. `path` and `chances` are added where a verdict is shown.
+    is within the margin, of an inconclusive verdict that lacks only evidence. `compares` and `may_differ`, the context keys that it lets
+    differ (`env.*` for all that begin so), are there where the arms differ in revision or environment, and not in recipe. `path` and
+    `chances` are added where a verdict is shown.
     """
 
     schema: str
@@ -413,6 +415,8 @@ class VerdictDocument(TypedDict):
     codes: list[str]
     reasons: list[ReasonDocument]
     profile: str
+    compares: NotRequired[Literal["revision", "environment"]]
+    may_differ: NotRequired[list[str]]
     layer_policy: str | None
     multiplicity: NotRequired[MultiplicityDocument]
     baseline: ArmDocument

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any, cast
 
 from parity.judging.advice import LayerSnr
+from parity.judging.agreement import Comparison
 from parity.judging.bundle import (
     BASELINE,
     CANDIDATE,
@@ -27,6 +28,8 @@ from parity.judging.bundle import (
     ArchiveError,
     Arms,
     JsonError,
+    against_of,
+    compares_of,
     families_of,
     layer_snrs,
     multiplicity_of,
@@ -83,6 +86,12 @@ class Case:
     noise_runs: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     multiplicity: Multiplicity | None = None
     shorter: Sequence[Curve] = ()
+    compares: Mapping[str, Comparison] = field(default_factory=dict)
+    against: Mapping[str, str] = field(default_factory=dict)
+
+    def judged_against(self, candidate: str) -> Sequence[Curve]:
+        """The runs that a candidate is judged against: those of the baseline, or of another candidate."""
+        return self.candidates[self.against[candidate]] if candidate in self.against else self.baseline
 
     def documents(self) -> list[VerdictDocument]:
         """Judge the case: one document a candidate."""
@@ -138,6 +147,8 @@ def _manifest_of(case: Case) -> dict[str, Any]:
         "layer_snr_db": {name: [[*key, snr] for key, snr in sorted(snrs.items())] for name, snrs in case.layer_snr_db.items()},
         **({"families": case.families} if case.families else {}),
         **({"multiplicity": case.multiplicity} if case.multiplicity else {}),
+        **({"compares": case.compares} if case.compares else {}),
+        **({"against": case.against} if case.against else {}),
     }
 
 
@@ -309,6 +320,8 @@ def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case | Eva
         floors=read_floors(files[FLOORS].decode()) if FLOORS in files else None,
         families=families_of(manifest.get("families", {})),
         multiplicity=multiplicity_of(manifest.get("multiplicity")),
+        compares=compares_of(manifest.get("compares", {})),
+        against=against_of(manifest.get("against", {})),
     )
 
 

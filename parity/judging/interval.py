@@ -277,6 +277,18 @@ def interval(mean: float, within: StandardError, run: RunTerm, sides: tuple[Side
     return Interval(mean=mean, se=math.sqrt(total), df=df, within=within, run=run, sides=sides)
 
 
+def exact_interval(rounding: float, run: RunTerm) -> Interval:
+    """The gap of runs that are equal one for one: zero, within what rounding hides (nats); no run noise counts, for none was drawn."""
+    return Interval(
+        mean=0.0,
+        se=0.0,
+        df=run.df,
+        within=StandardError(value=0.0, df=run.df),
+        run=dataclasses.replace(run, variance=0.0),
+        rounding=rounding,
+    )
+
+
 # The two ends of the interval, so that no few points and no single run undo what all others show.
 #
 # lo* = max over k of lo(d made better in way k), hi* = min over k of hi(d made worse in way k)

@@ -1,15 +1,19 @@
 """Everything that is measured on one baseline and one candidate before anything is decided."""
 
+import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from parity.judging.agreement import (
+    RECIPE,
+    Comparison,
     EqualStart,
     Mismatch,
     Resolution,
-    differing_context,
+    confounding_context,
     equal_start,
     find_mismatch,
     noise_ratio,
@@ -18,14 +22,14 @@ from parity.judging.agreement import (
     without_assumed_floor,
 )
 from parity.judging.arms import Arm, Arms, Controls, EarlyStops, make_arms, usable_controls, usable_early_stops
-from parity.judging.criteria import ONE_LOOK, Amount, Criteria, Multiplicity
-from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, Rounding, usable
-from parity.judging.independence import pairs_to_test, resemblance, shared_start
+from parity.judging.criteria import ONE_LOOK, POINTS_TO_PASS, Amount, Criteria, Multiplicity
+from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, Rounding, all_usable, usable
+from parity.judging.independence import MIN_COMMON, NOISELESS, VISIBLE_STEPS, pairs_to_test, resemblance, rounding_step, shared_start
 from parity.judging.lending import Lender, Lenders, refused
 from parity.judging.pairing import SAME_ORDER, Aligned, align, common_losses, is_proven_somewhere, worst_correlation
 from parity.judging.run_floor import Lending
 from parity.judging.schedule import ScheduleState, log_slope, schedule_state
-from parity.judging.window import Window, decay_phase, planned_share
+from parity.judging.window import Window, decay_phase, planned_share, step_noise
 from parity.judging.window_statistics import PairInWindow, RunGap, WindowStatistics, measure_window, worst_run
 from parity.structure import frozen
 
@@ -33,13 +37,33 @@ SLOPE_SAMPLE = 8_192  # points, evenly spread, show how steeply a loss falls
 RunPairs = Sequence[tuple[Curve, Curve]]  # of baseline and candidate
 
 
+class Compared(NamedTuple):
+    """The names of the two arms, and in what they are meant to differ."""
+
+    baseline: str
+    candidate: str
+    compares: Comparison = RECIPE
+
+
+@frozen
+class Identical:
+    """All runs of the candidate are runs of the baseline, one for one: how many, at how many logged steps, what rounding hides (nats)."""
+
+    runs: int
+    steps: int
+    rounding: float
+
+
 @frozen(eq=False)
 class Measurements:
     """One comparison, measured; `statistics` is None where the window has no common finite point or no seed is common.
 
     `lending` holds the family of baseline and candidate, None for an arm that names none; `early` the early-stopped reruns of both.
+    Whether the candidate trained with its recipe (`equal_start`, `resemblance`, `shared_start`) is asked of recipe arms only, whether all
+    runs are `identical` of the others.
     """
 
+    compares: Comparison
     criteria: Criteria
     multiplicity: Multiplicity
     arms: Arms
@@ -63,6 +87,7 @@ class Measurements:
     worst_run: RunGap | None
     shared_start: int | None
     without_assumed_floor: str | None
+    identical: Identical | None
     statistics: WindowStatistics | None
 
     @property
@@ -94,7 +119,7 @@ NO_FURTHER_RUNS = FurtherRuns()
 
 
 def measure(
-    names: tuple[str, str],
+    compared: Compared,
     baseline: Sequence[Curve],
     candidate: Sequence[Curve],
     criteria: Criteria,
@@ -103,9 +128,10 @@ def measure(
     further: FurtherRuns = NO_FURTHER_RUNS,
     multiplicity: Multiplicity = ONE_LOOK,
 ) -> Measurements:
-    """Measure two arms of at least one run each in a registered window; `names` are those of baseline and candidate."""
+    """Measure two arms of at least one run each in a registered window."""
     window = decay_phase(window, baseline[0], criteria.min_points)
-    arms = make_arms(names, baseline, candidate, criteria, window)
+    compares = compared.compares
+    arms = make_arms(compared[:2], baseline, candidate, criteria, window)
     aligned = align(*arms.both_runs, window.last)
     usable = usable_controls(arms, further.controls, criteria, window)
     early = usable_early_stops(arms, usable, further.noise_runs, criteria, window)
@@ -118,7 +144,7 @@ def measure(
     )
     lending = base_lender, cand_lender
     pairs = pairs_to_test(*arms.both_runs)
-    statistics = None
+    statistics, identical = None, None
     part = window.part(aligned.steps)
     if arms.share_seeds and part.start < part.stop:
         pair = PairInWindow(
@@ -136,7 +162,12 @@ def measure(
             slope=schedule.assumed_slope,
         )
         statistics = measure_window(pair, window)
+        identical = None if compares == RECIPE else find_identical(arms, statistics)
+        if identical is not None:
+            statistics = measure_window(dataclasses.replace(pair, exact=identical.rounding), window)
+    are_recipes = compares == RECIPE
     return Measurements(
+        compares=compares,
         criteria=criteria,
         multiplicity=multiplicity,
         arms=arms,
@@ -151,17 +182,55 @@ def measure(
         r_pair=r_pair,
         batches_proven=proven,
         same_data_recorded=same_data_recorded(arms.runs),
-        differing_context=differing_context((*baseline, *candidate, *further.controls), criteria.may_differ),
+        differing_context=confounding_context(((*baseline, *further.controls), candidate), criteria.may_differ, compares),
         resolution=resolved,
         noise_ratio=noise_ratio(aligned, resolved.quantum, same_batches=proven and criteria.pairing == "paired"),
         mismatch=find_mismatch(*arms.both_runs, aligned, r_pair, resolved.quantum),
-        equal_start=equal_start(*arms.both_runs, resolved.quantum),
-        resemblance=next((why for run, other in pairs if (why := resemblance(run, other)) is not None), None),
+        equal_start=equal_start(*arms.both_runs, resolved.quantum) if are_recipes else None,
+        resemblance=next((why for run, other in pairs if are_recipes and (why := resemblance(run, other)) is not None), None),
         worst_run=_worst_run(arms, window, criteria, schedule, statistics),
-        shared_start=_shared_start(arms, pairs),
+        shared_start=_shared_start(arms, pairs if are_recipes else ()),
         without_assumed_floor=without_assumed_floor(arms.runs),
+        identical=identical,
         statistics=statistics,
     )
+
+
+# Are all runs of two arms of one recipe equal, one for one? Then another revision or environment trains exactly alike, whatever the noise.
+#
+# equal   each run of the candidate has the steps and losses of a run of the baseline of its seed, bit for bit, as many of each kind
+# shown   every loss is finite; batch noise of 4 printed steps and more, as no learning rate or step number has; a step of at most a tenth
+#         of the margin (without one, and below 12 points in the window: of at most 1e-4 nats): nothing larger can hide in equal digits
+#
+# Within an arm runs may be equal (a deterministic trainer), but none may be a copy or a fork of another. Can fail: a log that is given for
+# both arms, or a run that claims a revision that it was not trained at, is equal, too: what trained is the record's to say.
+
+MARGIN_STEPS, FINE_STEP = 10.0, 1e-4  # printed steps in a margin; nats
+
+
+def find_identical(arms: Arms, statistics: WindowStatistics) -> Identical | None:
+    """That all runs of the candidate are equal to the baseline's; None where one is not, or where equal digits show too little."""
+    runs, base = arms.candidate.given, arms.baseline.given
+    if any(run.relation != "equal" for arm in arms.both for run in arm.left_out) or not _are_equal(base, runs):
+        return None
+    if min(len(run.steps) for run in runs) < MIN_COMMON or not all(all_usable(run.loss) for run in (*base, *runs)):
+        return None
+    printed = max(map(rounding_step, runs))
+    if any(step_noise(run.loss) < max(VISIBLE_STEPS * printed, NOISELESS * abs(float(run.loss[-1]))) for run in runs):
+        return None
+    margin = statistics.margin
+    if (margin is None or statistics.n < POINTS_TO_PASS) and printed > FINE_STEP * (1.0 + 1e-9):
+        return None
+    if margin is not None and MARGIN_STEPS * printed > margin.nats:
+        return None
+    return Identical(runs=len(arms.candidate.runs), steps=min(len(run.steps) for run in runs), rounding=printed)
+
+
+def _are_equal(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> bool:
+    """Whether each run of the candidate is one of the baseline's of its seed; a seed has as many runs of each kind in both arms."""
+    seeds = {run.seed for run in candidate}
+    base, cand = (Counter((run.seed, run.digest()) for run in arm if run.seed in seeds) for arm in (baseline, candidate))
+    return base == cand
 
 
 def _worst_run(

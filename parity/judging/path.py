@@ -56,6 +56,7 @@ def _earlier_points(m: Measurements, statistics: WindowStatistics, steps: IntArr
         criteria=m.criteria,
         quantum=m.resolution.quantum,
         multiplicity=m.multiplicity,
+        exact=m.identical.rounding if m.identical else None,
     )
     noise = noise_of(statistics.interval, statistics.baseline.level)
 

@@ -11,13 +11,23 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from parity.judging import decision
-from parity.judging.agreement import BITS, MAX_HOLE, MAX_LAG_SHARE, MAX_NOISE_RATIO, MIN_COVERAGE, SMOOTHED_WEIGHT, contradicted
+from parity.judging.agreement import (
+    BITS,
+    MAX_HOLE,
+    MAX_LAG_SHARE,
+    MAX_NOISE_RATIO,
+    MIN_COVERAGE,
+    RECIPE,
+    SMOOTHED_WEIGHT,
+    contradicted,
+)
 from parity.judging.criteria import POINTS_TO_FAIL, WIDE_MARGIN, Criteria
 from parity.judging.curve import Curve
 from parity.judging.decision import (
     AS_OF,
     FAIL,
     GATE_CODES,
+    IDENTICAL,
     INCONCLUSIVE,
     PASS,
     VALIDATION_LOSS_WORSE,
@@ -63,6 +73,17 @@ NOT_KNOWN = (math.nan, math.nan)  # the ends of an interval without a window
 SHARED_START = 0.1  # of the plan; two recipes part at the first step, but coarse rounding can hide that for a while
 
 
+# What is asked of a gap that noise and digits leave open, and not of runs that are equal one for one.
+NOT_OF_IDENTICAL = (
+    "TOO_FEW_STEPS",
+    "MARGIN_UNDETERMINED",
+    "RUN_NOISE_UNKNOWN",
+    "RUN_NOISE_ASSUMED",
+    "TOO_FEW_RUNS",
+    "MARGIN_WIDE",
+    "SMOOTHED",
+)
+
 MarginRule = Callable[[Measurements, WindowStatistics, Margin], str | None]
 _TABLE: list[tuple[State, ReasonCode, Rule]] = []
 
@@ -106,11 +127,13 @@ def with_margin(rule: MarginRule) -> Rule:
 
 def decide(m: Measurements) -> Decision:
     """Apply the table to one comparison's measurements."""
-    rows = [(state, entry, rule(m)) for state, entry, rule in _TABLE]
+    skipped = NOT_OF_IDENTICAL if m.identical else ()
+    rows = [(state, entry, rule(m)) for state, entry, rule in _TABLE if entry.code not in skipped]
     (state, deciding), *further = [(state, Reason(code=entry.code, sentence=text)) for state, entry, text in rows if text is not None]
     if deciding.code in MISFITS:  # everything else that holds follows from the misfit
         return Decision(state=state, deciding=deciding, others=())
-    by_code = {reason.code: reason for other, reason in reversed(further) if other == INCONCLUSIVE and reason.code != deciding.code}
+    told = [reason for other, reason in further if other == INCONCLUSIVE or reason.code == IDENTICAL.code]
+    by_code = {reason.code: reason for reason in reversed(told) if reason.code != deciding.code}
     vetoes = list(reversed(by_code.values()))  # each code once, with its first sentence
     listed = {deciding.code, *by_code}
     warnings = [reason for reason in warnings_of(m) if reason.code not in listed]
@@ -541,7 +564,7 @@ def _confounded(m: Measurements) -> str | None:
     if not m.differing_context:
         return None
     named = [_DIGEST.sub(lambda digest: digest[0][:DIGEST_SHOWN], entry) for entry in m.differing_context]
-    return f"The runs differ in more than the recipe: {first_few(named, KEYS_SHOWN, '; ')}."
+    return f"The runs differ in more than the {m.compares}: {first_few(named, KEYS_SHOWN, '; ')}."
 
 
 @decides(
@@ -661,9 +684,10 @@ def _arms_share_start(m: Measurements) -> str | None:
 def _better(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     if not (_nominal_bounds(m)[1] < 0.0 and s.interval.mean <= -margin.nats):
         return None
-    return (
-        f"{m.arms.candidate.name} is better by the margin or more ({_interval(m, margin)}): something other than the precision has changed."
-    )
+    why = "something other than the precision has changed"
+    if m.compares != RECIPE:
+        why = "a gain, or other data, another loss or targets that leak, which the losses cannot tell apart"
+    return f"{m.arms.candidate.name} is better by the margin or more ({_interval(m, margin)}): {why}."
 
 
 @decides(
@@ -913,7 +937,16 @@ def _margin_wide(m: Measurements, _s: WindowStatistics, margin: Margin) -> str |
 
 @decides_as(INCONCLUSIVE, AS_OF)
 def _passes_as_of(m: Measurements) -> str | None:
-    return as_of(m) if m.criteria.as_of != "accept" and _within_margin(m) is not None else None
+    would_pass = m.identical is not None or _within_margin(m) is not None
+    return as_of(m) if m.criteria.as_of != "accept" and would_pass else None
+
+
+@decides_as(PASS, IDENTICAL)
+def _identical(m: Measurements) -> str | None:
+    if m.identical is None:
+        return None
+    names = f"{m.arms.candidate.name} trains exactly as {m.arms.baseline.name} does"
+    return f"{names}: {count(m.identical.runs, 'run is', 'runs are')} equal at each of {m.identical.steps:,} logged steps."
 
 
 @decides(

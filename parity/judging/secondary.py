@@ -22,7 +22,7 @@ from parity.judging.document_types import (
 )
 from parity.judging.interval import TokenSlope, t_quantile
 from parity.judging.lending import Lenders
-from parity.judging.measurements import Measurements, measure
+from parity.judging.measurements import Compared, Measurements, measure
 from parity.judging.pairing import SAME_ORDER
 from parity.judging.run_floor import RunTerm
 from parity.judging.schedule import constant_rate
@@ -223,7 +223,7 @@ def compare_peers(
 
     The intervals of all pairs of `candidates` hold together at the policy's confidence, whatever the number of looks.
     """
-    m = measure(names, first, second, criteria, window, lenders)
+    m = measure(Compared(*names), first, second, criteria, window, lenders)
     measured = throughput(*m.arms.both_runs, criteria.confidence)
     ratio = None if measured is None or isinstance(measured, NotComparable) else measured["ratio"]
     paired = criteria.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded

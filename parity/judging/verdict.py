@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from parity.judging.advice import Advice, LayerSnr, advise
+from parity.judging.agreement import COMPARISONS, RECIPE, Comparison, compared_keys
 from parity.judging.arms import MAX_NOISE_RUNS, Arm, Arms
 from parity.judging.criteria import POINTS_TO_FAIL, Criteria, Multiplicity, look_weight
 from parity.judging.curve import MAX_STEP, Curve
@@ -16,7 +17,7 @@ from parity.judging.floors import Floors
 from parity.judging.gates import apply_gates, checks
 from parity.judging.interval import Interval, Margin, TokenSlope
 from parity.judging.lending import Lenders, Loan
-from parity.judging.measurements import FurtherRuns, Measurements, measure
+from parity.judging.measurements import Compared, FurtherRuns, Measurements, measure
 from parity.judging.pairing import NONFINITE_SHARE
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z, decide
 from parity.judging.run_floor import RunFloor
@@ -251,6 +252,7 @@ class Verdict:
                 "codes": decision.codes,
                 "reasons": [decision.deciding, *decision.others],
                 "profile": m.criteria.profile_name,
+                **({} if m.compares == RECIPE else {"compares": m.compares, "may_differ": compared_keys(m.compares)}),
                 **picked(self, "layer_policy", "advice", "checks"),
                 "multiplicity": _multiplicity(m),
                 "baseline": _arm(m.arms.baseline, m.statistics.baseline if m.statistics else None),
@@ -296,6 +298,8 @@ def judge(
     noise_runs: Mapping[str, Sequence[Curve]] | None = None,
     multiplicity: Multiplicity | None = None,
     shorter: Sequence[Curve] = (),
+    compares: Mapping[str, Comparison] | None = None,
+    against: Mapping[str, str] | None = None,
 ) -> tuple[Verdict, ...]:
     """Judge every candidate (name -> runs) against the baseline's runs, one verdict each, in the mapping's order.
 
@@ -305,10 +309,13 @@ def judge(
     downstream results by arm (the baseline's under `baseline_name`) and task. An arm in `families` (name -> family) borrows its run floor
     from that family of `floors`. `noise_runs` holds, by arm, reruns that were stopped early: they measure run noise only, and are never
     judged. `multiplicity` says which of the policy's looks this is and how many candidates share its error: by default the first, and
-    those given. Losses in nats. Raises ValueError where an arm has no run, a recipe is not known or contradicts the rounding
-    (`parity.recipes`), the plan is not positive, evaluations can't be compared, noise runs or a family are given for an unknown arm, an
-    arm has more than 16 noise runs, a family is given without floors, or `multiplicity` has other looks than the policy or fewer
-    candidates than are given.
+    those given. `compares` says in what a candidate differs from the arm that it is judged against: its recipe by default, else the
+    revision of the code or the environment of one recipe; `against` names another candidate as that arm, in place of the baseline,
+    whose `controls` and `shorter` runs then do not count. Losses in nats. Raises ValueError where an arm has no run, a recipe is not
+    known or contradicts the rounding (`parity.recipes`), the plan is not positive, evaluations can't be compared, noise runs or a family
+    are given for an unknown arm, an arm has more than 16 noise runs, a family is given without floors, `multiplicity` has other looks
+    than the policy or fewer candidates than are given, `compares` or `against` name an unknown candidate or go in a circle, or arms that
+    differ in revision or environment have two recipes.
     """
     if not baseline:
         raise ValueError("the baseline has no run; expected at least one curve")
@@ -332,17 +339,20 @@ def judge(
         raise ValueError(f"a family is named for {strangers[0]!r}; expected one of the arms {', '.join((name, *candidates))}")
     lenders = Lenders(floors, families or {})
     shared = _shared(multiplicity, criteria, len(candidates))
+    pairs = _pairs((name, baseline), candidates, compares or {}, against or {})
     verdicts = []
     with np.errstate(over="ignore", invalid="ignore"):
         for number, (candidate, runs) in enumerate(candidates.items()):
             complete = assume_complete or criteria.schedule == "decayed"
-            window = plan_window((*baseline, *runs), planned_steps, complete, criteria.window_fraction)
-            further = FurtherRuns(controls, (early.get(name, ()), early.get(candidate, ())), shorter)
-            measured = measure((name, candidate), baseline, runs, criteria, window, lenders, further, shared)
-            advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, name, candidate, criteria))
+            pair, base = pairs[candidate]
+            window = plan_window((*base, *runs), planned_steps, complete, criteria.window_fraction)
+            of_baseline = (controls, shorter) if base is baseline else ((), ())
+            further = FurtherRuns(of_baseline[0], (early.get(pair.baseline, ()), early.get(candidate, ())), of_baseline[1])
+            measured = measure(pair, base, runs, criteria, window, lenders, further, shared)
+            advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, pair.baseline, candidate, criteria))
             made = checks(advisory, measured.statistics.margin if measured.statistics else None, criteria)
             decision = apply_gates(decide(measured), made, criteria)
-            earlier = list(candidates.items())[:number]
+            earlier = [(other, own) for other, own in list(candidates.items())[:number] if own is not base]
             verdicts.append(
                 Verdict(
                     decision=decision,
@@ -358,6 +368,42 @@ def judge(
                 )
             )
     return tuple(verdicts)
+
+
+def _pairs(
+    baseline: tuple[str, Sequence[Curve]],
+    candidates: Mapping[str, Sequence[Curve]],
+    compares: Mapping[str, Comparison],
+    against: Mapping[str, str],
+) -> dict[str, tuple[Compared, Sequence[Curve]]]:
+    """By candidate what is compared, and the runs that it is judged against."""
+    for what, named in (("compares", [*compares]), ("against", [*against, *against.values()])):
+        if strangers := [name for name in named if name not in candidates]:
+            raise ValueError(f"{what} names {strangers[0]!r}; expected one of the candidates {', '.join(candidates)}")
+    if wrong := next((name for name in compares if compares[name] not in COMPARISONS), None):
+        raise ValueError(f"compares of {wrong} is {compares[wrong]!r}; expected {' or '.join(COMPARISONS)}")
+    pairs = {}
+    for candidate, runs in candidates.items():
+        _check_chain(candidate, against)
+        name, base = (against[candidate], candidates[against[candidate]]) if candidate in against else baseline
+        comparison = compares.get(candidate, RECIPE)
+        recipes = {run.recipe or "none stated" for run in (*base, *runs)}
+        if comparison != RECIPE and len(recipes) > 1:
+            stated = ", ".join(sorted(recipes))
+            raise ValueError(
+                f"{candidate} compares its {comparison} with {name}, but the recipes are {stated}; expected one recipe in both"
+            )
+        pairs[candidate] = Compared(name, candidate, comparison), base
+    return pairs
+
+
+def _check_chain(candidate: str, against: Mapping[str, str]) -> None:
+    """ValueError where the arms that a candidate is judged against, one after the other, never end at the baseline."""
+    seen = [candidate]
+    while (other := against.get(seen[-1])) is not None:
+        if other in seen:
+            raise ValueError(f"{' against '.join([*seen, other])} is a circle; expected arms that end at the baseline")
+        seen.append(other)
 
 
 def _shared(multiplicity: Multiplicity | None, criteria: Criteria, candidates: int) -> Multiplicity:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from parity.judging.agreement import COARSE_QUANTUM, DEVICE_CLASS, ENGINE, SMOOTHED_WEIGHT
+from parity.judging.agreement import COARSE_QUANTUM, DEVICE_CLASS, ENGINE, RECIPE, SMOOTHED_WEIGHT
 from parity.judging.criteria import ASSUMED_DF
 from parity.judging.curve import DATA_DIGEST, Curve, completeness_of
 from parity.judging.decision import AS_OF, Reason, ReasonCode, Rule
@@ -21,6 +21,8 @@ FEW_MISSING = 0.01  # of the window's steps
 USUAL_CONFIDENCE = 0.95
 LEAST_FLOOR = 0.0003  # of the loss; the least of finished decoders on record (public.csv) is 0.028 %, of 350 M parameters
 RUNS_SHOWN = 3  # of those that were left out; the document has all
+
+OF_RUN_NOISE = ("RUN_NOISE_ASSUMED", "RUN_NOISE_BORROWED", "RUN_NOISE_CONTRADICTED", "FAMILY_UNUSED")  # equal runs need none
 
 _WARNINGS: list[tuple[ReasonCode, Rule]] = []
 
@@ -44,7 +46,9 @@ def warns_as(entry: ReasonCode) -> Callable[[Rule], Rule]:
 
 def warnings_of(m: Measurements) -> list[Reason]:
     """All warnings that hold for one comparison."""
-    return [Reason(code=entry.code, sentence=sentence) for entry, rule in _WARNINGS if (sentence := rule(m)) is not None]
+    skipped = OF_RUN_NOISE if m.identical else ()
+    rules = ((entry.code, rule) for entry, rule in _WARNINGS if entry.code not in skipped)
+    return [Reason(code=code, sentence=sentence) for code, rule in rules if (sentence := rule(m)) is not None]
 
 
 RUN_NOISE_ASSUMED = ReasonCode(
@@ -306,10 +310,10 @@ def _policy_unusual(m: Measurements) -> str | None:
 def _better_than_noise(m: Measurements) -> str | None:
     if m.statistics is None or m.bounds is None or not m.bounds[1] < 0.0:
         return None
-    return (
-        f"{m.arms.candidate.name} is better by {-m.statistics.interval.mean:.4f} nats, more than noise explains: something other than the "
-        "precision may have changed, and may hide a loss of the same size."
-    )
+    better = f"{m.arms.candidate.name} is better by {-m.statistics.interval.mean:.4f} nats, more than noise explains"
+    if m.compares != RECIPE:
+        return f"{better}: a gain, or another loss or data."
+    return f"{better}: something other than the precision may have changed, and may hide a loss of the same size."
 
 
 @warns(

@@ -22,6 +22,7 @@ from parity.judging.interval import (
     TokenSlope,
     capped_interval,
     determine_margin,
+    exact_interval,
     interval,
     missing_points,
     run_changes,
@@ -309,7 +310,7 @@ class PairInWindow:
     `means` holds the mean curve (n,) of baseline and candidate over all n aligned steps, `quantum` the step to which losses are rounded,
     `shorter` finished runs of the baseline's recipe on fewer tokens, `lending` the family's floor of each arm that names a family,
     `early` what early-stopped reruns of each arm show, `slope` how steeply the loss of an unfinished baseline falls (`schedule.state`;
-    None: finished).
+    None: finished). `exact` is set where all runs are equal, one for one: by how much rounding can hide a gap, nats.
     """
 
     aligned: Aligned
@@ -324,6 +325,7 @@ class PairInWindow:
     early: tuple[EarlySpread | None, EarlySpread | None] = (None, None)
     multiplicity: Multiplicity = ONE_LOOK
     slope: float | None = None
+    exact: float | None = None
 
     @property
     def levels(self) -> tuple[float, float]:
@@ -380,6 +382,8 @@ def window_gap(pair: PairInWindow, window: Window) -> WindowGap:
 
 def gap_with_noise(pair: PairInWindow, window: Window, noise: RunNoise) -> Interval:
     """The same interval where the run noise is known already, as a share of the baseline's loss: nothing is estimated or borrowed anew."""
+    if pair.exact is not None:
+        return exact_interval(pair.exact, noise.term)
     spikes, keep, base, cand = _run_means(pair)
     known = noise.at(float(pair.baseline[keep].mean()))
     gaps = _seed_gaps(pair, base, cand)
@@ -417,6 +421,8 @@ def _gap_interval(
     pair: PairInWindow, window: Window, gap: FloatArray, run: RunTerm, runs: tuple[Sequence[RunChange], Sequence[RunChange]]
 ) -> Interval:
     """The interval of a gap series (n,) without spikes, with the run noise and what changes of runs leave of it."""
+    if pair.exact is not None:
+        return exact_interval(pair.exact, run)
     plain = interval(float(gap.mean()), _within_se(pair, gap), run)
     if pair.criteria.pairing == "paired":
         return capped_interval(gap, plain, missing_points(pair.steps, window), runs)
@@ -518,6 +524,7 @@ def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tup
         else:
             gap = other.spikes().masked_gap
             of_fraction = interval(float(gap.mean()), _within_se(other, gap), in_window.run)
+            of_fraction = dataclasses.replace(of_fraction, rounding=in_window.rounding)
         lo, hi = of_fraction.bounds(*pair.levels)
         entries.append(SensitivityDocument(fraction=fraction, n=points, mean=of_fraction.mean, lo=lo, hi=hi))
     return tuple(entries)

@@ -108,7 +108,7 @@ EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all
 def verdict_gap(document: VerdictDocument, case: Case, wanted: Range = WHOLE) -> BinnedGap:
     """The gap of the runs that were judged in ranges of steps, with bands of the verdict's level."""
     return binned_gap(
-        case.baseline,
+        case.judged_against(document["candidate"]["name"]),
         case.candidates[document["candidate"]["name"]],
         case.criteria,
         wanted,
@@ -226,7 +226,7 @@ def _losses(axes: Any, document: VerdictDocument, case: Case, window: tuple[int,
     shown: list[tuple[FloatArray, FloatArray, FloatArray]] = []
     candidate = document["candidate"]["name"]
     for runs, name, colour, dashes in (
-        (case.baseline, document["baseline"]["name"], BASELINE_COLOUR, "-"),
+        (case.judged_against(candidate), document["baseline"]["name"], BASELINE_COLOUR, "-"),
         (case.candidates[candidate], candidate, CANDIDATE_COLOUR, (0, (5, 2))),
     ):
         buckets = [bucket for bucket in map(loss_buckets, runs) if len(bucket[0])]

@@ -10,7 +10,7 @@ from typing import Literal, cast
 
 import numpy as np
 
-from parity.judging.document_types import PathPointDocument, State, VerdictDocument
+from parity.judging.document_types import MarginDocument, PathPointDocument, State, VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.live.gap_chart import BinnedGap, Range
 from parity.report.facts import tokens_per_step
@@ -140,31 +140,40 @@ def scene_of(
     """The scene of judged candidates, safest first; `dots` by candidate, `end` the planned last step."""
     ordered = safest_first(documents)
     first, dots = ordered[0], dots or {}
-    traces = [_trace(document, dots.get(candidate_name(document), Dots()), several=len(ordered) > 1) for document in ordered]
+    baselines = {baseline_name(document) for document in ordered}
+    several, mixed = len(ordered) > 1, len(baselines) > 1
+    traces = [_trace(document, dots.get(candidate_name(document), Dots()), several=several, mixed=mixed) for document in ordered]
     window = window_of(first)
     steps = [point["step"] for trace in traces for point in (*trace.path, *trace.outer)]
     steps += [int(step) for arm in losses for step, _ in arm.points[-1:]]
     places = {candidate_name(document): place for place, document in enumerate(ordered)}
     margin = next((document["margin"] for document in ordered if document["margin"]), None)
     return Scene(
-        baseline=baseline_name(first),
+        baseline=OWN_BASELINE if mixed else baseline_name(first),
         traces=traces,
         decimals=decimals(first),
         end=max([1, *steps, *([window[1]] if window else []), *([end] if end else [])]),
         window=window,
         margin=margin["nats"] if margin and math.isfinite(number(margin["nats"])) else None,
-        margin_note=f"{short_percent(margin['rel'])} of the loss" if margin and margin["rel"] else "",
-        legend=_legend(first, dots, several=len(ordered) > 1) if any(map(told_gap, ordered)) else "no gap is judged",
+        margin_note=_margin_note(margin, candidate_name(first) if mixed else "") if margin else "",
+        legend=_legend(first, dots, several=several) if any(map(told_gap, ordered)) else "no gap is judged",
         note=_NOTE,
         losses=[Losses(name=arm.name, arm=places.get(arm.name, arm.arm), points=arm.points) for arm in losses],
         tokens_per_step=tokens_per_step(first) if is_evaluation(first) else None,
     )
 
 
+OWN_BASELINE = "own baseline"  # of each candidate, where they are judged against different arms
 _NOTE = "Each point is the judge’s gap and interval for the runs cut there; the last one is the verdict."
 
 
-def _trace(document: AnyDocument, dots: Dots, *, several: bool) -> Trace:
+def _margin_note(margin: MarginDocument, of: str) -> str:
+    """What the margin is worth; and whose it is, where candidates have baselines of their own, so that their margins differ a little."""
+    worth = f"{short_percent(margin['rel'])} of the loss" if margin["rel"] else ""
+    return ", ".join(part for part in (worth, f"for {of}" if of else "") if part)
+
+
+def _trace(document: AnyDocument, dots: Dots, *, several: bool, mixed: bool) -> Trace:
     gap = told_gap(document)
     inner, outer = _paths(document) if gap else ((), ())
     spikes = () if is_evaluation(document) else spike_steps(cast("VerdictDocument", document))
@@ -173,7 +182,7 @@ def _trace(document: AnyDocument, dots: Dots, *, several: bool) -> Trace:
         state=document["verdict"],
         judged=_judged(document),
         label=minus(mean_words(document)),
-        notes=[minus(note) for note in _notes(document, several=several)] if gap else [],
+        notes=[*map(minus, _notes(document, several=several)), *([f"to {baseline_name(document)}"] if mixed else [])] if gap else [],
         line=minus(words(document).line),
         decimals=decimals(document),
         path=inner,

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from parity.judging.decision import FAIL, GATE, CheckName, State
+from parity.judging.decision import FAIL, GATE, PASS, CheckName, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationDocument
 from parity.judging.reasons import BY_CODE, table
@@ -65,6 +65,7 @@ CHECKS: tuple[CheckName, ...] = tuple(name for name in get_args(CheckName) if na
 UNCHECKED: CheckName = "run noise"  # the check of a warning that decides a comparison of evaluations, such as RUNS_UNPAIRED
 NOT_OF_EVALUATIONS: tuple[CheckName, ...] = ("same data order", "stability", "late phase")  # they need the training curve
 _DECIDED_BY: Mapping[str, State | None] = {entry.code: state for state, entry in table()}
+_PASSING = {code for code, state in _DECIDED_BY.items() if state == PASS}
 _WARNINGS = frozenset(entry.code for entry in WARNING_CODES)  # a warning is an error only where its code decides
 
 
@@ -145,10 +146,10 @@ def _outcome(document: AnyDocument, check: CheckName) -> tuple[str, str]:
     for reason in document["reasons"]:
         code = reason["code"]
         entry = BY_CODE.get(code)  # None: a code of another version of the judge
-        if entry is None or (entry.check or UNCHECKED) != check or code == "WITHIN_MARGIN" or (code in _WARNINGS and code != deciding):
+        if entry is None or (entry.check or UNCHECKED) != check or code in _PASSING or (code in _WARNINGS and code != deciding):
             continue
         return "failure" if _DECIDED_BY[code] == FAIL else "error", f"{code}: {reason['sentence']}"
-    if check == "gap against margin" and document["verdict"] != "pass" and "WITHIN_MARGIN" not in document["codes"]:
+    if check == "gap against margin" and document["verdict"] != "pass" and not _PASSING & {*document["codes"]}:
         return "skipped", f"not decided: {deciding}"
     reused = reused_notes(cast("VerdictDocument", document)) if check == _GROUND and not is_evaluation(document) else []
     return "ok", "; ".join(f"reused: {note}" for note in reused)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 
 from parity.judging.chances import chances_of
-from parity.judging.decision import AS_OF, NUMBERS_ALONE
+from parity.judging.decision import AS_OF, IDENTICAL, NUMBERS_ALONE
 from parity.judging.document_types import (
     REUSED,
     GapDocument,
@@ -31,7 +31,7 @@ BEST_FIRST: Sequence[State] = ("pass", "inconclusive", "fail")
 LEAST_CHANCE = 0.03
 NOISE_BASES = {"RUN_NOISE_ASSUMED": "assumed", "RUN_NOISE_BORROWED": "borrowed"}
 # An interval alone decides these, and its sentence says how: there is no other reason to tell.
-BY_INTERVAL = ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN", AS_OF.code)
+BY_INTERVAL = (IDENTICAL.code, "WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN", AS_OF.code)
 # A gap is on record with these, and says nothing: the runs were not compared.
 NO_GAP_TO_TELL = (*MISFITS, "NONFINITE_CAND", "BASELINE_INVALID", "LOSS_NOT_NATS", "LOSS_CONSTANT")
 PROBABLE = 0.8  # from here on a forecast says what the verdict will be
@@ -120,11 +120,16 @@ def lead_of(document: AnyDocument) -> str:
     verdict, code, name, base = document["verdict"], document["codes"][0], candidate_name(document), baseline_name(document)
     if NUMBERS_ALONE.code in document["codes"]:
         return f"Do not switch to {name}, as these two numbers stand." if verdict == "fail" else f"Two numbers cannot decide on {name}."
-    if verdict == "inconclusive" and code == AS_OF.code and _is_below(document):
-        return f"No loss beyond the margin as of {point(document)}; too early to switch."
-    if _same_recipe(document):
+    alike = _one_recipe(document)
+    if verdict == "inconclusive" and code == AS_OF.code and (_is_below(document) or is_identical(document)):
+        early = f"say that {name} trains as {base} does" if "compares" in document else "switch"
+        return f"No loss beyond the margin as of {point(document)}; too early to {early}."
+    if code == "BETTER_THAN_BASELINE" and "compares" in document:
+        return f"{name} trains better than {base} does: look for the reason first."
+    if alike:
         does = {"pass": "trains", "fail": "does not train"}.get(verdict)
-        return f"{name} {does} as {base} does." if does else f"It is open whether {name} trains as {base} does."
+        as_of = f", as of {point(document)}" if verdict == "pass" and not _finished(document) else ""
+        return f"{name} {does} as {base} does{as_of}." if does else f"It is open whether {name} trains as {base} does."
     if verdict == "pass":
         return f"You may switch to {name}." if _finished(document) else f"You may switch to {name}, as of {point(document)}."
     return f"Do not switch to {name}." if verdict == "fail" else f"Do not decide on {name} yet."
@@ -135,8 +140,10 @@ def _is_below(document: AnyDocument) -> bool:
     return gap is not None and margin is not None and against(gap, margin["nats"]) == "below"
 
 
-def _same_recipe(document: AnyDocument) -> bool:
-    """Whether both arms state one recipe, as two revisions of the code do, so that there is nothing to switch to."""
+def _one_recipe(document: AnyDocument) -> bool:
+    """Whether both arms have one recipe, as two revisions of the code do, so that there is nothing to switch to."""
+    if "compares" in document:
+        return True
     recipes = document["baseline"]["recipe"], document["candidate"]["recipe"]
     return recipes[0] is not None and recipes[0] == recipes[1]
 
@@ -146,12 +153,26 @@ def _measure(document: AnyDocument) -> str:
     gap, margin = told_gap(document), document["margin"]
     if gap is None or _fails_apart(document):
         return str(document["reasons"][0]["sentence"])
+    if is_identical(document):
+        return _equal_runs(cast("VerdictDocument", document))
     size = abs(number(gap["mean"]))
     digits = f"{size:.{decimals(document)}f}"
     side = "above" if number(gap["mean"]) > 0.0 else "below"
     at = f"{digits} nats {side}" if float(digits) else "level with"
     where = f"It ends {at}" if _finished(document) else f"As of {point(document)} it is {at}"
     return f"{where} {baseline_name(document)}{_in_margins(size, margin) if float(digits) else ''}."
+
+
+def is_identical(document: AnyDocument) -> bool:
+    """Whether all runs are equal, one for one, in arms of one recipe."""
+    return IDENTICAL.code in document["codes"]
+
+
+def _equal_runs(document: VerdictDocument) -> str:
+    runs = document["candidate"]["runs"]
+    steps = min(run["completeness"]["count"] for run in document["inputs"]["candidate"])
+    are = "run is" if runs == 1 else f"{runs:,} runs are"
+    return f"Its {are} equal to {baseline_name(document)}'s at every one of {count(steps, 'step')}."
 
 
 def _fails_apart(document: AnyDocument) -> bool:
@@ -175,11 +196,23 @@ def _in_margins(size: float, margin: MarginDocument | None) -> str:
 
 def _interval(document: AnyDocument) -> str:
     """The interval, on which side of the margin it lies, and what else keeps the verdict open."""
-    told = [_over_clusters(document) if is_evaluation(document) else _ends_and_side(document, told_gap(document))]
+    if is_evaluation(document):
+        told = [_over_clusters(document)]
+    elif is_identical(document):
+        told = [_zero_gap(cast("VerdictDocument", document))]
+    else:
+        told = [_ends_and_side(document, told_gap(document))]
     is_told = document["codes"][0] in (*BY_INTERVAL, *NO_GAP_TO_TELL) or document["verdict"] == "pass" or _fails_apart(document)
     if told_gap(document) and not is_told:
         told.append(document["reasons"][0]["sentence"])
     return " ".join(part for part in told if part)
+
+
+def _zero_gap(document: VerdictDocument) -> str:
+    """The interval of equal runs: zero, but for what the printed digits hide."""
+    hidden = number(document["gap"]["hi"]) if document["gap"] else 0.0
+    digits = f", and {hidden:.2g} nats are all that the printed digits can hide" if hidden else ""
+    return f"The gap is zero without any noise{digits}."
 
 
 def _ends_and_side(document: AnyDocument, gap: GapDocument | IntervalDocument | None, over: str = "") -> str:
@@ -252,7 +285,7 @@ def why(document: AnyDocument) -> str:
 
 def code_in_brief(code: str) -> str | None:
     """What the code that decided means, "" where the interval says it; None for a code that this version does not know."""
-    if code in ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN"):
+    if code in (IDENTICAL.code, "WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN"):
         return ""
     entry = BY_CODE.get(code)
     return entry.means if entry else None
@@ -434,7 +467,7 @@ def _shared_error(document: VerdictDocument) -> str:
 
 def noise_basis(document: AnyDocument) -> str:
     """What the weakest arm's run noise is: measured, borrowed or assumed; "" where no interval rests on it, and of logs that do not fit."""
-    if told_gap(document) is None:
+    if told_gap(document) is None or is_identical(document):
         return ""
     return next((word for code, word in NOISE_BASES.items() if code in document["codes"]), "measured")
 
@@ -442,7 +475,7 @@ def noise_basis(document: AnyDocument) -> str:
 def _run_noise(document: AnyDocument) -> Fact:
     basis = noise_basis(document)
     if not basis:
-        return Fact("Run noise", "Not used", "no gap is judged")
+        return Fact("Run noise", "Not used", "equal runs have none" if is_identical(document) else "no gap is judged")
     shares = _floor_shares(document)
     texts = [f"{short_percent(share)} {name}" for name, share in shares]
     alike = len({short_percent(share) for _, share in shares}) == 1
@@ -467,6 +500,8 @@ def _what_changes_it(document: AnyDocument) -> Fact:
     name, code, verdict = "What changes it", document["codes"][0], document["verdict"]
     if code == AS_OF.code:
         return Fact(name, "A planned end", "as of a point nothing can pass")
+    if code == IDENTICAL.code:
+        return Fact(name, "Nothing likely", "a further pair would have to differ")
     chances = None if is_evaluation(document) else chances_of(cast("VerdictDocument", document))
     if chances is None:
         if code in BY_INTERVAL and (chance := chance_words(document)):
