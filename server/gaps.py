@@ -125,9 +125,11 @@ def candidate_gaps(cache: Cache, session: Session, job: Job, candidates: Sequenc
     criteria = criteria_from_mapping(job.criteria)
     documents: Mapping[str, VerdictDocument] = {document["candidate"]["name"]: document for document in verdict_documents(job)}
     shared = multiplicity_of(job) or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
-    baseline = _Baseline(session, loading.begun_runs(job.arms[0]), wanted)
+    baselines: dict[str, _Baseline] = {}
     gaps = []
     for arm in candidates:
+        opposite = arm.judged_against
+        baseline = baselines.setdefault(opposite.name, _Baseline(session, loading.begun_runs(opposite), wanted))
         document, runs = documents.get(arm.name), loading.begun_runs(arm)
         key, done = ("basis", made_from, arm.name), sum(run.steps_done for run in (*baseline.runs, *runs))
         cached = cache.get(key, _Cached)

@@ -7,7 +7,7 @@ when it is created, by the rules of `training.rules`; an error names the field, 
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, field, fields, replace
 from typing import Any, Literal
 
 from training import command as commands
@@ -353,8 +353,10 @@ class JobSpec(Strict):
         _check_common(self)
         for arm in self.arms:
             _check_arm(self, arm)
-        if self.engine == commands.ENGINE:
-            commands.comparisons(self.arms)
+        if self.engine == commands.ENGINE:  # written out, so that whoever reads the job finds it
+            found = commands.comparisons(self.arms)
+            named = tuple(replace(arm, against=found[arm.name][0]) for arm in self.candidates)
+            object.__setattr__(self, "candidates", named)
         if self.noise_steps < 1:
             raise SpecError("schedule.steps", self.schedule.steps, f"enough steps to stop at {self.noise_steps}", "plan more steps")
 

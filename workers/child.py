@@ -30,13 +30,12 @@ from training.environment.processes import LauncherError, Processes
 from training.rules import StepStats, layer_names
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.switches import Switches, from_document
-from workers.protocol import Message, TrainRequest
+from workers.protocol import CRASHED, Message, TrainRequest, claim_stdout
 
 if TYPE_CHECKING:
     from training.trainer.checkpoint import Checkpointing
     from training.trainer.data import Corpus
 
-CRASHED = 70
 Send = Callable[[Message], None]
 
 
@@ -214,13 +213,6 @@ def _spec(values: Mapping[str, Any]) -> RunSpec:
     parts = {name: kind(**values[name]) for name, kind in kinds.items()}
     overrides = tuple(from_document(each) for each in values.get("overrides", ()))
     return RunSpec(**{**values, **parts, "overrides": overrides})
-
-
-def claim_stdout() -> IO[str]:
-    """The stream for our lines; all other output goes to the log, so that it cannot corrupt them."""
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return out
 
 
 def _end_with_supervisor() -> None:

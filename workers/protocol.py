@@ -3,8 +3,10 @@
 The supervisor starts the process from its own checkout, so both sides always have the same version of these types.
 """
 
+import os
+import sys
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from typing import IO, Any, Literal, TypedDict
 
 from training.switches import Rounding
 
@@ -138,3 +140,12 @@ Message = (
     | SignMessage
     | ErrorMessage
 )
+
+CRASHED = 70  # the exit status of a process whose supervisor is gone
+
+
+def claim_stdout() -> IO[str]:
+    """The stream for our lines; all other output goes to the log, so that it cannot corrupt them."""
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return out

@@ -496,7 +496,7 @@ def _computed(context: Context, session: Session, job: Job, arms: Sequence[Arm],
 
 
 def pair_of(job: Job, candidate: str | None) -> tuple[Arm, Arm]:
-    """The baseline and the candidate of this name."""
+    """The candidate of this name, after the arm that it is judged against."""
     baseline, *candidates = job.arms
     if not candidates:
         raise NotFoundError(f"job {job.id} has one arm so far, {baseline.name}, and no candidate to compare with it")
@@ -504,4 +504,4 @@ def pair_of(job: Job, candidate: str | None) -> tuple[Arm, Arm]:
     chosen = next((arm for arm in candidates if arm.name == name), None)
     if chosen is None:
         raise NotFoundError(f"job {job.id} has no candidate {name!r}, expected one of {', '.join(arm.name for arm in candidates)}")
-    return baseline, chosen
+    return chosen.judged_against, chosen

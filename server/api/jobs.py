@@ -129,7 +129,8 @@ class ArmDocument:
     """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a candidate, `hopeless` its sentence
     if the final gap is surely above the margin; either may be null.
 
-    `overrides` are the arm's rules for single blocks, projections and GEMMs, as phrases. `noise_runs` are reruns that stop early and
+    `judged_against` is the arm that a candidate is judged against, which under engine command may be another candidate. `overrides` are the
+    arm's rules for single blocks, projections and GEMMs, as phrases. `noise_runs` are reruns that stop early and
     measure run noise; they are not in the totals.
     """
 
@@ -142,6 +143,7 @@ class ArmDocument:
     loss: Number | None
     steps_per_second: float | None
     eta_seconds: float | None
+    judged_against: str | None
     hopeless: str | None
     live: LiveState | None
     runs: list[RunDocument]
@@ -261,6 +263,7 @@ def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[
         loss=begun[-1].loss if begun else None,
         steps_per_second=sum(speeds) if speeds else None,
         eta_seconds=last_end([run.eta_seconds for run in runs]),
+        judged_against=arm.judged_against.name if arm.role == "candidate" else None,
         hopeless=live.sentence if live and live.state == "harmful" else None,
         live=live,
         runs=runs,

@@ -208,6 +208,12 @@ class Arm(Base):
         return arm_label(self.recipe, Switches(**self.requested.get("switches", {})), self.overrides)
 
     @property
+    def judged_against(self) -> Arm:
+        """The arm that a candidate is judged against: the baseline, but under engine command maybe another candidate."""
+        named = self.requested.get("against")
+        return next((arm for arm in self.job.arms if arm.name == named), self.job.arms[0])
+
+    @property
     def last_change(self) -> int:
         """The 0-based step from which the arm's arithmetic stays as it is; 0 if it never changes."""
         return max((self.requested.get("bf16_from_step") or 0, *(override.from_step or 0 for override in self.overrides)))

@@ -34,8 +34,11 @@ from server.database.sessions import Database
 from server.database.states import EARLY_STOP, JOB_ENDED, JOB_OPEN, RUN_ENDED
 from server.database.tables import Arm, Job, Run, Verdict, new_id
 from server.jobs import forecasts, lifecycle, statements
+from server.jobs.fingerprint import job_spec
 from server.jobs.floors import family_in, family_of, keep_reruns, lent_floors, named_floors, reruns_of
 from server.records import of
+from training.command import ENGINE as COMMAND
+from training.command import Compared
 
 _log = logging.getLogger(__name__)
 
@@ -305,6 +308,8 @@ def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[
     ended = [arm for arm in candidates if arm.name not in known and _has_ended(arm)]
     if not ended or not _has_ended(baseline) or all(run.state in RUN_ENDED for run in job.runs):
         return []
+    if any(arm.judged_against is not baseline for arm in candidates):
+        return []
     whole = case_of(session, job, floors=_floors_of(session, job))
     part = replace(
         whole,
@@ -357,12 +362,21 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
         planned_steps=statements.planned_steps(job, late=late),
         layer_policy=job.spec.get("layer_policy"),
         baseline_name=baseline.name,
+        compares=_compared(job),
+        against={arm.name: arm.judged_against.name for arm in candidates if arm.judged_against is not baseline},
         layer_snr_db={arm.name: loading.snr_db(session, arm) for arm in candidates},
         noise_runs={arm.name: reruns for arm in job.arms if (reruns := finished(arm.noise_runs))},
         floors=floors,
         families={arm.name: family for arm in job.arms} if family else {},
         multiplicity=look,
     )
+
+
+def _compared(job: Job) -> dict[str, Compared]:
+    """In what each candidate differs from the arm that it is judged against, where that is not the recipe."""
+    if job.engine != COMMAND:
+        return {}
+    return {name: compared for name, (_, compared) in job_spec(job).comparisons().items() if compared != "recipe"}
 
 
 def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:

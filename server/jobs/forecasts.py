@@ -295,7 +295,7 @@ def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[_Chan
     for arm in job.arms[1:]:
         if any(run.code == EARLY_STOP for run in arm.runs):
             continue
-        pairs = [_fed(session, stored, baseline, run) for baseline, run in _partners(job.arms[0], arm)]
+        pairs = [_fed(session, stored, baseline, run) for baseline, run in _partners(arm.judged_against, arm)]
         if any(pair.is_new for pair in pairs):  # the forecasts so far may rest on steps that count no more, or on fewer pairs
             arms[arm.name] = {"step": []}
             pairs = [dataclasses.replace(pair, looked=0) for pair in pairs]
@@ -319,8 +319,10 @@ def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[_Chan
 
 
 def _may_stop(arm: Arm, forecast: Forecast, criteria: Criteria) -> bool:
-    """Whether the policy stops candidates and this one's arithmetic will not change any more: a switch to bf16 may end its gap."""
-    return criteria.early_stop == "stop" and forecast.step >= arm.last_change
+    """Whether the policy stops candidates, this one's arithmetic will not change any more (a switch to bf16 may end its gap), and no other
+    one is judged against it."""
+    is_needed = any(other.judged_against is arm for other in arm.job.arms[1:])
+    return criteria.early_stop == "stop" and forecast.step >= arm.last_change and not is_needed
 
 
 def _partners(baseline: Arm, candidate: Arm) -> list[tuple[Run, Run]]:
@@ -370,7 +372,7 @@ def _recorded(session: Session, run: Run) -> list[int]:
 
 def _new_forecasts(job: Job, arm: Arm, pairs: Sequence[_Pair], criteria: Criteria) -> list[Forecast]:
     """The forecasts that have become due, in order."""
-    baseline = job.arms[0]
+    baseline = arm.judged_against
     shared = multiplicity_of(job) or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
     planned = sum(run.state not in ("failed", "cancelled") for run in arm.runs)
     seeds = len({run.seed for run in baseline.runs} & {run.seed for run in arm.runs})
@@ -412,7 +414,7 @@ def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], criteria:
     if job.floors is None:
         return NO_LENDERS
     floors = read_floors(job.floors)
-    names = (job.arms[0].name, candidate.name)
+    names = (candidate.judged_against.name, candidate.name)
     lenders = Lenders(floors, dict.fromkeys(names, family(job) or family_in(floors)))
     return planned_lending(names, sides, criteria, lenders)
 

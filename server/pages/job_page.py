@@ -103,7 +103,7 @@ def _unjudged(job: JobDocument, live: Mapping[str, LivePath], candidate: str, bu
     outlook = shown.live if shown and job.status not in JOB_ENDED else None
     strip = _strip(job)
     if shown is not None and outlook is not None:
-        answer = live_answer((job.arms[0].name, shown.name), outlook, job.planned_steps, strip, _next_of(shown))
+        answer = live_answer((shown.judged_against or job.arms[0].name, shown.name), outlook, job.planned_steps, strip, _next_of(shown))
     else:
         answer = _no_answer(job, strip)
     return Screen(
@@ -135,7 +135,7 @@ def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocume
     steps = [int(step) for trace in traces for step, _ in trace.dots]
     drawn = any(trace.dots or trace.path for trace in traces)
     return Scene(
-        baseline=job.arms[0].name,
+        baseline=(shown.judged_against if shown else None) or job.arms[0].name,
         traces=traces,
         decimals=nats_decimals(margin, outlook.low, outlook.high) if outlook else nats_decimals(margin),
         end=job.planned_steps - 1 if job.planned_steps else max([1, *steps]),

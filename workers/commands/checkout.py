@@ -13,7 +13,7 @@ import hashlib
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
@@ -222,8 +222,10 @@ class _Git:
     def status(self, *arguments: str) -> int:
         """The exit status of a command that only asks."""
         command = self._command(*arguments, inside=True)
-        silent: Mapping[str, int] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return subprocess.run(command, env=self._environment, timeout=_READ_SECONDS, check=False, **silent).returncode
+        done = subprocess.run(
+            command, env=self._environment, timeout=_READ_SECONDS, check=False, stdin=subprocess.DEVNULL, capture_output=True
+        )
+        return done.returncode
 
     @contextmanager
     def objects(self) -> "Iterator[_Reader]":

@@ -31,12 +31,11 @@ import psutil
 
 from training.command import PINNED, Command
 from training.spec import Data, Model, RunSpec, Schedule
-from workers.child import CRASHED, claim_stdout
 from workers.commands import checkout
 from workers.commands.checkout import CheckoutError, Tree
 from workers.commands.follow import Follower, LogRefusedError, Report
 from workers.commands.launchers import STDOUT, Launcher, LauncherError, read_launchers
-from workers.protocol import CommandRequest
+from workers.protocol import CRASHED, CommandRequest, claim_stdout
 
 _POLL_SECONDS = 0.25
 _SHARE_OF_TIME = 0.1  # that following a long report may take
@@ -176,7 +175,6 @@ def _trainer(launcher: Launcher, spec: RunSpec, folder: Path, checkpoints: Path)
     holder = os.open(output, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     own = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     printed = _Printed(folder / STDOUT)
-    user = {} if account is None else {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": [account.pw_gid]}
     try:
         try:
             process = subprocess.Popen(
@@ -186,7 +184,9 @@ def _trainer(launcher: Launcher, spec: RunSpec, folder: Path, checkpoints: Path)
                 stdin=subprocess.DEVNULL,
                 stdout=printed.descriptor,
                 stderr=sys.stderr if launcher.reports.path == STDOUT else subprocess.STDOUT,
-                **user,
+                user=None if account is None else account.pw_uid,
+                group=None if account is None else account.pw_gid,
+                extra_groups=None if account is None else [account.pw_gid],
             )
         except OSError as error:
             raise LauncherError(f"launcher {launcher.name} cannot start {launcher.command[0]!r}: {error.strerror}") from None
