@@ -18,10 +18,10 @@ from parity.judging.curve import curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evidence import Case
 from parity.judging.path import evaluation_path_of, with_path
-from parity.report.picture import cut, picture, spread, ticks
+from parity.report.picture import picture, spread, ticks
 from parity.report.scene import Judged, Losses, Marks, Scene, Trace, case_scene, live_trace, scene_of
 from parity.report.words import ends_words, mean_words, safest_first
-from parity.wording import minus
+from parity.wording import cut, minus
 from tests.parity.conftest import synthetic
 from tests.parity.report.conftest import evaluated
 
