@@ -87,6 +87,14 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
+def cut(name: str, most: int = 20) -> str:
+    """A name in at most so many characters, cut in the middle."""
+    if len(name) <= most:
+        return name
+    head = (most - 1) // 2
+    return f"{name[:head]}…{name[len(name) - (most - 1 - head) :]}"
+
+
 def first_few(words: Sequence[str], most: int, between: str = ", ") -> str:
     """The first words of a list, and how many more there are: "a, b and 3 more"; between semicolons "a; b; and 3 more"."""
     more = f"{between.strip(', ')} and {len(words) - most} more" if len(words) > most else ""

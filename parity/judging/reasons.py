@@ -677,7 +677,7 @@ def _arms_share_start(m: Measurements) -> str | None:
     INCONCLUSIVE,
     "BETTER_THAN_BASELINE",
     "gap against margin",
-    means="the candidate is better by the margin or more: something other than the precision changed",
+    means="the candidate is better by the margin or more: something else has changed",
     next_step="Look for a difference in data, model or evaluation between the arms.",
 )
 @with_margin

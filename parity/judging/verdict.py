@@ -339,20 +339,21 @@ def judge(
         raise ValueError(f"a family is named for {strangers[0]!r}; expected one of the arms {', '.join((name, *candidates))}")
     lenders = Lenders(floors, families or {})
     shared = _shared(multiplicity, criteria, len(candidates))
-    pairs = _pairs((name, baseline), candidates, compares or {}, against or {})
+    against = against or {}
+    pairs = _pairs((name, baseline), candidates, compares or {}, against)
     verdicts = []
     with np.errstate(over="ignore", invalid="ignore"):
         for number, (candidate, runs) in enumerate(candidates.items()):
             complete = assume_complete or criteria.schedule == "decayed"
             pair, base = pairs[candidate]
             window = plan_window((*base, *runs), planned_steps, complete, criteria.window_fraction)
-            of_baseline = (controls, shorter) if base is baseline else ((), ())
-            further = FurtherRuns(of_baseline[0], (early.get(pair.baseline, ()), early.get(candidate, ())), of_baseline[1])
+            own_controls, own_shorter = ((), ()) if candidate in against else (controls, shorter)
+            further = FurtherRuns(own_controls, (early.get(pair.baseline, ()), early.get(candidate, ())), own_shorter)
             measured = measure(pair, base, runs, criteria, window, lenders, further, shared)
             advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, pair.baseline, candidate, criteria))
             made = checks(advisory, measured.statistics.margin if measured.statistics else None, criteria)
             decision = apply_gates(decide(measured), made, criteria)
-            earlier = [(other, own) for other, own in list(candidates.items())[:number] if own is not base]
+            earlier = [(other, own) for other, own in list(candidates.items())[:number] if other != against.get(candidate)]
             verdicts.append(
                 Verdict(
                     decision=decision,

@@ -25,6 +25,7 @@ from parity.report.words import (
     decimals,
     ends_words,
     evaluation_intervals,
+    is_identical,
     mean_words,
     point,
 )
@@ -85,9 +86,12 @@ def facts(document: VerdictDocument) -> list[tuple[str, str]]:
     facts.append(("series", "; ".join(series)))
     facts += [("input", note) for note in read_notes(document)]
     facts += [("reused", note) for note in reused_notes(document)]
+    if compares := document.get("compares"):
+        facts.append(("compares", f"{compares}, so that {', '.join(document['may_differ'])} may differ"))
     if document["gap"]:
-        facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document))]
-        facts += _early_stops(document)
+        if not is_identical(document):
+            facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document))]
+            facts += _early_stops(document)
         facts.append(("margin", _margin_fact(document)))
         if chance := chance_words(document):
             basis = "if every gap is equally likely beforehand and the run noise is as above"
@@ -238,6 +242,8 @@ def _margin_fact(document: VerdictDocument) -> str:
     words = f"{margin['nats']:.4f} nats from {margin['source']}"
     if (tokens := margin.get("tokens")) is not None:
         words += f", worth {percent(tokens)} more tokens"
+    if is_identical(document):
+        return words
     if document["codes"][0] in DECIDED_BY_GAP:
         words += f"; a margin of {to_pass:.4f} would pass"
     if detectable > 0.0:

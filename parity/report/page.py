@@ -98,8 +98,10 @@ def job_report(job: ConcludedJob, url: str) -> str:
 
 
 def _context(documents: Sequence[AnyDocument]) -> list[str]:
-    base = documents[0]["baseline"]["name"]
-    return [pair_words(documents[0]) if len(documents) == 1 else f"{len(documents)} candidates against {base}"]
+    if len(documents) == 1:
+        return [pair_words(documents[0])]
+    bases = {document["baseline"]["name"] for document in documents}
+    return [f"{len(documents)} candidates against {bases.pop() if len(bases) == 1 else 'their own baselines'}"]
 
 
 def report_page(

@@ -13,14 +13,13 @@ from parity.judging.document_types import PathPointDocument
 from parity.report.facts import token_unit
 from parity.report.scene import Judged, Losses, Marks, Points, Scene, Trace, half_of
 from parity.structure import frozen
-from parity.wording import minus, nats_decimals, signed
+from parity.wording import cut, minus, nats_decimals, signed
 
 _EARLY = 0.15  # of the path, which may lie outside the picture
 _PAD = 0.09  # of the height, above and below
 _FAR = 20_000.0  # of a height of 1,000: as far outside as a line is drawn
 _HUGE = 1e12  # nats; what is larger has no place on an axis
 _TOGETHER = 4.0  # % of the width, 6 px and more of any plot: nearer marks become one
-_NAME = 20  # characters of a name in the picture
 _WIDTHS, _NARROW_WIDTHS = range(128, 353, 16), range(80, 209, 16)  # px of the judged panel, for which verdict.css has classes
 _NARROW_GAPS = {1: 20.0, 2: 16.0, 3: 14.0, 4: 14.0}  # px between whiskers on a narrow screen; 9 between more of them (verdict.css)
 _POINTS_SEEN = 20  # a path of so few points shows each
@@ -110,14 +109,6 @@ def _caption(scene: Scene) -> str:
     keys += [" · △ NaN"] if any(any(each.nonfinite) for each in marks) else []
     what = f'<span class="what">{named} to {base}, nats per token; up is worse</span>'
     return f'<figcaption>{what}<span class="r">{escape(scene.legend)}{"".join(keys)}</span></figcaption>'
-
-
-def cut(name: str, most: int = _NAME) -> str:
-    """A name in at most so many characters, cut in the middle."""
-    if len(name) <= most:
-        return name
-    head = (most - 1) // 2
-    return f"{name[:head]}…{name[len(name) - (most - 1 - head) :]}"
 
 
 # The axes.

@@ -32,11 +32,12 @@ from parity.report.words import (
     words,
 )
 from parity.structure import frozen
-from parity.wording import DECIMALS, interval_words, level_percent, minus, nats_decimals, short_percent, signed
+from parity.wording import DECIMALS, cut, interval_words, level_percent, minus, nats_decimals, short_percent, signed
 
 DOTS = 150
 MANY = 8  # candidates; more of them share one whisker
 FEW_DOTS = 60  # of each, where there are many candidates
+_SHORT_NAME = 12  # characters of a baseline's name before an interval
 _HALF = 0.6744898 / 1.6448536  # of a normal's 90 % interval, which its 50 % interval spans
 
 Points = Sequence[tuple[float, float]]
@@ -176,13 +177,14 @@ def _margin_note(margin: MarginDocument, of: str) -> str:
 def _trace(document: AnyDocument, dots: Dots, *, several: bool, mixed: bool) -> Trace:
     gap = told_gap(document)
     inner, outer = _paths(document) if gap else ((), ())
+    notes = _notes(document, several=several)
     spikes = () if is_evaluation(document) else spike_steps(cast("VerdictDocument", document))
     return Trace(
         name=candidate_name(document),
         state=document["verdict"],
         judged=_judged(document),
         label=minus(mean_words(document)),
-        notes=[*map(minus, _notes(document, several=several)), *([f"to {baseline_name(document)}"] if mixed else [])] if gap else [],
+        notes=[minus(f"to {cut(baseline_name(document), _SHORT_NAME)}: {note}" if mixed else note) for note in notes],
         line=minus(words(document).line),
         decimals=decimals(document),
         path=inner,

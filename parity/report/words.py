@@ -210,9 +210,9 @@ def _interval(document: AnyDocument) -> str:
 
 def _zero_gap(document: VerdictDocument) -> str:
     """The interval of equal runs: zero, but for what the printed digits hide."""
-    hidden = number(document["gap"]["hi"]) if document["gap"] else 0.0
-    digits = f", and {hidden:.2g} nats are all that the printed digits can hide" if hidden else ""
-    return f"The gap is zero without any noise{digits}."
+    printed = number(document["gap"]["hi"]) if document["gap"] else 0.0
+    digits = f", within the {printed:.2g} nats to which losses are printed" if printed else ""
+    return f"The gap is zero{digits}: no run noise is in it."
 
 
 def _ends_and_side(document: AnyDocument, gap: GapDocument | IntervalDocument | None, over: str = "") -> str:
@@ -531,10 +531,14 @@ def safest_first(documents: Sequence[AnyDocument]) -> list[AnyDocument]:
 
 def others_words(documents: Sequence[AnyDocument]) -> str:
     """What became of the candidates after the safest one: "nvfp4 fails; nvfp4-wgrad16 is undecided."; "" for one."""
-    others = safest_first(documents)[1:]
+    first, *others = safest_first(documents)
     if not others:
         return ""
-    by_verdict = {state: [candidate_name(each) for each in others if each["verdict"] == state] for state in BEST_FIRST}
+
+    def name(document: AnyDocument) -> str:
+        return candidate_name(document) if baseline_name(document) == baseline_name(first) else pair_words(document)
+
+    by_verdict = {state: [name(each) for each in others if each["verdict"] == state] for state in BEST_FIRST}
     parts = []
     if passing := by_verdict["pass"]:
         parts.append(f"{first_few(passing, 3)} {'passes' if len(passing) == 1 else 'pass'}, too")

@@ -49,6 +49,16 @@ def test_cases(name: str, failures: int, errors: int, skipped: int, check: str |
     assert {item.get("name"): item.get("value") for item in suite.iter("property")}["verdict"] == verdict.verdict
 
 
+def test_equal_runs_of_two_revisions_are_no_error(make_run: MakeRun, one_percent: Criteria) -> None:
+    runs = {"head": [make_run()], "copy": [make_run()]}
+    verdicts = judge([make_run()], runs, one_percent, planned_steps=2000, compares={"head": "revision"})
+    head, copy = (ElementTree.fromstring(render_junit([each.document()]).split("\n", 1)[1]) for each in verdicts)  # noqa: S314
+    suites = [suite for root in (head, copy) for suite in root.iter("testsuite")]
+    assert [suite.get(key) for suite in suites for key in ("failures", "errors")] == ["0", "0", "0", "1"]
+    gap = next(case for case in head.iter("testcase") if case.get("name") == "gap against margin")
+    assert [child.tag for child in gap] == []
+
+
 def test_every_code_that_decides_belongs_to_a_check() -> None:
     assert {entry.code for state, entry in table() if entry.check is None} == {entry.code for state, entry in table() if state is None}
     assert {entry.check for _, entry in table()} - {None} == set(get_args(CheckName))

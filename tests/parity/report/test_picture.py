@@ -18,10 +18,10 @@ from parity.judging.curve import curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evidence import Case
 from parity.judging.path import evaluation_path_of, with_path
-from parity.report.picture import cut, picture, spread, ticks
+from parity.report.picture import picture, spread, ticks
 from parity.report.scene import Judged, Losses, Marks, Scene, Trace, case_scene, live_trace, scene_of
 from parity.report.words import ends_words, mean_words, safest_first
-from parity.wording import minus
+from parity.wording import cut, minus
 from tests.parity.conftest import synthetic
 from tests.parity.report.conftest import evaluated
 
@@ -275,3 +275,31 @@ def test_the_cursor_reads_the_numbers_as_they_are_printed(three):
         _, mean, lo, hi = own["path"][-1]
         printed = [f"{value / 10 ** own['decimals']:+.{own['decimals']}f}" for value in (mean, lo, hi)]
         assert printed == [mean_words(document), *ends_words(document, document["gap"]).split(" to ")]
+
+
+def test_equal_runs_are_drawn_on_the_zero_line() -> None:
+    base = synthetic(STEPS)
+    case = case_of({}, candidates={"head": [curve_from_arrays(base.steps, base.loss)]}, compares={"head": "revision"}, baseline=[base])
+    documents = with_path(case.verdicts())
+    assert documents[0]["codes"][0] == "IDENTICAL"
+    scene = case_scene(case, documents)
+    assert scene.traces[0].judged == [Judged(mean=0.0, lo=0.0, hi=0.0)]
+    assert {nats for _, nats in scene.traces[0].dots} == {0.0}
+    drawn = Drawn(picture(scene))
+    assert drawn.label("z") == "fp8 = 0"
+    assert drawn.nats(percent(drawn.of("jl")[0].get("y"))) == pytest.approx(0.0, abs=0.005)
+
+
+def test_candidates_with_baselines_of_their_own_say_whose() -> None:
+    case = case_of({"head": 0.0, "head-nvfp4": 0.06}, against={"head-nvfp4": "head"})
+    documents = with_path(case.verdicts())
+    scene = case_scene(case, documents)
+    drawn = Drawn(picture(scene))
+    assert drawn.label("z") == "own baseline = 0"
+    assert "for head" in scene.margin_note
+    assert [trace.notes[0].partition(":")[0] for trace in scene.traces] == ["to fp8", "to head"]
+    for trace, document in zip(scene.traces, safest_first(documents), strict=True):
+        late = [nats for step, nats in trace.dots if step > 0.8 * STEPS]
+        assert np.mean(late) == pytest.approx(document["gap"]["mean"], abs=0.003)
+    plain = case_of({"head": 0.0, "head-nvfp4": 0.06})
+    assert Drawn(picture(case_scene(plain, with_path(plain.verdicts())))).label("z") == "fp8 = 0"
