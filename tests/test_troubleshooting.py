@@ -11,7 +11,7 @@ CODE = re.compile(r"[A-Z]{5,}|[A-Z]+(_[A-Z]+)+")
 # Words in capitals that are not codes: SQL, HTTP, environment variables, names of the system, text that jax prints, values in a help.
 OTHER = {"STEPS", "BEGIN", "CASCADE", "OPTIONS", "NNODES", "NODE_RANK", "RESOURCE_EXHAUSTED", "SC_PAGE_SIZE", "SC_PHYS_PAGES"}
 VARIABLES = re.compile(
-    r"(PARITY|SLURM|OMPI|PMI|JAX|NVTE|NCCL|PYTHON|CUDA|XLA|LD|SSL)[A-Z_]*|VIRTUAL_ENV|TMPDIR|GLIBC_TUNABLES|DECOUPLE_GCLOUD"
+    r"(PARITY|GIT|LC|SLURM|OMPI|PMI|JAX|NVTE|NCCL|PYTHON|CUDA|XLA|LD|SSL)[A-Z_]*|VIRTUAL_ENV|TMPDIR|GLIBC_TUNABLES|DECOUPLE_GCLOUD"
 )
 VARIABLES_OF = {"workers/training_process.py", "training/environment/processes.py", "training/device.py"}
 

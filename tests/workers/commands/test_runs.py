@@ -9,8 +9,9 @@ import pytest
 
 from parity.judging.criteria import criteria_from_mapping
 from server.database import store
-from server.database.tables import Attempt, Run, Worker
+from server.database.tables import Attempt, Job, Run, Worker
 from server.errors import InvalidError
+from server.jobs import conclude
 from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import Submission, submit_registered
 from training.command import Command
@@ -68,6 +69,10 @@ class Stack:
         held = held or self.claim()
         supervisor.train(self.settings.model_copy(update=changes), self.database, held, Slot(), stopping or threading.Event())
         return self.run(held.run_id)
+
+    def claim_and_train(self):
+        held = self.claim()
+        return None if held is None else self.train(held=held)
 
     def run(self, run_id):
         with self.database.read() as session:
@@ -342,3 +347,33 @@ def test_folders_of_attempts_whose_worker_was_killed_are_removed(stack, base):
         (commands / name).mkdir(parents=True)
     supervisor.sweep(own.settings, own.database)
     assert [path.name for path in commands.iterdir()] == [f"{held.run_id}-{held.epoch}"]
+
+
+def _verdicts(own, base, *candidates, steps=400):
+    """Train a job and judge it; the verdicts by candidate."""
+    job = own.submit(base, *candidates, steps=steps)
+    while own.claim_and_train():
+        pass
+    conclude.conclude(own.database, job)
+    with own.database.read() as session:
+        return {document["candidate"]["name"]: document for document in conclude.verdict_documents(session.get_one(Job, job))}
+
+
+def test_a_change_is_judged_on_what_it_changes(stack, base, repository):
+    own = stack()
+    loop = (repository.path / "train/loop.py").read_text()
+    broken = repository.commit({"train/loop.py": loop.replace("SKIPPED = 1", "SKIPPED = 4")}, "change", base)
+    mended = repository.commit({"train/loop.py": loop.replace("SKIPPED = 1", "SKIPPED = 2 - 1")}, "change")
+    readme = repository.commit({"README.md": "changed"}, "change")
+    worse = repository.commit({"train/loop.py": loop.replace("np.round(gradient, 1)", "0.0 * gradient")}, "change")
+    verdicts = {
+        name: _verdicts(own, base, _head(commit))["head"] for name, commit in (("broken", broken), ("mended", mended), ("readme", readme))
+    }
+    assert {name: verdict["verdict"] for name, verdict in verdicts.items()} == {"broken": "fail", "mended": "pass", "readme": "pass"}
+    assert {verdicts[name]["codes"][0] for name in ("mended", "readme")} == {"IDENTICAL"}
+    assert {verdict["compares"] for verdict in verdicts.values()} == {"revision"}
+    pair = _verdicts(own, base, _head(worse), _head(worse, "head-nvfp4", "nvfp4"))
+    assert {name: (verdict["verdict"], verdict["baseline"]["name"]) for name, verdict in pair.items()} == {
+        "head": ("pass", "base"),
+        "head-nvfp4": ("fail", "head"),
+    }
