@@ -137,7 +137,11 @@ def _describe(console: Console, worker: Mapping[str, Any]) -> None:
         console.print(f"  codes {f'WRONG: {wrong}' if wrong else 'equal the known answers in every format'}", soft_wrap=True)
     can_run = device.get("can_run", {})
     able = [name for name, can in can_run.items() if can["ok"]]
-    console.print(f"  trains {', '.join(able) or 'nothing'}", soft_wrap=True)
+    launchers = device.get("launchers", {})
+    for name, launcher in launchers.items():
+        console.print(f"  launcher {name}: {', '.join(launcher['recipes'])}", soft_wrap=True)
+    if able or not launchers:
+        console.print(f"  trains {', '.join(able) or 'nothing'}", soft_wrap=True)
     reasons: dict[str, list[str]] = {}
     for name, can in can_run.items():
         if not can["ok"]:

@@ -96,14 +96,13 @@ def confounding_keys(contexts: Sequence[Mapping[str, str]], may_differ: Collecti
     names = _REVISIONS if recorded and all(CODE_DIGEST in context for context in recorded) else ()
     allowed = (HOST, FORKED_FROM, *of_recipes, *names, *may_differ)
     return [
-        key
-        for key, values in values_by_key(contexts).items()
-        if len(values) > 1 and key not in allowed and not any(_stands_for(name, key) for name in compared_keys(compares))
+        key for key, values in values_by_key(contexts).items() if len(values) > 1 and key not in allowed and not is_compared(key, compares)
     ]
 
 
-def _stands_for(name: str, key: str) -> bool:
-    return key.startswith(name[:-1]) if name.endswith("*") else key == name
+def is_compared(key: str, compares: Comparison) -> bool:
+    """Whether a context key is among those in which two arms may differ because of what they compare."""
+    return any(key.startswith(name[:-1]) if name.endswith("*") else key == name for name in compared_keys(compares))
 
 
 def differing_context(runs: Sequence[Curve], may_differ: Collection[str] = (), compares: Comparison = RECIPE) -> tuple[str, ...]:

@@ -362,7 +362,7 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
         planned_steps=statements.planned_steps(job, late=late),
         layer_policy=job.spec.get("layer_policy"),
         baseline_name=baseline.name,
-        compares=_compared(job),
+        compares=compared_of(job),
         against={arm.name: arm.judged_against.name for arm in candidates if arm.judged_against is not baseline},
         layer_snr_db={arm.name: loading.snr_db(session, arm) for arm in candidates},
         noise_runs={arm.name: reruns for arm in job.arms if (reruns := finished(arm.noise_runs))},
@@ -372,7 +372,7 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
     )
 
 
-def _compared(job: Job) -> dict[str, Compared]:
+def compared_of(job: Job) -> dict[str, Compared]:
     """In what each candidate differs from the arm that it is judged against, where that is not the recipe."""
     if job.engine != COMMAND:
         return {}

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload
 
-from parity.judging.agreement import confounding_keys, values_by_key, values_of
+from parity.judging.agreement import COMPARISONS, confounding_keys, is_compared, values_by_key, values_of
 from parity.judging.document_types import VerdictDocument
 from parity.report.svg import Axis, Estimate, axis_of, estimate_of, head_svg, row_svg
 from parity.report.words import candidate_name, safest_first
@@ -27,7 +27,7 @@ from server.database.sessions import find_job, time_text
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run
 from server.jobs import forecasts, statements
-from server.jobs.conclude import kind_of
+from server.jobs.conclude import compared_of, kind_of
 from server.jobs.cost import price_of
 from server.jobs.workers import can_take, live_workers, why_waiting
 from server.pages import baselines, forms, job_lists, job_page, rendering
@@ -132,7 +132,7 @@ def _estimate(job: JobDocument, arm: ArmDocument, verdict: VerdictDocument | Non
 
 @frozen
 class Difference:
-    """A fact on which runs disagree, with the values of each arm; `declared` if the policy's `may_differ` allows it."""
+    """A fact on which runs disagree, with the values of each arm; `declared` if what is compared or the policy's `may_differ` allows it."""
 
     key: str
     values: list[str]
@@ -161,15 +161,20 @@ class Comparison:
         return any(not difference.declared for difference in self.differences)
 
 
-def compare(arms: Sequence[ArmDocument], may_differ: Collection[str]) -> Comparison:
-    """Compare the manifests of all runs by the judge's rule (`parity.judging.agreement`)."""
+def compare(arms: Sequence[ArmDocument], may_differ: Collection[str], compared: Collection[str] = ()) -> Comparison:
+    """Compare the manifests of all runs by the judge's rule (`parity.judging.agreement`); `compared`: in what candidates differ by plan."""
     runs = [run for arm in arms for run in arm.runs]
     manifests = [run.manifest for run in runs if run.manifest]
     values = values_by_key(manifests)
+    confounding, by_plan = (
+        confounding_keys(manifests),
+        {key for key in values if any(is_compared(key, each) for each in COMPARISONS if each in compared)},
+    )
+    differing = [key for key in values if len(values[key]) > 1 and (key in confounding or key in by_plan)]
     return Comparison(
         differences=[
-            Difference(key=key, values=[_of_arm(arm, key) for arm in arms], declared=key in may_differ)
-            for key in confounding_keys(manifests)
+            Difference(key=key, values=[_of_arm(arm, key) for arm in arms], declared=key in by_plan or key in may_differ)
+            for key in differing
         ],
         shared={key: min(values[key]) for key in values if len(values[key]) == 1},
         recorded_runs=len(manifests),
@@ -290,7 +295,7 @@ def show(
         added = additions().about_job(session, job)
         document = job_document(session, job, context.settings.lease_seconds, price_of(context.settings))
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
-        unstated = statements.unstated(job)
+        unstated, compared = statements.unstated(job), {"recipe", *compared_of(job).values()}
         dots = job_page.verdict_dots(context.cache, session, job) if document.verdicts else {}
         live = {} if document.verdicts else job_page.live_paths(job)
         past = [(arm.name, look) for arm in job.arms[1:] for look in forecasts.forecasts(job, arm.name)]
@@ -311,7 +316,7 @@ def show(
         "ended": document.status in JOB_ENDED,
         "runs": [(arm, run) for arm in document.arms for run in (*arm.runs, *arm.noise_runs)],
         "pairs": list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs)),
-        "ground": compare(document.arms, document.criteria.get("may_differ", ())),
+        "ground": compare(document.arms, document.criteria.get("may_differ", ()), compared),
         **remarks,
         "requested_arms": [document.spec["baseline"], *document.spec["candidates"]],
     }
