@@ -325,6 +325,7 @@ def _waiting(client: Client, job_id: str | None) -> str:
 
 
 def _ended(outcome: Outcome, job: Document) -> Outcome:
+    outcome = replace(outcome, trained=gate_report.trained_words(job))
     if job["status"] != "concluded":
         why = f": {job['message']}" if job["message"] else ""
         trouble = f"job {job['id']} {job['status']} without a verdict{why}"

@@ -73,6 +73,8 @@ STATED_ONLY = (
 COMMENT_CHARACTERS = 65_000  # some are left for the mark by which a comment is found again
 SUMMARY_BYTES = 1024 * 1024
 
+NOT_JUDGED = "nothing was judged"
+
 Result = Literal["pass", "fail", "inconclusive", "infrastructure", "timeout", "unrecorded"]
 
 
@@ -82,7 +84,7 @@ class Outcome:
 
     `source` is `files` where `parity compare` judged, `concluded` where an earlier job's verdict is served again, with its age and the
     time until which it holds. `confirms` is the job whose narrow fail this one was to confirm; `unconfirmed` says why a narrow fail
-    stands alone. `reused` says whose curves the baseline has, where it was not trained. `accepted` has the sign-offs that hold for these
+    stands alone. `reused` says whose curves the baseline has, where it was not trained, `trained` which commit each arm is. `accepted` has the sign-offs that hold for these
     verdicts, by candidate, `sign_offs` all of the job.
     """
 
@@ -100,6 +102,7 @@ class Outcome:
     confirms: str | None = None
     unconfirmed: str | None = None
     reused: str | None = None
+    trained: Sequence[str] = ()
     accepted: Accepted = field(default_factory=dict)
     sign_offs: Sequence[SignOffDocument] = ()
 
@@ -119,7 +122,8 @@ class Outcome:
     def line(self) -> str:
         """The outcome in one line: the worst verdict's headline, or why no verdict was given; after a sign-off, if one lets it pass."""
         if self.trouble is not None or self.worst is None:
-            return f"NO VERDICT ({self.result}): {' '.join((self.trouble or 'the job has none').split())}"
+            what = NOT_JUDGED.upper() if self.result == "unrecorded" else "NO VERDICT"
+            return f"{what} ({self.result}): {' '.join((self.trouble or 'the job has none').split())}"
         others = "".join(f", {one['candidate']['name']} {str(one['verdict']).upper()}" for one in self.verdicts)
         stated = f"{STATED_ONLY}. " if self.result == INCONCLUSIVE and self.is_stated_only else ""
         several = f" All candidates: {others[2:]}." if len(self.verdicts) > 1 else ""
@@ -216,6 +220,22 @@ def reused_words(job: Mapping[str, Any]) -> str | None:
     return f"baseline {arm['name']}: {len(reused)} of {len(arm['runs'])} curves{named} reused, trained {age_in_words(oldest)} ago"
 
 
+def trained_words(job: Mapping[str, Any]) -> list[str]:
+    """Of a job with engine command: which commit of which repository each arm is, who started it, and where; else nothing."""
+    if job["engine"] != "command":
+        return []
+    lines = []
+    for arm, asked in zip(job["arms"], [job["spec"]["baseline"], *job["spec"]["candidates"]], strict=True):
+        manifest = next((run["manifest"] for run in arm["runs"] if run["manifest"]), {})
+        where = ", ".join(dict.fromkeys(run["worker"] for run in arm["runs"] if run["worker"]))
+        place = f" of {manifest['repository']}" if "repository" in manifest else ""
+        started = f"launcher {job['spec']['command']['launcher']}" + (f" on {where}" if where else "")
+        reused = sum(run["reused"] is not None for run in arm["runs"])
+        again = f"; {reused} of {len(arm['runs'])} runs equal earlier ones" if reused else ""
+        lines.append(f"{arm['name']}: {arm['recipe']} at commit {asked['revision']}{place}, {started}{again}")
+    return lines
+
+
 def origin(outcome: Outcome) -> str:
     """Where the verdict comes from: an earlier job with its age, one in progress, or a new one and why."""
     if outcome.source == FILES:
@@ -243,6 +263,7 @@ def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
     same = ("result", "trouble", "age_seconds", "expires_at", "reused", "confirms", "unconfirmed", "job", "url", "config_hash", "revision")
     return {
         **picked(outcome, *same),
+        "trained": list(outcome.trained),
         "schema": SCHEMA,
         "engine_version": judge_of(outcome.verdicts),
         "exit_code": code,
@@ -261,8 +282,11 @@ def markdown(outcome: Outcome, policy: GatePolicy, fits: Callable[[str], bool]) 
     note = exit_code_under(outcome, policy)[1]
     link = f"[the job's page]({outcome.url})" if outcome.url else ""
     facts = [escaped(origin(outcome)), f"revision `{outcome.revision}`" if outcome.revision else "", link, escaped(note)]
-    title = f"{NOT_A_PASS.lower()} ({outcome.result})" if outcome.is_accepted else outcome.result
-    first = f"### parity: {title}\n\n{' · '.join(fact for fact in facts if fact)}"
+    title = NOT_JUDGED if outcome.result == "unrecorded" else outcome.result
+    if outcome.is_accepted:
+        title = f"{NOT_A_PASS.lower()} ({outcome.result})"
+    trained = "".join(f"\n- {escaped(line)}" for line in outcome.trained)
+    first = f"### parity: {title}\n\n{' · '.join(fact for fact in facts if fact)}" + (f"\n{trained}" if trained else "")
     rest = [escaped(outcome.line)] if outcome.trouble is not None else markdown_sections(outcome.verdicts, outcome.accepted)
     last = f"parity {VERSION}\n"
     kept, left_out = [first], 0
@@ -308,6 +332,7 @@ def _facts(outcome: Outcome, policy: GatePolicy) -> dict[str, str | None]:
         "origin": origin(outcome),
         "baseline_reused": outcome.reused,
         "revision": outcome.revision or None,
+        "trained": "; ".join(outcome.trained) or None,
         "url": outcome.url,
         "note": exit_code_under(outcome, policy)[1] or None,
     }
