@@ -84,8 +84,8 @@ class Outcome:
 
     `source` is `files` where `parity compare` judged, `concluded` where an earlier job's verdict is served again, with its age and the
     time until which it holds. `confirms` is the job whose narrow fail this one was to confirm; `unconfirmed` says why a narrow fail
-    stands alone. `reused` says whose curves the baseline has, where it was not trained, `trained` which commit each arm is. `accepted` has the sign-offs that hold for these
-    verdicts, by candidate, `sign_offs` all of the job.
+    stands alone. `reused` says whose curves the baseline has, where it was not trained, `trained` which commit each arm is. `accepted`
+    has the sign-offs that hold for these verdicts, by candidate, `sign_offs` all of the job.
     """
 
     result: Result

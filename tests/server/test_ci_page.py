@@ -52,7 +52,9 @@ def test_the_commands_of_the_page(shell, tmp_path):
     for line in lines:
         # A real wait is not the page's point here.
         code, output = shell(line.replace("--timeout 20000", "--timeout 0.1"))
-        outcomes.append((code, (re.findall(r"^NO VERDICT \((\w+)\)|^(FAIL): ", output, re.MULTILINE) or [("", "")])[0]))
+        outcomes.append(
+            (code, (re.findall(r"^(?:NO VERDICT|NOTHING WAS JUDGED) \((\w+)\)|^(FAIL): ", output, re.MULTILINE) or [("", "")])[0])
+        )
     waited, unrecorded = (5, ("timeout", "")), (0, ("unrecorded", ""))
     assert outcomes == [waited, waited, unrecorded, waited, (0, ("", "")), (1, ("", "FAIL"))]
     assert {path.name for path in tmp_path.glob("gate.*")} == {"gate.xml", "gate.json", "gate.md"}
@@ -125,6 +127,7 @@ def test_a_workflow_pins_its_actions_and_keeps_no_credentials(file):
         ("github-actions", "action.yml"),
         ("github-workflows", "examples/ci/github.yml"),
         ("github-workflows", "examples/ci/github-files.yml"),
+        ("github-workflows", "examples/ci/github-command.yml"),
         ("github-workflows", ".github/workflows/release.yml"),
         ("gitlab-ci", "examples/ci/gitlab-ci.yml"),
     ],

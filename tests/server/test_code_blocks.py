@@ -42,6 +42,7 @@ WHOLE = {
     "docs/baselines.md": "tests/server/test_baseline_verbs.py",
     "docs/ci.md": "tests/server/test_ci_page.py",
     "docs/jobs.md": "tests/server/test_job_pages.py",
+    "docs/launchers.md": "tests/workers/commands/test_page.py",
     "docs/planning.md": "tests/tools/test_planning_page.py",
     "docs/public-verdict.md": "tests/tools/test_public_verdict.py",
     "docs/python.md": "tests/test_python_page.py",
@@ -101,7 +102,7 @@ def test_a_marker_names_a_test_that_reads_the_page_or_a_reason():
             assert any(named in source.read_text("utf-8") for source in own if source.is_file()), (block.page, rest)
         elif block.marker:
             assert len(rest) > 10, block
-    assert {block.language for block in BLOCKS} == {"sh", "python", "yaml"}
+    assert {block.language for block in BLOCKS} == {"sh", "python", "toml", "yaml"}
     assert len(RUN_HERE) >= 15
 
 

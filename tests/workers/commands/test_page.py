@@ -1,0 +1,80 @@
+"""docs/launchers.md and examples/launchers: the file of launchers is read, the job is accepted, and the gate fills in whole ids."""
+
+import re
+from dataclasses import fields
+
+import pytest
+import yaml
+from pydantic import TypeAdapter
+
+from parity.cli import gate
+from parity.cli.terminal import UsageError
+from server.settings import CHECKOUT
+from training.spec import JobSpec
+from workers.commands.launchers import Launcher, read_launchers
+
+PAGE = (CHECKOUT / "docs" / "launchers.md").read_text(encoding="utf-8")
+EXAMPLES = CHECKOUT / "examples" / "launchers"
+BASE, HEAD = "a" * 40, "b" * 40
+
+
+def _block(language):
+    (text,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    return text
+
+
+def test_the_launcher_of_the_page_is_that_of_the_example_and_fits_its_trainer(tmp_path):
+    (tmp_path / "launchers.toml").write_text(_block("toml"))
+    shown, whole = (read_launchers(path)["loop"] for path in (tmp_path / "launchers.toml", EXAMPLES / "launchers.toml"))
+    assert {name: getattr(shown, name) for name in ("command", "recipes", "parameters", "reports", "pinned", "paths")} == {
+        name: getattr(whole, name) for name in ("command", "recipes", "parameters", "reports", "pinned", "paths")
+    }
+    trainer = (EXAMPLES / "train.py").read_text(encoding="utf-8")
+    known = set(re.findall(r'\("(\w+)", \w+, ', trainer))
+    asked = {
+        argument.partition("=")[0].removeprefix("--") for argument in (*whole.command, *whole.recipes["f32"].arguments) if "--" in argument
+    }
+    assert asked <= known
+    compile(trainer, "train.py", "exec")
+    assert len(trainer.splitlines()) <= 32
+
+
+def test_every_key_of_a_launcher_has_a_row():
+    rows = re.findall(r"^\| `(\w+)` \|", PAGE.partition("## Keys of a launcher")[2], re.MULTILINE)
+    assert rows == [name for name in dict.fromkeys(rows) if name in {own.name for own in fields(Launcher)}]
+    assert {*rows} == {own.name for own in fields(Launcher)} - {"name", "digest"}
+
+
+@pytest.fixture
+def pull_request(tmp_path, monkeypatch):
+    """GitHub's event of a pull request."""
+    event = tmp_path / "event.json"
+    event.write_text(f'{{"pull_request": {{"base": {{"sha": "{BASE}"}}, "head": {{"sha": "{HEAD}"}}}}}}')
+    monkeypatch.setenv("GITHUB_EVENT_PATH", str(event))
+    monkeypatch.setenv("GITHUB_SHA", "c" * 40)
+
+
+def test_the_job_of_the_page_is_that_of_the_example_and_asks_two_questions(pull_request):
+    file = EXAMPLES / "parity.yaml"
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert yaml.safe_load(_block("yaml")) == content
+    filled, revision = gate.at_commits(str(file), content, {"base": None, "head": None}, None)
+    job = TypeAdapter(JobSpec).validate_python(filled["job"])
+    assert revision == HEAD
+    assert [arm.revision for arm in job.arms] == [BASE, HEAD, HEAD]
+    assert job.comparisons() == {"head": ("base", "revision"), "head-bf16": ("head", "recipe")}
+    launcher = read_launchers(EXAMPLES / "launchers.toml")["loop"]
+    assert all(launcher.check(run) == {"layers": "4"} for _, run in job.runs())
+
+
+def test_options_count_more_than_the_event_and_a_commit_that_nobody_names_is_asked_for(pull_request, monkeypatch, tmp_path):
+    content = {"job": {"engine": "command", "baseline": {"revision": "base"}, "candidates": [{"revision": "head"}, {"revision": "d" * 40}]}}
+    filled, revision = gate.at_commits("p.yaml", content, {"base": "e" * 40, "head": None}, "mine")
+    assert [filled["job"]["baseline"]["revision"], *(arm["revision"] for arm in filled["job"]["candidates"])] == ["e" * 40, HEAD, "d" * 40]
+    assert revision == "mine"
+    monkeypatch.delenv("GITHUB_EVENT_PATH")
+    with pytest.raises(UsageError, match="--base"):
+        gate.at_commits(str(tmp_path / "p.yaml"), content, {"base": None, "head": HEAD}, None)
+    with pytest.raises(UsageError, match="engine: command"):
+        gate.at_commits("p.yaml", {"job": {"engine": "emulated"}}, {"base": BASE, "head": None}, None)
+    assert gate.at_commits("p.yaml", {"job": {}}, {"base": None, "head": None}, None) is None
