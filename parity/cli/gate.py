@@ -377,12 +377,11 @@ def at_commits(file: str, content: Document, given: Mapping[str, str | None], re
     job = dict(content["job"])
     arms = [job.get("baseline"), *(job.get("candidates") or [])]
     for arm in arms:
-        name = arm.get("revision") if isinstance(arm, dict) else None
-        if name in given and name not in asked:
-            raise UsageError(
-                f"{file}: revision is {name}, and no commit is known for it; expected --{name} COMMIT (git rev-parse origin/main)"
-            )
-    filled = [{**arm, "revision": asked.get(arm.get("revision"), arm.get("revision"))} if isinstance(arm, dict) else arm for arm in arms]
+        word = arm.get("revision") if isinstance(arm, dict) else None
+        if word in given and word not in asked:
+            expected = f"--{word} COMMIT (git rev-parse origin/main)"
+            raise UsageError(f"{file}: revision is {word}, and no commit is known for it; expected {expected}")
+    filled = [{**arm, "revision": asked.get(str(arm["revision"]), arm["revision"])} if "revision" in (arm or ()) else arm for arm in arms]
     job |= {"baseline": filled[0], "candidates": filled[1:]}
     return {**content, "job": job}, revision or asked.get("head", "")
 

@@ -226,7 +226,7 @@ def trained_words(job: Mapping[str, Any]) -> list[str]:
         return []
     lines = []
     for arm, asked in zip(job["arms"], [job["spec"]["baseline"], *job["spec"]["candidates"]], strict=True):
-        manifest = next((run["manifest"] for run in arm["runs"] if run["manifest"]), {})
+        manifest: Mapping[str, str] = next((run["manifest"] for run in arm["runs"] if run["manifest"]), {})
         where = ", ".join(dict.fromkeys(run["worker"] for run in arm["runs"] if run["worker"]))
         place = f" of {manifest['repository']}" if "repository" in manifest else ""
         started = f"launcher {job['spec']['command']['launcher']}" + (f" on {where}" if where else "")

@@ -245,7 +245,7 @@ def _launcher(name: str, table: object) -> Launcher:
         "limits": _limits,
     }
     plain = {own.name: bool if own.name == "isolated" else str for own in fields(Launcher) if own.name not in read}
-    values = {
+    values: dict[str, Any] = {
         key: read[key](value, f"{place}.{key}") if key in read else typed(value, plain[key], f"{place}.{key}", refuse=_refusal)
         for key, value in given.items()
     }

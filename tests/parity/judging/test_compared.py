@@ -105,7 +105,7 @@ def test_equal_runs_of_a_small_model_pass_although_its_noise_is_unknown(
     base: list[Curve], same: list[Curve], one_percent: Criteria
 ) -> None:
     small = [[changed(run, parameters="4M") for run in runs] for runs in (base[:1], same[:1])]
-    assert judged(*small, one_percent).codes[0] == "IDENTICAL"
+    assert judged(small[0], small[1], one_percent).codes[0] == "IDENTICAL"
     other = [changed(small[1][0], same[0].loss + np.random.default_rng(5).normal(0.0, 0.004, STEPS))]
     assert judged(small[0], other, one_percent).codes[0] == "RUN_NOISE_UNKNOWN"
 
@@ -127,7 +127,7 @@ def test_another_revision_still_confounds_recipes(make_run: MakeRun, base: list[
 @pytest.mark.parametrize("ends", [[1500, 1500, 1500], [STEPS, STEPS, 1500]])
 def test_equal_runs_that_are_not_complete_do_not_pass(ends: list[int], base: list[Curve], same: list[Curve], one_percent: Criteria) -> None:
     cut = [[changed(run, run.loss[:end]) for run, end in zip(runs, ends, strict=True)] for runs in (base, same)]
-    verdict = judged(*cut, one_percent)
+    verdict = judged(cut[0], cut[1], one_percent)
     assert (verdict.verdict, verdict.codes[:2]) == (INCONCLUSIVE, ("AS_OF", "IDENTICAL"))
     assert judged(base, cut[1], one_percent).verdict == INCONCLUSIVE
 
@@ -144,7 +144,7 @@ def test_a_hole_in_the_logs_keeps_equal_runs_back(base: list[Curve], same: list[
         [curve_from_arrays(run.steps[keep], run.loss[keep], seed=run.seed, recipe="bf16", context=run.context) for run in runs]
         for runs in (base, same)
     ]
-    assert judged(*holed, one_percent).codes[0] == "DOWNSAMPLED"
+    assert judged(holed[0], holed[1], one_percent).codes[0] == "DOWNSAMPLED"
 
 
 def test_one_equal_run_of_several_is_judged_as_any_other(
@@ -264,12 +264,12 @@ def test_equal_digits_show_equal_runs_only_where_they_are_fine(
     digits: int, equal: bool, base: list[Curve], same: list[Curve], one_percent: Criteria
 ) -> None:
     rounded = [[changed(run, np.round(run.loss, digits)) for run in runs] for runs in (base, same)]
-    verdict = judged(*rounded, one_percent)
+    verdict = judged(rounded[0], rounded[1], one_percent)
     assert (verdict.codes[0] == "IDENTICAL") is equal
     if equal:
         gap = verdict.document()["gap"]
         assert gap is not None
-        assert (gap["lo"], gap["hi"]) == (pytest.approx(-(10.0**-digits)), pytest.approx(10.0**-digits))
+        assert [gap["lo"], gap["hi"]] == pytest.approx([-(10.0**-digits), 10.0**-digits])
 
 
 def test_few_points_need_finer_digits(base: list[Curve], same: list[Curve], one_percent: Criteria) -> None:
@@ -287,7 +287,7 @@ def test_few_points_need_finer_digits(base: list[Curve], same: list[Curve], one_
             ]
             for runs in (base, same)
         ]
-        return judged(*few, one_percent)
+        return judged(few[0], few[1], one_percent)
 
     assert every(100, 4).codes[0] == "IDENTICAL"  # 4 points in the window
     assert every(100, 3).verdict != PASS
@@ -301,7 +301,7 @@ def test_a_column_without_batch_noise_shows_nothing(
 ) -> None:
     """A learning rate or an epoch that was read as the loss is equal in any two revisions."""
     read = [[changed(run, column) for run in runs[:1]] for runs in (base, same)]
-    assert judged(*read, one_percent).measurements.identical is None
+    assert judged(read[0], read[1], one_percent).measurements.identical is None
 
 
 def test_gates_that_were_asked_for_are_made(base: list[Curve], same: list[Curve]) -> None:
@@ -326,7 +326,7 @@ def test_copies_under_other_seeds_are_not_equal_runs(base: list[Curve], same: li
 
 def test_a_deterministic_trainer_has_equal_replicates_that_count_once(base: list[Curve], same: list[Curve], one_percent: Criteria) -> None:
     twice = [[dataclasses.replace(runs[0], replicate=number) for number in (0, 1)] for runs in (base, same)]
-    verdict = judged(*twice, one_percent)
+    verdict = judged(twice[0], twice[1], one_percent)
     assert (verdict.codes[0], verdict.measurements.identical and verdict.measurements.identical.runs) == ("IDENTICAL", 1)
     assert "REPLICATES_EQUAL" in verdict.codes
 
@@ -451,7 +451,7 @@ def test_an_arm_may_be_judged_against_one_that_is_judged_against_a_third(case: C
 def test_path_chances_and_advice_of_equal_runs(base: list[Curve], same: list[Curve], one_percent: Criteria) -> None:
     rounded = [[changed(run, np.round(run.loss, 4)) for run in runs] for runs in (base, same)]
     for arms in ((base, same), rounded):
-        verdict = judged(*arms, one_percent)
+        verdict = judged(arms[0], arms[1], one_percent)
         document, path = verdict.document(), path_of(verdict)
         assert document["gap"] is not None
         assert len(path) >= 26

@@ -1,6 +1,6 @@
 """Real trainers, started by a launcher at commits of a real repository: recorded, reused, killed, refused."""
 
-import os
+import sys
 import threading
 import time
 
@@ -194,7 +194,7 @@ def test_how_a_trainer_ends_is_told(stack, base, repository, script, state, code
 def test_a_launcher_that_does_not_run_the_commit_is_refused(stack, base, repository, tmp_path):
     elsewhere = tmp_path / "elsewhere.py"
     elsewhere.write_text((repository.path / "train/loop.py").read_text())
-    own = stack(command=f'["{os.sys.executable}", "{elsewhere}", "--steps={{steps}}", "--seed={{seed}}", "--out={{output}}"]')
+    own = stack(command=f'["{sys.executable}", "{elsewhere}", "--steps={{steps}}", "--seed={{seed}}", "--out={{output}}"]')
     own.submit(base, _head(repository.commit({"train/more.py": ""})))
     refused = own.train()
     assert (refused.state, refused.code, refused.steps_done) == ("failed", "LAUNCHER_REFUSED", 0)
