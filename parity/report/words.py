@@ -494,6 +494,11 @@ def safest_first(documents: Sequence[AnyDocument]) -> list[AnyDocument]:
     return sorted(documents, key=risk)
 
 
+def advising(documents: Sequence[AnyDocument]) -> AnyDocument | None:
+    """The verdict whose next step is told of several: the safest one that has one."""
+    return next((document for document in safest_first(documents) if next_step(document)), None)
+
+
 def others_words(documents: Sequence[AnyDocument]) -> str:
     """What became of the candidates after the safest one: "nvfp4 fails; nvfp4-wgrad16 is undecided."; "" for one."""
     others = safest_first(documents)[1:]
