@@ -8,9 +8,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 
+from parity.judging.agreement import EMULATED, ENGINE
 from parity.judging.chances import chances_of
 from parity.judging.decision import AS_OF, NUMBERS_ALONE
 from parity.judging.document_types import (
+    ADDED,
     REUSED,
     GapDocument,
     MarginDocument,
@@ -34,6 +36,7 @@ NOISE_BASES = {"RUN_NOISE_ASSUMED": "assumed", "RUN_NOISE_BORROWED": "borrowed"}
 BY_INTERVAL = ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN", AS_OF.code)
 # A gap is on record with these, and says nothing: the runs were not compared.
 NO_GAP_TO_TELL = (*MISFITS, "NONFINITE_CAND", "BASELINE_INVALID", "LOSS_NOT_NATS", "LOSS_CONSTANT")
+_RATES = "at 1 : 2 : 4 for bf16 : fp8 : fp4"  # `training.gemm_time.GB200`
 PROBABLE = 0.8  # from here on a forecast says what the verdict will be
 
 
@@ -350,7 +353,13 @@ def _speed(document: AnyDocument) -> Fact:
     tax = verdict.get("token_tax")
     taxed = f"token tax {_taxed(tax)}" if tax else ""
     speed, reason = verdict.get("throughput"), verdict.get("speed_reason")
-    if reason is not None:
+    if reason is None and any(run["context"].get(ENGINE) == EMULATED for run in _runs_of(verdict, "candidate")):
+        reason = "the step times are those of the emulation"
+    is_measured = speed is not None and "speed_reason" in verdict and reason is None
+    if not is_measured and (share := verdict.get("gemm_time")):
+        value = "GEMMs as fast, modelled" if share == 1.0 else f"GEMMs {1.0 / share:.2f} x, modelled"
+        return Fact("Speed", value, "; ".join(part for part in (_RATES, reason and f"not measured: {reason}", taxed) if part))
+    if verdict.get("speed_reason") is not None:
         return Fact("Speed", "Not compared", "; ".join(part for part in (reason, taxed) if part))
     if speed is None or "speed_reason" not in verdict:
         return Fact("Speed", "Unknown", taxed or "no step times in these runs")
@@ -394,6 +403,9 @@ def _evidence(document: AnyDocument) -> Fact:
     seeds = {run["seed"] for side in ("baseline", "candidate") for run in _runs_of(verdict, side)}
     if any(note.startswith(REUSED) for run in verdict["inputs"]["baseline"] for note in run["notes"]):
         why_so.append("baseline reused")
+    added = sum(note.startswith(ADDED) for run in _runs_of(verdict, "candidate") for note in run["notes"])
+    if added:
+        why_so.append(f"{count(added, 'run')} per arm added later")
     if shared := _shared_error(verdict):
         why_so.append(shared)
     if verdict.get("layer_policy"):

@@ -25,10 +25,12 @@ from server.database.states import RUN_ENDED
 from server.database.tables import Arm, Job, JobStatus, Role, Run
 from server.errors import ForbiddenError, InvalidError, NotFoundError
 from server.jobs import projects
+from server.jobs.added_runs import AddedRunRequest, add_runs
 from server.jobs.again import merged, origin_note, request_of
 from server.jobs.baselines import BaselineChoice, resolve
 from server.jobs.conclude import case_of, kind_of, shown_documents, verdict_documents
 from server.jobs.cost import CostDocument, Price, cost_of, price_of
+from server.jobs.fingerprint import job_spec
 from server.jobs.forecasts import Known, known_before, latest, lenders_for, planned
 from server.jobs.lifecycle import cancel_job, requesters_of
 from server.jobs.remarks import MOST_TAGS, add_note
@@ -477,6 +479,26 @@ def cancel(job_id: str, context: InContext) -> JobDocument:
     with context.database.write() as session:
         cancel_job(session, job_id)
     return _document(context, job_id)
+
+
+@router.post("/jobs/{job_id}:add-run", status_code=202)
+def add_run(job_id: str, request: StrictBody[AddedRunRequest], context: InContext, sender: Sender) -> JobDocument:
+    """Add a run to each arm of a job that has no verdict yet, as its owner or an admin.
+
+    Once a candidate has trained this takes a look that the policy registered; 409 where none is left, and for a job that takes no run.
+    """
+    return submit_run(context, job_id, request, sender)
+
+
+def submit_run(context: Context, job_id: str, request: AddedRunRequest, sender: Principal) -> JobDocument:
+    """Add a run to each arm of an open job, within the limits of one job and one sender, and wake the workers."""
+    with context.database.write() as session:
+        job = add_runs(session, job_id, request, sender.id)
+        check_size(context.settings, job_spec(job))
+        check_queue(session, context.settings, sender.id)
+        document = job_document(session, job, context.settings.lease_seconds, price_of(context.settings))
+    ring(context, job)
+    return document
 
 
 @router.post("/jobs/{job_id}:conclude", status_code=202)

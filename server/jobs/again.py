@@ -114,7 +114,7 @@ def proposal(job: Job) -> Proposal | None:
 def _try(spec: JobSpec, told: VerdictDocument) -> Proposal | None:
     """The candidate with the change that the next step of its fail names."""
     arm = next(arm for arm in spec.candidates if arm.name == candidate_name(told))
-    changed = _changed(spec, arm, told["advice"]["sentences"][0])
+    changed = _changed(spec, told["advice"]["sentences"][0])
     if changed is None:
         return None
     what, suffix, override = changed
@@ -133,7 +133,7 @@ def _try(spec: JobSpec, told: VerdictDocument) -> Proposal | None:
     return Proposal(label=f"Try {arm.name}, {what} in bf16", patch={"job": {"candidates": [{**written, **own}]}})
 
 
-def _changed(spec: JobSpec, arm: Arm, step: str) -> tuple[str, str, Override] | None:
+def _changed(spec: JobSpec, step: str) -> tuple[str, str, Override] | None:
     """What goes to bf16 in words, the end of the new arm's name, and the override that does it."""
     blocks = spec.model.n_layers
     last, first = (max(1, round(share * blocks)) for share in (_LAST, _FIRST))

@@ -27,7 +27,7 @@ from server.database import store
 from server.database.sessions import find_job, time_text
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run
-from server.jobs import forecasts, statements
+from server.jobs import added_runs, forecasts, statements
 from server.jobs.again import proposal
 from server.jobs.conclude import kind_of
 from server.jobs.cost import price_of
@@ -296,11 +296,13 @@ def show(
         dots = job_page.verdict_dots(context.cache, session, job) if document.verdicts else {}
         live = {} if document.verdicts else job_page.live_paths(job)
         past = [(arm.name, look) for arm in job.arms[1:] for look in forecasts.forecasts(job, arm.name)]
-        proposed = proposal(job)
+        proposed, added_means, run_count = proposal(job), added_runs.meaning(job), len(job.runs)
     remarks = forms.values(request, context, document)
     may = remarks["may"]
     actions = job_page.Actions(
         key=secrets.token_hex(16),
+        runs=run_count,
+        add_run=added_means if may["add_run"] else "",
         proposal=proposed if may["again"] else None,
         acceptable=remarks["acceptable"] if may["sign_off"] else (),
     )

@@ -268,10 +268,12 @@ def _device_time(seconds: float) -> str:
 class Actions:
     """What the visitor may do: a new job that the next step names, one more run of each arm, and which verdicts can be accepted.
 
-    `add_run` is what adding a run now means, "" where it cannot be added; `key` makes a second press of a button harmless.
+    `add_run` is what adding a run now means, "" where it cannot be added. `key` and `runs`, how many the job has, make a second press of
+    a button harmless.
     """
 
-    key: str
+    key: str = ""
+    runs: int = 0
     proposal: Proposal | None = None
     add_run: str = ""
     acceptable: Sequence[str] = ()
@@ -286,7 +288,7 @@ def buttons_of(job: JobDocument, actions: Actions) -> list[str]:
     if actions.acceptable:
         made.append(_accept_form(job.id, actions.acceptable, is_first=not made))
     if actions.add_run:
-        made.append(_form(f"/jobs/{job.id}/add-run", "Add a run to each arm", {"key": actions.key}, actions.add_run))
+        made.append(_form(f"/jobs/{job.id}/add-run", "Add a run to each arm", {"runs": str(actions.runs)}, actions.add_run))
     if job.verdicts:
         made.append(button("Evidence", job.links["evidence"], is_first=not made))
     return made[:2]
