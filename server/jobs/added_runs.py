@@ -42,6 +42,9 @@ def refusal(job: Job) -> str | None:
         return "its baseline is a promoted one, whose runs are fixed; submit a job with more replicates"
     if all(run.state in RUN_ENDED for run in job.runs):
         return "all its runs have ended, and it is judged just now"
+    baseline, *candidates = ([run.state in RUN_ENDED for run in arm.runs] for arm in job.arms)
+    if all(baseline) and any(map(all, candidates)):  # `server.jobs.conclude.settled`
+        return "all runs of a candidate have ended, and its verdict is known"
     if any(run.code == EARLY_STOP for run in job.runs):
         return "the live rules have stopped a run of it"
     if max(len(arm.runs) for arm in job.arms) >= _MOST_REPLICATES:

@@ -165,6 +165,15 @@ def test_the_number_of_an_added_run_is_that_of_no_noise_run(database, queued):
         assert {run.replicate for run in job.runs if run.is_added} == {3}
 
 
+def test_after_a_verdict_that_is_settled_nothing_is_added(database, queued, owner_database):
+    job_id = queued(looks=3)
+    with owner_database.write() as session:
+        for run in session.get_one(Job, job_id).runs[:2]:  # the baseline and the first of two candidates
+            run.state, run.epoch, run.steps_done = "finished", 1, 40
+    with database.write() as session, pytest.raises(ConflictError, match="its verdict is known"):
+        add_runs(session, job_id, ANY, "local")
+
+
 def test_who_may_and_to_what(api, database, queued, judged, people, owner_database):
     job_id = queued()
     callers = ("reader", "other", "chief", "owner")
