@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 
-from parity.judging.agreement import EMULATED, ENGINE
 from parity.judging.chances import chances_of
 from parity.judging.decision import AS_OF, NUMBERS_ALONE
 from parity.judging.document_types import (
@@ -353,13 +352,11 @@ def _speed(document: AnyDocument) -> Fact:
     tax = verdict.get("token_tax")
     taxed = f"token tax {_taxed(tax)}" if tax else ""
     speed, reason = verdict.get("throughput"), verdict.get("speed_reason")
-    if reason is None and any(run["context"].get(ENGINE) == EMULATED for run in _runs_of(verdict, "candidate")):
-        reason = "the step times are those of the emulation"
-    is_measured = speed is not None and "speed_reason" in verdict and reason is None
-    if not is_measured and (share := verdict.get("gemm_time")):
-        value = "GEMMs as fast, modelled" if share == 1.0 else f"GEMMs {1.0 / share:.2f} x, modelled"
-        return Fact("Speed", value, "; ".join(part for part in (_RATES, reason and f"not measured: {reason}", taxed) if part))
-    if verdict.get("speed_reason") is not None:
+    modelled = verdict.get("gemm_time")
+    if modelled and (reason is not None or speed is None):
+        value = "GEMMs as fast, modelled" if modelled == 1.0 else f"GEMMs {1.0 / modelled:.2f} x, modelled"
+        return Fact("Speed", value, f"{_RATES}; {taxed}" if taxed else _RATES)
+    if reason is not None:
         return Fact("Speed", "Not compared", "; ".join(part for part in (reason, taxed) if part))
     if speed is None or "speed_reason" not in verdict:
         return Fact("Speed", "Unknown", taxed or "no step times in these runs")

@@ -163,8 +163,10 @@ def _more_runs(job: Job, spec: JobSpec, documents: Sequence[VerdictDocument], to
     if shared is None or shared["look"] >= shared["looks"] or job.named is not None or not base + cand:
         return None
     undecided = {candidate_name(each) for each in documents if each["verdict"] == "inconclusive"}
+    names = [arm.name for arm in spec.candidates if arm.name in undecided]
     arms = [{**_written(spec, arm), "replicates": arm.replicates + cand} for arm in spec.candidates if arm.name in undecided]
-    label = f"Add {base} + {cand} runs"
+    whose = (base, spec.baseline.name), (cand, names[0] if len(names) == 1 else "each candidate")
+    label = "Add " + " and ".join(f"{count(runs, 'run')} of {name}" for runs, name in whose if runs)
     if base == cand == PAIRS and chances is not None:
         label = f"Add a pair of runs: decides with {likely(chances['pass'] + chances['fail'])}"
     return Proposal(label=label, patch={"job": {"baseline": {"replicates": spec.baseline.replicates + base}, "candidates": arms}})

@@ -288,17 +288,17 @@ def buttons_of(job: JobDocument, actions: Actions) -> list[str]:
     if actions.acceptable:
         made.append(_accept_form(job.id, actions.acceptable, is_first=not made))
     if actions.add_run:
-        made.append(_form(f"/jobs/{job.id}/add-run", "Add a run to each arm", {"runs": str(actions.runs)}, actions.add_run))
+        made.append(_form(f"/jobs/{job.id}/add-run", "Add a run to each arm", {"runs": str(actions.runs)}, "btn q", actions.add_run))
     if job.verdicts:
         made.append(button("Evidence", job.links["evidence"], is_first=not made))
     return made[:2]
 
 
-def _form(address: str, label: str, fields: Mapping[str, str], why: str = "") -> str:
-    """A button that sends a form."""
+def _form(address: str, label: str, fields: Mapping[str, str], look: str = "btn", why: str = "") -> str:
+    """A button that sends a form; it does not answer to Enter, because a training that nobody wanted costs more than a key saves."""
     hidden = "".join(f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">' for name, value in fields.items())
     told = f"<small>{escape(why)}</small>" if why else ""
-    return f'<form method="post" action="{escape(address)}">{hidden}<button class="btn">{escape(label)} <kbd>↵</kbd></button>{told}</form>'
+    return f'<form method="post" action="{escape(address)}">{hidden}<button class="{look}">{escape(label)}</button>{told}</form>'
 
 
 def _accept_form(job_id: str, names: Sequence[str], *, is_first: bool) -> str:

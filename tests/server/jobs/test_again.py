@@ -186,5 +186,5 @@ def test_the_runs_are_those_that_the_sentence_names(judged, proposed):
     job_id, _ = judged({"mxfp8": 0.01}, looks=2, replicates=1)
     wanted = proposed(job_id)
     (candidate,), base = wanted.patch["job"]["candidates"], wanted.patch["job"]["baseline"]
-    assert wanted.label == f"Add {base['replicates'] - 1} + {candidate['replicates'] - 1} runs"
+    assert wanted.label == f"Add {base['replicates'] - 1} runs of fp8_current and {candidate['replicates'] - 1} runs of mxfp8"
     assert candidate["replicates"] > 2
