@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.structure import frozen
+from training.gemm_time import GB300, rate
 
 # Policies: which parts of a model keep the candidate's arithmetic, and which go back to something safer.
 #
@@ -251,7 +252,6 @@ def _transformer_engine(candidate: str, overrides: Sequence[Mapping[str, Any]]) 
 #
 # Source: NVIDIA developer blog, "Train models faster with JAX and MaxText using NVFP4 on NVIDIA Blackwell"; peaks: arXiv 2509.25149.
 
-THROUGHPUT: Mapping[str, float] = {"bf16": 1.0, "fp8": 2.0, "fp4": 6.0}
 END_TO_END = 1.73
 
 
@@ -263,7 +263,7 @@ class Shape:
     n_layers: int
     steps: int
     recipe: str
-    throughput: Mapping[str, float] = field(default_factory=lambda: THROUGHPUT)
+    throughput: Mapping[str, float] = field(default_factory=lambda: GB300)
     end_to_end: float = END_TO_END
 
 
@@ -271,7 +271,7 @@ def modelled_times(space: Space, shape: Shape) -> NDArray[np.float64]:
     """The time (2^n,) of a step of each policy, as a share of that of FP8 everywhere. ValueError for an unknown recipe."""
     places = [(block, name, gemm) for block in range(shape.n_layers) for name in shape.weights for gemm in GEMMS]
     whole = sum(shape.weights[name] for _, name, _ in places)
-    slow, fast = whole / _throughput(shape, "fp8_current"), whole / _throughput(shape, shape.recipe)
+    slow, fast = whole / rate("fp8_current", shape.throughput), whole / rate(shape.recipe, shape.throughput)
     if not 1.0 < shape.end_to_end <= slow / fast:
         raise ValueError(f"end_to_end is {shape.end_to_end:g}, expected more than 1 and at most {slow / fast:g}, the GEMMs' own ratio")
     other = (slow - shape.end_to_end * fast) / (shape.end_to_end - 1.0)
@@ -309,7 +309,7 @@ def _time(shape: Shape, place: Cell, overrides: Sequence[Mapping[str, Any]]) -> 
         for each in overrides:
             if "recipe" in each and each.get("from_step", 0) <= start and _reaches(each, place, shape.n_layers):
                 recipe = each["recipe"]
-        total += (end - start) / shape.steps / _throughput(shape, recipe)
+        total += (end - start) / shape.steps / rate(recipe, shape.throughput)
     return total
 
 
@@ -331,10 +331,3 @@ def _covers(entry: int | str, block: int, n_layers: int) -> bool:
         return block >= n_layers - int(words[1])
     first, _, last = str(entry).partition("-")
     return int(first) <= block <= int(last or first)
-
-
-def _throughput(shape: Shape, recipe: str) -> float:
-    family = next((name for name in ("fp4", "fp8") if name in recipe), recipe)
-    if family not in shape.throughput:
-        raise ValueError(f"no throughput is known for recipe {recipe!r}, expected one of {', '.join(shape.throughput)}")
-    return shape.throughput[family]

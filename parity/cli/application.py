@@ -87,6 +87,8 @@ class Commands(LazyGroup):
         "status": Place(
             "parity.cli.watching", JOBS, "Show the state of a job, or list the newest jobs (in a pipe: one per line, tab-separated)."
         ),
+        "again": Place("parity.cli.jobs", JOBS, "Queue a new job with the specification of one that has ended, and a change of it."),
+        "add-run": Place("parity.cli.jobs", JOBS, "Add a run to each arm of a job that has no verdict yet."),
         "cancel": Place("parity.cli.jobs", JOBS, "Cancel a job; a job that has ended stays as it is."),
         "report": Place("parity.cli.jobs", JOBS, "Print the verdicts of a job that has ended."),
         **{name: Place(module, JOBS, line) for name, (module, line) in lab().commands.items()},

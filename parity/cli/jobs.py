@@ -117,10 +117,7 @@ def submit(
         if look := job.get("look"):
             shared = f", shared by {count(look['candidates'], 'candidate')}" if look["candidates"] > 1 else ""
             progress.print(f"look {look['number']} of {look['looks']} at this question{shared}")
-        if watch:
-            return _follow(client, job["id"], following, at)
-        url = client.page(job["id"])
-        return at.show({"id": job["id"], "url": url}, [f"{job['id']} {url}"])
+        return _shown_or_followed(client, job, following, at, watch=watch)
 
 
 @app.command(epilog="parity watch j0000000000001 --timeout 3600")
@@ -129,6 +126,42 @@ def watch(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
     """Follow a job to its end and print its verdicts. Ctrl-C stops watching, not the job."""
     with at.client() as client:
         return _follow(client, job, following, at)
+
+
+@app.command(epilog="parity again j0000000000001 --patch change.yaml")
+@flat
+def again(
+    job: JobId,
+    patch: str | None = option(None, "YAML file with what changes, below `job:` and `criteria:`; null removes a field.", "FILE"),
+    watch: bool = flag("--watch", "Follow the new job and print its verdicts."),
+    *,
+    following: Follow,
+    at: AskedForVerdicts,
+) -> int:
+    """Queue a new job with the specification of one that has ended, and a change of it."""
+    changed = read_yaml(patch) if patch else {}
+    if not isinstance(changed, dict):
+        raise UsageError(f"{patch}: is no mapping; expected the keys of a job file that change, such as job: {{schedule: {{steps: 3000}}}}")
+    with at.client() as client:
+        try:
+            made = client.again(job, changed)
+        except (TypeError, ValueError):
+            raise UsageError(f"{patch}: {UNSENDABLE}") from None
+        return _shown_or_followed(client, made, following, at, watch=watch)
+
+
+@app.command("add-run", epilog="parity add-run j0000000000001")
+@flat
+def add_run(job: JobId, at: Asked) -> int:
+    """Add a run to each arm of a job that has no verdict yet.
+
+    Once a candidate has trained, this takes a look that the policy registered.
+    """
+    with at.client() as client:
+        made = client.add_run(job)
+    runs, look = [len(arm["runs"]) for arm in made["arms"]], made.get("look")
+    counted = f", look {look['number']} of {look['looks']}" if look else ""
+    return at.show({"id": job, "runs": sum(runs)}, [f"{job} {' + '.join(map(str, runs))} runs{counted}"])
 
 
 @app.command(epilog="parity cancel j0000000000001")
@@ -156,6 +189,14 @@ def report(
         if html and document["verdicts"]:
             write_file(html, job_report(cast(ConcludedJob, document), client.page(job)).encode())
         return _finish(document, at)
+
+
+def _shown_or_followed(client: Client, job: Mapping[str, Any], following: Follow, at: AskedForVerdicts, *, watch: bool) -> int:
+    """Print a new job's id and the address of its page, or follow it."""
+    if watch:
+        return _follow(client, job["id"], following, at)
+    url = client.page(job["id"])
+    return at.show({"id": job["id"], "url": url}, [f"{job['id']} {url}"])
 
 
 def _follow(client: Client, job_id: str, following: Follow, at: AskedForVerdicts) -> int:

@@ -69,6 +69,17 @@ class Client:
         """
         return self._post("jobs", {"job": job, "criteria": criteria, **(order or {})}, headers=_idempotent(key))
 
+    def again(self, job_id: str, patch: Mapping[str, Any], key: str | None = None) -> Document:
+        """Queue a new job with the specification of one that has ended, changed by a JSON merge patch; the document of the new job.
+
+        The patch has the keys of a submission, such as `{"job": {"schedule": {"steps": 3000}}}`. With a `key` as in `submit`.
+        """
+        return self._post(f"jobs/{job_id}:again", {"patch": patch}, headers=_idempotent(key))
+
+    def add_run(self, job_id: str, runs: int | None = None) -> Document:
+        """Add a run to each arm of a job without a verdict; refused if it has another number of `runs` than stated."""
+        return self._post(f"jobs/{job_id}:add-run", {"runs": runs})
+
     def plan(self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, baseline: Document | None = None) -> Document:
         """What a job could decide before it trains: `known` of an equal earlier run, and a line and a plan per candidate.
 

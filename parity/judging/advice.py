@@ -53,6 +53,10 @@ _OF_ONE_RECIPE = {
     "BETTER_THAN_BASELINE": "Look for what changed in data, model, loss or evaluation; a gain that is meant is for a person to accept.",
     "BETTER_THAN_NOISE": "Look for what changed in data, model, loss or evaluation, unless this gain is meant.",
 }
+# What to try after a fail, as the sentences name it: a server makes a job of it.
+LAST_IN_BF16, MLP_ONLY = "Keep the last blocks in bf16", "Quantize the MLP layers only (mlp_only)"
+FIRST_AND_LAST_IN_BF16 = "most sensitive layers (first and last blocks) in bf16"
+_ATTENTION = frozenset({"query", "key", "value", "out"})
 STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
@@ -264,15 +268,20 @@ def _after_fail(m: Measurements, layer_policy: str | None) -> str:
     if m.compares != RECIPE:
         return _BISECT[m.compares]
     recipe = (m.arms.candidate.recipe or "").lower()
+    in_bf16 = [part.removeprefix("bf16@") for part in recipe.split("+") if part.startswith("bf16@")]
+    has_last = any(where.startswith("blocks:") and "last" in where and "." not in where for where in in_bf16)
     if "fp4" not in recipe:
-        return "Look at the first step where the arms diverge, then rerun with the most sensitive layers (first and last blocks) in bf16."
-    steps = ["Keep the last blocks in bf16"]
-    if layer_policy != "mlp_only":
-        steps.append("quantize the MLP layers only (mlp_only)")
-    steps.append("switch to bf16 late in the run")
+        what = "look at the layers there" if has_last else f"rerun with the {FIRST_AND_LAST_IN_BF16}"
+        return f"Look at the first step where the arms diverge, then {what}."
+    steps = [] if has_last else [LAST_IN_BF16]
+    if layer_policy != "mlp_only" and not any({*where.split(",")} >= _ATTENTION for where in in_bf16):
+        steps.append(MLP_ONLY)
+    steps.append("Switch to bf16 late in the run")
     if "no_rht" in recipe:
-        steps.append("turn the random Hadamard transform on")
-    return f"{steps[0]}. If that fails, {', then '.join(steps[1:])}."
+        steps.append("Turn the random Hadamard transform on")
+    first, *rest = steps
+    later = ", then ".join(step[0].lower() + step[1:] for step in rest)
+    return f"{first}. If that fails, {later}." if rest else f"{first}."
 
 
 def _state_recipe(m: Measurements) -> tuple[str, ...]:

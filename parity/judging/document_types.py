@@ -6,6 +6,7 @@ State = Literal["pass", "fail", "inconclusive"]
 GradNormState = Literal["inside", "outside", "open"]
 
 REUSED = "reused: "  # how a run's note begins where its curve is that of a run that was trained before
+ADDED = "added: "  # how it begins where the run was added to a job that had been submitted
 STOPPED = "stopped: "  # how it begins where the live rules ended the run
 
 
@@ -397,7 +398,12 @@ class WordsDocument(TypedDict):
     strip: list[StripDocument]
 
 
-SHOWN_ONLY = ("path", "chances", "words")  # what follows from a verdict and is shown with it: no part of its digest, nor of a bundle
+SHOWN_ONLY = (
+    "path",
+    "chances",
+    "gemm_time",
+    "words",
+)  # what follows from a verdict and is shown with it: no part of its digest, nor of a bundle
 
 
 class VerdictDocument(TypedDict):
@@ -406,7 +412,7 @@ class VerdictDocument(TypedDict):
     `engine_version` is the version of the judge. What could not be measured is None. `chance_of_parity` is the probability that the gap
     is within the margin, of an inconclusive verdict that lacks only evidence. `compares` and `may_differ`, the context keys that it lets
     differ (`env.*` for all that begin so), are there where the arms differ in revision or environment, and not in recipe. `path` and
-    `chances` are added where a verdict is shown.
+    `chances` are added where a verdict is shown; so is `gemm_time`, the modelled GEMM time of the candidate as a share of the baseline's.
     """
 
     schema: str
@@ -456,4 +462,5 @@ class VerdictDocument(TypedDict):
     worth: NotRequired[WorthDocument]
     path: NotRequired[list[PathPointDocument]]
     chances: NotRequired[ChancesDocument | None]
+    gemm_time: NotRequired[float | None]
     words: NotRequired[WordsDocument]

@@ -48,7 +48,7 @@ def sha256_of(document: object) -> str:
 
 
 def without_shown(document: object) -> object:
-    """A document as the judge wrote it, without the path and the chances that were added where it is shown."""
+    """A document as the judge wrote it, without what was added where it is shown (`SHOWN_ONLY`)."""
     if not isinstance(document, Mapping) or not any(key in document for key in SHOWN_ONLY):
         return document
     return {key: value for key, value in document.items() if key not in SHOWN_ONLY}

@@ -17,11 +17,13 @@ from parity.report.words import (
     AnyDocument,
     Fact,
     Outlook,
+    advising,
     candidate_name,
     live_interval,
     live_lead,
     live_measure,
     mean_words,
+    next_step,
     others_words,
     safest_first,
     tally,
@@ -82,14 +84,14 @@ def answer_of(documents: Sequence[AnyDocument], cost: Fact | None = None) -> Ans
     """The answer of judged candidates: that of the safest one, and what became of the others."""
     ordered = safest_first(documents)
     told = words(ordered[0], cost)
-    steps = (words(document).next for document in ordered)
+    advice = advising(ordered)
     return Answer(
         state=told.verdict,
         chip=told.chip,
         lead=told.lead,
         measure=minus(told.measure),
         interval=minus(told.interval),
-        next=minus(next((step for step in steps if step), "")),
+        next=minus(next_step(advice)) if advice else "",
         strip=told.strip,
         others=minus(others_words(ordered)) if len(ordered) <= MANY else "",
         counts=tally(ordered) if len(ordered) > MANY else (),

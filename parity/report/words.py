@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 from parity.judging.chances import chances_of
 from parity.judging.decision import AS_OF, IDENTICAL, NUMBERS_ALONE
 from parity.judging.document_types import (
+    ADDED,
     REUSED,
     GapDocument,
     MarginDocument,
@@ -34,6 +35,7 @@ NOISE_BASES = {"RUN_NOISE_ASSUMED": "assumed", "RUN_NOISE_BORROWED": "borrowed"}
 BY_INTERVAL = (IDENTICAL.code, "WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN", AS_OF.code)
 # A gap is on record with these, and says nothing: the runs were not compared.
 NO_GAP_TO_TELL = (*MISFITS, "NONFINITE_CAND", "BASELINE_INVALID", "LOSS_NOT_NATS", "LOSS_CONSTANT")
+_RATES = "at 1 : 2 : 4 for bf16 : fp8 : fp4"  # `training.gemm_time.GB200`
 PROBABLE = 0.8  # from here on a forecast says what the verdict will be
 
 
@@ -383,6 +385,10 @@ def _speed(document: AnyDocument) -> Fact:
     tax = verdict.get("token_tax")
     taxed = f"token tax {_taxed(tax)}" if tax else ""
     speed, reason = verdict.get("throughput"), verdict.get("speed_reason")
+    modelled = verdict.get("gemm_time")
+    if modelled and (reason is not None or speed is None):
+        value = "GEMMs as fast, modelled" if modelled == 1.0 else f"GEMMs {1.0 / modelled:.2f} x, modelled"
+        return Fact("Speed", value, f"{_RATES}; {taxed}" if taxed else _RATES)
     if reason is not None:
         return Fact("Speed", "Not compared", "; ".join(part for part in (reason, taxed) if part))
     if speed is None or "speed_reason" not in verdict:
@@ -427,6 +433,9 @@ def _evidence(document: AnyDocument) -> Fact:
     seeds = {run["seed"] for side in ("baseline", "candidate") for run in _runs_of(verdict, side)}
     if any(note.startswith(REUSED) for run in verdict["inputs"]["baseline"] for note in run["notes"]):
         why_so.append("baseline reused")
+    added = sum(note.startswith(ADDED) for run in _runs_of(verdict, "candidate") for note in run["notes"])
+    if added:
+        why_so.append(f"{count(added, 'run')} per arm added later")
     if shared := _shared_error(verdict):
         why_so.append(shared)
     if verdict.get("layer_policy"):
@@ -527,6 +536,11 @@ def safest_first(documents: Sequence[AnyDocument]) -> list[AnyDocument]:
         return BEST_FIRST.index(document["verdict"]), number(gap["hi"]) if gap else math.inf
 
     return sorted(documents, key=risk)
+
+
+def advising(documents: Sequence[AnyDocument]) -> AnyDocument | None:
+    """The verdict whose next step is told of several: the safest one that has one."""
+    return next((document for document in safest_first(documents) if next_step(document)), None)
 
 
 def others_words(documents: Sequence[AnyDocument]) -> str:

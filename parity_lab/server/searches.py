@@ -19,7 +19,6 @@ from parity_lab.policies import (
     GEMMS,
     GROUPS,
     MOST_SWITCHES,
-    THROUGHPUT,
     Box,
     Cell,
     Policy,
@@ -54,9 +53,10 @@ from server.jobs.fingerprint import unsound
 from server.jobs.floors import family_in, lent_floors, named_floors, newest_family
 from server.jobs.submit import Order, Submission, submit_registered
 from server.records import Body, of
-from training.rules import PROJECTIONS, SpecError
+from training.gemm_time import GB300, weights
+from training.rules import SpecError
 from training.spec import Arm as SpecArm
-from training.spec import JobSpec, Model
+from training.spec import JobSpec
 from training.switches import from_document
 
 # The switches of a search that names none: what the newest analysis of its base job named, then blocks; without one, parts of blocks.
@@ -337,24 +337,17 @@ def _times(spec: JobSpec, own: SpecArm, space: Space, speed: Speed) -> tuple[flo
                 raise ValueError("step times are modelled for one recipe in all blocks only; measure them: search.speed.seconds and gains")
             quantized = spec.projections.quantized(spec.layer_policy)
             shape = Shape(
-                weights={name: weight for name, weight in _weights(spec.model).items() if name in quantized},
+                weights={name: weight for name, weight in weights(spec.model).items() if name in quantized},
                 n_layers=spec.model.n_layers,
                 steps=spec.schedule.steps,
                 recipe=own.recipe,
-                throughput={**THROUGHPUT, **(speed.throughput or {})},
+                throughput={**GB300, **(speed.throughput or {})},
                 end_to_end=speed.end_to_end or END_TO_END,
             )
             times = modelled_times(space, shape)
     except ValueError as error:
         raise InvalidError(f"the speed of the policies is not known: {error}") from error
     return tuple(float(each) for each in times / times[0])
-
-
-def _weights(model: Model) -> dict[str, int]:
-    """Inputs times outputs of each linear layer of a block."""
-    keys = model.n_kv_heads * model.head_dim
-    outputs = {"query": model.d_model, "key": keys, "value": keys, "out": model.d_model}
-    return {name: model.d_model * outputs.get(name, model.d_ff) for name in PROJECTIONS}
 
 
 def _check_worth(setup: SearchSetup) -> None:

@@ -25,20 +25,23 @@ from server.database.states import RUN_ENDED
 from server.database.tables import Arm, Job, JobStatus, Role, Run
 from server.errors import ForbiddenError, InvalidError, NotFoundError
 from server.jobs import projects
+from server.jobs.added_runs import AddedRunRequest, add_runs
+from server.jobs.again import merged, origin_note, request_of
 from server.jobs.baselines import BaselineChoice, resolve
 from server.jobs.conclude import case_of, kind_of, shown_documents, verdict_documents
 from server.jobs.cost import CostDocument, Price, cost_of, price_of
+from server.jobs.fingerprint import job_spec
 from server.jobs.forecasts import Known, known_before, latest, lenders_for, planned
 from server.jobs.lifecycle import cancel_job, requesters_of
-from server.jobs.remarks import MOST_TAGS
+from server.jobs.remarks import MOST_TAGS, add_note
 from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
 from server.jobs.statements import of_arm, tokens_per_step
 from server.jobs.submit import Labels, Order, Submission, check_queue, check_size, submit_job_once
 from server.jobs.workers import can_take, live_workers, why_waiting
-from server.records import Number, Sent, of
+from server.records import Body, Number, Sent, of
 from server.settings import Settings
 from server.web.auth import Context, InContext, Principal, Sender
-from server.web.requests import BodyRoute, StrictBody
+from server.web.requests import BodyRoute, StrictBody, validated
 from training.rules import OTHERS_TRAINERS
 from training.spec import JobSpec, Model
 from training.switches import phrase
@@ -219,7 +222,7 @@ def job_document(session: Session, job: Job, lease_seconds: float, price: Price 
     shared = multiplicity_of(job)
     own = f"/api/v1/jobs/{job.id}"
     links = {"self": own, **{name: f"{own}/{name}" for name in ("events", "verdict", "gap")}}
-    links |= {"evidence": f"{own}/evidence.zip", "cancel": f"{own}:cancel", "page": f"/jobs/{job.id}"}
+    links |= {"evidence": f"{own}/evidence.zip", "cancel": f"{own}:cancel", "again": f"{own}:again", "page": f"/jobs/{job.id}"}
     if kind := kind_of(job):
         links |= kind.links(session, job)
     return of(
@@ -346,18 +349,64 @@ def submit(
     idempotency_key: Annotated[str | None, Header(max_length=200, description="the same key and body return the same job")] = None,
 ) -> JobDocument:
     """Queue a job: 202 with its URL. Its runs start as soon as a suitable worker is free."""
-    wanted = Submission(**_wanted_of(request, submitter))
+    document = _submitted(context, Submission(**_wanted_of(request, submitter)), submitter, idempotency_key)
+    response.headers["Location"] = document.links["self"]
+    return document
+
+
+def _submitted(context: Context, wanted: Submission, submitter: Principal, key: str | None, note: str = "") -> JobDocument:
+    """Submit a job, once for a key, and wake the workers; a new one gets the note."""
     lease_seconds = context.settings.lease_seconds
-    check_size(context.settings, request.job)
+    check_size(context.settings, wanted.spec)
     with context.database.write() as session:
-        job, is_new = submit_job_once(session, wanted, submitter.id, idempotency_key, lease_seconds)
+        job, is_new = submit_job_once(session, wanted, submitter.id, key, lease_seconds)
         if is_new:
             check_queue(session, context.settings, submitter.id)
+        if is_new and note:
+            add_note(session, job.id, submitter.id, note)
         document = job_document(session, job, lease_seconds, price_of(context.settings))
     if is_new:
         ring(context, job)
+    return document
+
+
+@frozen
+class AgainRequest(Body):
+    """A JSON merge patch (RFC 7396) of what a job was submitted with: `job`, `criteria`, `baseline`, `max_run_seconds`, `tags`, `branch`.
+
+    Null removes a field, which then has its default; a list replaces the whole list, so `candidates` are stated in full.
+    """
+
+    patch: Mapping[str, Any] = field(default_factory=dict)
+
+
+@router.post("/jobs/{job_id}:again", status_code=202)
+def again(
+    job_id: str,
+    request: StrictBody[AgainRequest],
+    response: Response,
+    context: InContext,
+    submitter: Sender,
+    idempotency_key: Annotated[str | None, Header(max_length=200, description="the same key and body return the same job")] = None,
+) -> JobDocument:
+    """Queue a new job with the specification of one that has ended, and a change of it: 202 with its URL.
+
+    It is submitted like any other job, and a note on it says which job it is made from. 409 for a job that has not ended, and for a
+    look at its question that is not registered.
+    """
+    document = submit_again(context, job_id, request.patch, submitter, idempotency_key)
     response.headers["Location"] = document.links["self"]
     return document
+
+
+def submit_again(context: Context, job_id: str, patch: Mapping[str, Any], submitter: Principal, key: str | None) -> JobDocument:
+    """Submit a job that has ended again, with a merge patch."""
+    with context.database.read() as session:
+        job = find_job(session, job_id)
+        own, revision = request_of(job), job.revision or ""
+    wanted: JobRequest = validated(StrictBody[JobRequest], merged(own, patch))
+    submission = Submission(**_wanted_of(wanted, submitter), revision=revision)
+    return _submitted(context, submission, submitter, key, origin_note(job_id, patch))
 
 
 @router.post("/jobs:plan")
@@ -434,6 +483,26 @@ def cancel(job_id: str, context: InContext) -> JobDocument:
     with context.database.write() as session:
         cancel_job(session, job_id)
     return _document(context, job_id)
+
+
+@router.post("/jobs/{job_id}:add-run", status_code=202)
+def add_run(job_id: str, request: StrictBody[AddedRunRequest], context: InContext, sender: Sender) -> JobDocument:
+    """Add a run to each arm of a job that has no verdict yet, as its owner or an admin.
+
+    Once a candidate has trained this takes a look that the policy registered; 409 where none is left, and for a job that takes no run.
+    """
+    return submit_run(context, job_id, request, sender)
+
+
+def submit_run(context: Context, job_id: str, request: AddedRunRequest, sender: Principal) -> JobDocument:
+    """Add a run to each arm of an open job, within the limits of one job and one sender, and wake the workers."""
+    with context.database.write() as session:
+        job = add_runs(session, job_id, request, sender.id)
+        check_size(context.settings, job_spec(job))
+        check_queue(session, context.settings, sender.id)
+        document = job_document(session, job, context.settings.lease_seconds, price_of(context.settings))
+    ring(context, job)
+    return document
 
 
 @router.post("/jobs/{job_id}:conclude", status_code=202)

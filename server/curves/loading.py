@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from parity.judging.agreement import HOST
 from parity.judging.criteria import MAX_LOOKS, Multiplicity, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.document_types import REUSED, STOPPED
+from parity.judging.document_types import ADDED, REUSED, STOPPED
 from parity.judging.speed import UNIX_SECONDS
 from parity.structure import frozen
 from server.database import store
@@ -155,7 +155,7 @@ def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: Trained
         recipe=run.arm.stated_recipe,
         rounding=run.rounding,
         context={key: str(value) for key, value in (run.manifest or {}).items()} | ({HOST: trained.host} if trained.host else {}),
-        notes=([reused_note(run)] if run.source else []) + ([f"{STOPPED}{run.message}"] if run.code == EARLY_STOP else []),
+        notes=_notes(run),
     )
 
 
@@ -163,6 +163,15 @@ def losses(session: Session, run: Run) -> Curve:
     """The steps and judged losses of one run, without its other columns."""
     steps, columns = store.read(session, run.id, "train", ["lm_loss"])
     return curve_from_arrays(steps, columns["lm_loss"], seed=run.stated_seed, replicate=run.replicate, rounding=run.rounding)
+
+
+def _notes(run: Run) -> list[str]:
+    """What the verdict says of a run: whose curve it is, whether it was planned from the start, and why it ended early."""
+    notes = [reused_note(run)] if run.source else []
+    if run.is_added:
+        when = datetime.fromtimestamp(run.created_at, UTC).strftime("%Y-%m-%d %H:%M")
+        notes.append(f"{ADDED}{when} UTC, after the job was submitted; a note of the job says by whom")
+    return notes + ([f"{STOPPED}{run.message}"] if run.code == EARLY_STOP else [])
 
 
 def reused_note(run: Run) -> str:

@@ -282,6 +282,11 @@ class Run(Base):
         return self.seed if is_stated else None
 
     @property
+    def is_added(self) -> bool:
+        """Whether it was added to a job after that was submitted, of which each run has the job's own time; a project has no plan."""
+        return self.kind == "full" and self.job.looked_at is None and self.created_at != self.job.created_at
+
+    @property
     def length(self) -> int:
         """Its planned steps; of a user's own run of which nobody stated them, those that it has taken."""
         return self.steps_done if self.planned_steps is None else self.planned_steps

@@ -39,6 +39,8 @@ from server.jobs.floors import family_in, family_of, keep_reruns, lent_floors, n
 from server.records import of
 from training.command import ENGINE as COMMAND
 from training.command import Compared
+from training.gemm_time import gemm_time
+from training.rules import OTHERS_TRAINERS
 
 _log = logging.getLogger(__name__)
 
@@ -66,18 +68,36 @@ def verdict_documents(job: Job) -> list[VerdictDocument]:
 
 
 def shown_documents(session: Session, job: Job) -> list[VerdictDocument]:
-    """The verdicts of a job as a page shows one of them: with its path, where that was computed, and the chances of one more pair."""
+    """The verdicts of a job as a page shows one of them: with its path, where that was computed, the chances of one more pair, and the
+    modelled GEMM time."""
     rows = session.execute(select(Verdict.candidate, Verdict.path).where(Verdict.job_id == job.id)) if job.verdicts else ()
     paths = {row.candidate: row.path for row in rows}
     documents = verdict_documents(job)
-    return [shown(document, json.loads(paths.get(document["candidate"]["name"]) or "null")) for document in documents]
+    times = gemm_times(job) if documents else {}
+    return [
+        shown(document, json.loads(paths.get(name) or "null"), times.get(name))
+        for document in documents
+        for name in (document["candidate"]["name"],)
+    ]
 
 
-def shown(document: VerdictDocument, path: list[PathPointDocument] | None) -> VerdictDocument:
-    """A document with what is shown with it and is no part of the verdict; None where it has no path on record."""
+def shown(document: VerdictDocument, path: list[PathPointDocument] | None, modelled: float | None = None) -> VerdictDocument:
+    """A document with what is shown with it and is no part of the verdict: its path, and its modelled GEMM time, where they are known."""
     with_path: VerdictDocument = document if path is None else {**document, "path": path}
-    told: VerdictDocument = with_words({**with_path, "chances": chances_of(document)})
+    told: VerdictDocument = with_words({**with_path, "chances": chances_of(document), "gemm_time": modelled})
     return told
+
+
+def gemm_times(job: Job) -> Mapping[str, float]:
+    """The modelled GEMM time of each candidate as a share of the baseline's; none where the model or a recipe is not known."""
+    if job.engine in OTHERS_TRAINERS:
+        return {}
+    try:
+        spec = job_spec(job)
+        base = gemm_time(spec, spec.baseline)
+        return {arm.name: gemm_time(spec, arm) / base for arm in spec.candidates}
+    except ValueError:  # a recipe without a rate, or a specification that this version cannot read
+        return {}
 
 
 def path_or_none(verdict: Judged) -> list[PathPointDocument] | None:

@@ -58,8 +58,7 @@ def register(session: Session, job: Job, outdated: Callable[[Job], bool] = lambd
         return
     candidates = job.arms[1:]
     digests = {arm.id: digest(_question(job, arm)) for arm in candidates}
-    for question in sorted(set(digests.values())):
-        hold_lock(session, f"question {question}")
+    _hold(session, digests.values())
     newest = _newest(session, job, digests.values())
     renewed = newest is not None and (outdated(newest) or _may_be_other_code(newest, job))
     for arm in candidates:
@@ -82,6 +81,37 @@ def register(session: Session, job: Job, outdated: Callable[[Job], bool] = lambd
             f"this question registered {'one look' if looks == 1 else f'{looks} looks'}, used by {used}. Judging again until it is decided "
             f"raises false passes. Register more looks before the first one (criteria.looks), or {_NEW_NAME}"
         )
+
+
+def looks_left(job: Job) -> int:
+    """How many of the registered looks come after that of a job; 0 where nobody counts them."""
+    return 0 if job.look is None else max(0, criteria_from_mapping(job.criteria).looks - job.look)
+
+
+def take_another(session: Session, job: Job) -> None:
+    """Count a further look of an open job, to which runs are added when something could be seen. LookError where none is left."""
+    by_question = {arm.question: arm.name for arm in job.arms[1:] if arm.question}
+    _hold(session, by_question)
+    before, looks = job.look, criteria_from_mapping(job.criteria).looks
+    if before is None or not by_question:
+        raise LookError(
+            f"candidates of job {job.id} have trained, so that adding a run is a further look, and nobody counts its looks. Add "
+            "runs before that, or name the question and register looks beforehand (criteria.question, criteria.looks)"
+        )
+    number = 1 + max([before, *(other.look or 1 for other in _earlier(session, job, by_question))])
+    if number > looks:
+        raise LookError(
+            f"candidates of job {job.id} have trained, so that adding a run is a further look, and this question registered "
+            f"{'one look' if looks == 1 else f'{looks} looks'}. Judging with more runs because of what was seen raises false passes. "
+            "Add runs before a candidate trains, or register more looks before the first one (criteria.looks)"
+        )
+    job.look = number
+
+
+def _hold(session: Session, questions: Collection[str]) -> None:
+    """Lock these questions, whichever of their ledgers is meant."""
+    for question in sorted({each[:QUESTION_DIGITS] for each in questions}):
+        hold_lock(session, f"question {question}")
 
 
 def _may_be_other_code(newest: Job, job: Job) -> bool:

@@ -1,5 +1,6 @@
 """The dashboard: pages of jobs, runs, workers and the queue, rendered on the server and updated live by small ES modules."""
 
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -26,7 +27,8 @@ from server.database import store
 from server.database.sessions import find_job, time_text
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run
-from server.jobs import forecasts, statements
+from server.jobs import added_runs, forecasts, statements
+from server.jobs.again import proposal
 from server.jobs.conclude import compared_of, kind_of
 from server.jobs.cost import price_of
 from server.jobs.workers import can_take, live_workers, why_waiting
@@ -299,8 +301,17 @@ def show(
         dots = job_page.verdict_dots(context.cache, session, job) if document.verdicts else {}
         live = {} if document.verdicts else job_page.live_paths(job)
         past = [(arm.name, look) for arm in job.arms[1:] for look in forecasts.forecasts(job, arm.name)]
+        proposed, added_means, run_count = proposal(job), added_runs.meaning(job), len(job.runs)
     remarks = forms.values(request, context, document)
-    buttons = job_page.buttons_of(document, remarks["acceptable"], may_sign_off=remarks["may"]["sign_off"])
+    may = remarks["may"]
+    actions = job_page.Actions(
+        key=secrets.token_hex(16),
+        runs=run_count,
+        add_run=added_means if may["add_run"] else "",
+        proposal=proposed if may["again"] else None,
+        acceptable=remarks["acceptable"] if may["sign_off"] else (),
+    )
+    buttons = job_page.buttons_of(document, actions)
     signed = list(remarks["accepted"].values())
     values = {
         "job": document,

@@ -1,5 +1,6 @@
 """The forms of the pages: what people add to a job, and the tokens that admins create and revoke."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -9,15 +10,16 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import select
 
 from parity.judging.sign_offs import why_not_acceptable
-from server.api.jobs import JobDocument
+from server.api.jobs import JobDocument, submit_again, submit_run
 from server.database.sessions import time_text
 from server.database.tables import Token
 from server.errors import ForbiddenError, InvalidError, NotFoundError
 from server.jobs import remarks, statements
+from server.jobs.added_runs import AddedRunRequest
 from server.pages.rendering import admin, pages_router, templates, visitor
 from server.web import auth
 from server.web.auth import RULES, SCOPES, Context, InContext, Principal, check_rule
-from server.web.requests import FormText
+from server.web.requests import FormText, clean_body
 
 # What people add to a job, on its page. Who may use a form is the rule of the API's own operation.
 
@@ -26,11 +28,20 @@ _JOB = "/api/v1/jobs/{job_id}"
 _TAG, _NOTE, _SIGN_OFF = f"PUT {_JOB}/tags", f"POST {_JOB}/notes", f"POST {_JOB}/sign-offs"
 _STATE, _STATEMENT = f"POST {_JOB}/statements", TypeAdapter(statements.StatementRequest)
 _REVOKE = f"POST {_JOB}/sign-offs/{{sign_off_id}}:revoke"
+_AGAIN, _ADD_RUN = f"POST {_JOB}:again", f"POST {_JOB}:add-run"
 
 
 def values(request: Request, context: Context, job: JobDocument) -> Mapping[str, Any]:
     """What the part of the job page about remarks needs: what the visitor may do, and which verdicts can be signed off."""
-    operations = {"tag": _TAG, "note": _NOTE, "sign_off": _SIGN_OFF, "revoke": _REVOKE, "state": _STATE}
+    operations = {
+        "tag": _TAG,
+        "note": _NOTE,
+        "sign_off": _SIGN_OFF,
+        "revoke": _REVOKE,
+        "state": _STATE,
+        "again": _AGAIN,
+        "add_run": _ADD_RUN,
+    }
     signed = {each.candidate: each for each in job.sign_offs if each.state == "valid"}
     undecided = [verdict for verdict in job.verdicts if verdict["verdict"] == "inconclusive" and verdict["candidate"]["name"] not in signed]
     reasons = {verdict["candidate"]["name"]: why_not_acceptable(verdict) for verdict in undecided}  # type: ignore[arg-type]
@@ -38,7 +49,6 @@ def values(request: Request, context: Context, job: JobDocument) -> Mapping[str,
         "may": {name: _may(request, context, operation, job.id) for name, operation in operations.items()},
         "acceptable": [name for name, why in reasons.items() if why is None],
         "not_acceptable": {name: why for name, why in reasons.items() if why is not None},
-        "most_days": remarks.MOST_DAYS,
         "accepted": signed,
     }
 
@@ -95,6 +105,28 @@ def _statement(facts: Mapping[str, str]) -> statements.StatementRequest:
     except ValidationError as error:
         wrong = error.errors()[0]
         raise InvalidError(f"{' of '.join(map(str, wrong['loc']))} is {wrong['input']!r:.80}; {wrong['msg'].lower()}") from None
+
+
+@router.post("/jobs/{job_id}/again")
+def again(job_id: str, request: Request, context: InContext, patch: FormText = "", key: FormText = "") -> Response:
+    """Queue a new job from one that has ended, with a merge patch as JSON."""
+    sender = _check(request, context, _AGAIN, job_id)
+    try:
+        parsed = clean_body(json.loads(patch))
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise InvalidError(f"patch is {patch!r:.80}, expected a JSON object such as {{}}")
+    made = submit_again(context, job_id, parsed, sender, key or None)
+    return RedirectResponse(made.links["page"], 303)
+
+
+@router.post("/jobs/{job_id}/add-run")
+def add_run(job_id: str, request: Request, context: InContext, runs: FormText = "") -> Response:
+    """Add a run to each arm of a job; `runs` is how many the job had when the page was drawn."""
+    sender = _check(request, context, _ADD_RUN, job_id)
+    submit_run(context, job_id, AddedRunRequest(runs=_parsed("runs", runs, int, "a whole number")), sender)
+    return RedirectResponse(f"/jobs/{job_id}", 303)
 
 
 @router.post("/jobs/{job_id}/sign-offs")

@@ -200,6 +200,16 @@ def _parsed(adapter: TypeAdapter[Any], schema: Mapping[str, Any], content: bytes
         raise RequestValidationError([wrong]) from error
     except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, or thousands of brackets
         raise HTTPException(400, "There was an error parsing the body") from error
+    return _validated(adapter, schema, sent)
+
+
+def validated(kind: Any, sent: object) -> Any:
+    """A body of this annotation (`StrictBody`) that was not sent as it is but made from what was sent, checked like one that was."""
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    return _validated(adapter, adapter.json_schema(), sent)
+
+
+def _validated(adapter: TypeAdapter[Any], schema: Mapping[str, Any], sent: object) -> Any:
     check_body(sent, schema)
     try:
         return adapter.validate_python(sent)

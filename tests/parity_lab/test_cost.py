@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from parity_lab.policies import THROUGHPUT, Shape, Space, Switch, measured_times, modelled_times
+from parity_lab.policies import Shape, Space, Switch, measured_times, modelled_times
+from training.gemm_time import GB300
 
 MLP = ["up", "down"]
 SPACE = Space(
@@ -29,7 +30,7 @@ def slow(policy):
                     recipe = "fp8" if wgrad and gemm == "wgrad" else recipe
                     recipe = "bf16" if last and block == 2 else recipe
                     recipe = "bf16" if late and name == "down" and step >= 75 else recipe
-                    total += size / THROUGHPUT[recipe] / 100
+                    total += size / GB300[recipe] / 100
     return total
 
 

@@ -1,5 +1,6 @@
 """Every line of docs/jobs.md and docs/sign-off.md, against one server with a record."""
 
+import json
 import re
 import shlex
 import time
@@ -44,6 +45,7 @@ def run(tmp_path, served, database, judged, register, monkeypatch, capsys):
                 row.baseline_id = "b1"
         time.sleep(0.002)
     (tmp_path / "parity.yaml").write_text(yaml.safe_dump(request | {"tags": ["nightly"]}))
+    (tmp_path / "change.yaml").write_text(_blocks("jobs.md", "yaml")[1])
 
     def line(text):
         words = [{"JOB": jobs[-1]}.get(word, word) for word in shlex.split(text, comments=True)]
@@ -72,8 +74,21 @@ def test_every_line_of_the_page_runs(run, page):
 
 
 def test_the_job_file_of_the_page_is_one():
-    (block,) = _blocks("jobs.md", "yaml")
+    block, change = _blocks("jobs.md", "yaml")
     jobs = {"job": {"name": "a", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp4"}]}, "criteria": {"margin": "1 %"}}
     jsonschema.validate(jobs | yaml.safe_load(block), job_file_schema())
+    whole = yaml.safe_load(change)
+    jsonschema.validate(jobs | whole | {"job": jobs["job"] | whole["job"]}, job_file_schema())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(jobs | {"tags": ["two words"]}, job_file_schema())
+
+
+def test_a_run_is_added_to_a_job_that_waits_and_to_no_other(run, tmp_path):
+    code, text = run("parity again JOB --patch change.yaml --json")
+    made = json.loads(text)
+    assert (code, made["url"].endswith(f"/jobs/{made['id']}")) == (0, True)
+    assert run(f"parity add-run {made['id']}") == (0, f"{made['id']} 3 + 3 runs, look 1 of 1\n")
+    assert run("parity add-run JOB")[0] == 2
+    (tmp_path / "change.yaml").write_text("- 1\n")
+    code, text = run("parity again JOB --patch change.yaml")
+    assert (code, "change.yaml: is no mapping" in text) == (2, True)

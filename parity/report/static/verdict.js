@@ -94,7 +94,7 @@ function onKey(event) {
     read(null);
     if (help) help.hidden = true;
   } else if (key === "Enter" && !event.target.closest("a, button, summary, [role=button]")) {
-    document.querySelector(".v .acts .btn")?.click();
+    document.querySelector(".v .acts .btn:has(kbd)")?.click();
   } else if ((key === "ArrowLeft" || key === "ArrowRight") && event.target.closest(".plot")) {
     const end = (data?.candidates[selected].path.length ?? 0) - 1;
     read(at === null ? end : at + (key === "ArrowLeft" ? -1 : 1));

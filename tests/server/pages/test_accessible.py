@@ -160,7 +160,7 @@ class TestByKeyboard:
         made = recorded({"nvfp4": 0.013})
         conclude(database, made)
         page.goto(f"/jobs/{made}")
-        _reach(page, ".remarks details:has([name=days]) > summary")
+        _reach(page, ".acts details:has([name=days]) > summary")
         page.keyboard.press("Enter")
         _reach(page, "input[name=reason]")
         page.keyboard.type("the run is a rehearsal")

@@ -1,0 +1,172 @@
+"""A new job from one that has ended: its own specification with a change, and the changes that the next step of its verdict names."""
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from parity.judging.advice import FIRST_AND_LAST_IN_BF16, LAST_IN_BF16, MLP_ONLY
+from parity.judging.chances import PAIRS, chances_of
+from parity.judging.document_types import VerdictDocument
+from parity.report.words import advising, candidate_name
+from parity.structure import frozen
+from parity.wording import count, likely
+from server.database.states import JOB_ENDED
+from server.database.tables import Job
+from server.errors import ConflictError
+from server.jobs.conclude import kind_of, verdict_documents
+from server.jobs.fingerprint import job_spec
+from training.rules import SpecError
+from training.segments import ATTENTION
+from training.spec import Arm, JobSpec
+from training.switches import Override, document
+
+# A new job from one that has ended. It is submitted like any other: nothing is checked here that a submission does not check anyway.
+
+_MOST_OF_PATCH = 3000  # characters of a patch in the new job's note
+
+
+def request_of(job: Job) -> dict[str, Any]:
+    """The request that submits a job as it was submitted, priority apart.
+
+    ConflictError for a job that has not ended, for one that is not judged, and for a project, which has no specification of its own.
+    """
+    if job.status not in JOB_ENDED:
+        raise ConflictError(f"job {job.id} is {job.status}; expected a job that has ended, whose specification a new one can take")
+    if kind_of(job) is not None or not job.is_judged:
+        raise ConflictError(f"job {job.id} is part of an analysis or a search; expected a job that compares candidates with a baseline")
+    if job.looked_at is not None:
+        raise ConflictError(f"job {job.id} is a project, which has no job file; begin another one with parity.Run(project=...)")
+    named = {} if job.named is None else {"name": job.named.name, "version": job.named.version}
+    request = {
+        "job": job.spec,
+        "criteria": job.criteria,
+        "baseline": {**named, "reuse": job.reuse or bool(named)},
+        "max_run_seconds": job.max_run_seconds,
+        "tags": [each.tag for each in job.tags],
+        "branch": job.branch,
+    }
+    return copy.deepcopy(request)
+
+
+def merged(request: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """A request with a JSON merge patch (RFC 7396): null removes a key, a list replaces a list.
+
+    A preset states a whole model, so it replaces the one of the request.
+    """
+    model = patch["job"].get("model") if isinstance(patch.get("job"), Mapping) else None
+    if isinstance(model, Mapping) and model.get("preset") is not None:
+        request = {**request, "job": {**request["job"], "model": {}}}
+    made: dict[str, Any] = _patched(request, patch)
+    return made
+
+
+def _patched(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, Mapping):
+        return patch
+    made = dict(target) if isinstance(target, Mapping) else {}
+    for name, value in patch.items():
+        if value is None:
+            made.pop(name, None)
+        else:
+            made[name] = _patched(made.get(name), value)
+    return made
+
+
+def origin_note(job_id: str, patch: Mapping[str, Any]) -> str:
+    """The note of a new job that says where it comes from."""
+    text = json.dumps(patch, sort_keys=True)
+    changed = f" with the change {text[:_MOST_OF_PATCH]}{' ...' if len(text) > _MOST_OF_PATCH else ''}" if patch else " without a change"
+    return f"Made from job {job_id}{changed}."
+
+
+# What the next step of a verdict names, as a patch that does it.
+
+_LAST, _FIRST = 8 / 62, 2 / 62  # of the blocks, as in the 12 B model of arXiv 2509.25149
+
+
+@frozen
+class Proposal:
+    """A new job that the next step of a verdict names: what to call it, and the patch that makes it."""
+
+    label: str
+    patch: Mapping[str, Any]
+
+
+def proposal(job: Job) -> Proposal | None:
+    """What the next step of a job's verdicts names; None where it names no recipe and no run, or the job's engine cannot do it."""
+    if job.engine == "external" or not job.verdicts or kind_of(job) is not None:
+        return None
+    documents = verdict_documents(job)
+    told = advising(documents)
+    try:
+        spec = job_spec(job)
+    except ValidationError:  # of a version whose specifications this one cannot read
+        return None
+    if told is None:
+        return None
+    return _try(spec, told) if told["verdict"] == "fail" else _more_runs(job, spec, documents, told)
+
+
+def _try(spec: JobSpec, told: VerdictDocument) -> Proposal | None:
+    """The candidate with the change that the next step of its fail names."""
+    arm = next(arm for arm in spec.candidates if arm.name == candidate_name(told))
+    changed = _changed(spec, told["advice"]["sentences"][0])
+    if changed is None:
+        return None
+    what, suffix, override = changed
+    try:
+        tried = replace(arm, name=f"{arm.name[: 63 - len(suffix)]}-{suffix}", overrides=(*arm.overrides, override))
+        replace(spec, candidates=(tried,))
+    except SpecError:  # the engine has no setting by block, or the blocks are in bf16 already
+        return None
+    own = {
+        "recipe": arm.recipe,
+        "name": tried.name,
+        "replicates": arm.replicates,
+        "overrides": [document(each) for each in tried.overrides],
+    }
+    written = {name: value for name, value in _written(spec, arm).items() if name not in own}
+    return Proposal(label=f"Try {arm.name}, {what} in bf16", patch={"job": {"candidates": [{**written, **own}]}})
+
+
+def _changed(spec: JobSpec, step: str) -> tuple[str, str, Override] | None:
+    """What goes to bf16 in words, the end of the new arm's name, and the override that does it."""
+    blocks = spec.model.n_layers
+    last, first = (max(1, round(share * blocks)) for share in (_LAST, _FIRST))
+    if step.startswith(LAST_IN_BF16) and blocks > last:
+        return f"last {count(last, 'block')}", f"last{last}-bf16", Override(recipe="bf16", blocks=(f"last {last}",))
+    if FIRST_AND_LAST_IN_BF16 in step and blocks > first + first:
+        where = f"first and last {count(first, 'block')}" if first > 1 else "first and last block"
+        return where, f"ends{first}-bf16", Override(recipe="bf16", blocks=(f"first {first}", f"last {first}"))
+    if step.startswith(MLP_ONLY):
+        return "attention layers", "mlp-only", Override(recipe="bf16", projections=tuple(sorted(ATTENTION)))
+    return None
+
+
+def _written(spec: JobSpec, arm: Arm) -> Mapping[str, Any]:
+    """An arm as the document of its job has it."""
+    written: Mapping[str, Any] = spec.document()["candidates"][spec.candidates.index(arm)]
+    return written
+
+
+def _more_runs(job: Job, spec: JobSpec, documents: Sequence[VerdictDocument], told: VerdictDocument) -> Proposal | None:
+    """The runs that the verdict asks for, in a further look, while a registered one is left.
+
+    A look after a pass is refused, as is one after a fail by anything but the gap, so that only undecided candidates are in it.
+    """
+    advice, shared, chances = told["advice"], told.get("multiplicity"), chances_of(told)
+    base, cand = advice["add_baseline_runs"] or 0, advice["add_candidate_runs"] or 0
+    if shared is None or shared["look"] >= shared["looks"] or job.named is not None or not base + cand:
+        return None
+    undecided = {candidate_name(each) for each in documents if each["verdict"] == "inconclusive"}
+    names = [arm.name for arm in spec.candidates if arm.name in undecided]
+    arms = [{**_written(spec, arm), "replicates": arm.replicates + cand} for arm in spec.candidates if arm.name in undecided]
+    whose = (base, spec.baseline.name), (cand, names[0] if len(names) == 1 else "each candidate")
+    label = "Add " + " and ".join(f"{count(runs, 'run')} of {name}" for runs, name in whose if runs)
+    if base == cand == PAIRS and chances is not None:
+        label = f"Add a pair of runs: decides with {likely(chances['pass'] + chances['fail'])}"
+    return Proposal(label=label, patch={"job": {"baseline": {"replicates": spec.baseline.replicates + base}, "candidates": arms}})
