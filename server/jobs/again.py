@@ -4,7 +4,7 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 
@@ -19,7 +19,7 @@ from server.database.tables import Job
 from server.errors import ConflictError
 from server.jobs.conclude import kind_of, verdict_documents
 from server.jobs.fingerprint import job_spec
-from training.rules import SpecError
+from training.rules import PROJECTIONS, SpecError
 from training.segments import ATTENTION
 from training.spec import Arm, JobSpec
 from training.switches import Override, document
@@ -101,7 +101,7 @@ def proposal(job: Job) -> Proposal | None:
     if job.engine == "external" or not job.verdicts or kind_of(job) is not None:
         return None
     documents = verdict_documents(job)
-    told = advising(documents)
+    told = cast("VerdictDocument | None", advising(documents))
     try:
         spec = job_spec(job)
     except ValidationError:  # of a version whose specifications this one cannot read
@@ -143,7 +143,7 @@ def _changed(spec: JobSpec, step: str) -> tuple[str, str, Override] | None:
         where = f"first and last {count(first, 'block')}" if first > 1 else "first and last block"
         return where, f"ends{first}-bf16", Override(recipe="bf16", blocks=(f"first {first}", f"last {first}"))
     if step.startswith(MLP_ONLY):
-        return "attention layers", "mlp-only", Override(recipe="bf16", projections=tuple(sorted(ATTENTION)))
+        return "attention layers", "mlp-only", Override(recipe="bf16", projections=tuple(name for name in PROJECTIONS if name in ATTENTION))
     return None
 
 
