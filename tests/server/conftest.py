@@ -58,12 +58,9 @@ def api(api_settings, database, application) -> Iterator[TestClient]:
 class Served:
     """The application in a real uvicorn, on one port however often it is stopped and started."""
 
-    def __init__(self, settings: Settings, built: dict[Settings, FastAPI]) -> None:
-        self._settings, self._built = settings, built
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
-        self.address = f"http://127.0.0.1:{self._port}"
+    def __init__(self, settings: Settings, built: dict[Settings, FastAPI], port: int) -> None:
+        self._settings, self._built, self._port = settings, built, port
+        self.address = f"http://127.0.0.1:{port}"
 
     def start(self) -> None:
         config = uvicorn.Config(
@@ -90,9 +87,17 @@ def built_to_serve() -> dict[Settings, FastAPI]:
     return {}
 
 
+@pytest.fixture(scope="session")
+def port() -> int:
+    """A free port for one server after the other."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @pytest.fixture
-def server(api_settings, database, built_to_serve) -> Iterator[Served]:
-    made = Served(api_settings, built_to_serve)
+def server(api_settings, database, built_to_serve, port) -> Iterator[Served]:
+    made = Served(api_settings, built_to_serve, port)
     made.start()
     yield made
     made.stop()
@@ -149,7 +154,12 @@ def people_of(database: Database, scopes: Mapping[str, Sequence[Scope]]) -> dict
 
 @pytest.fixture(autouse=True)
 def nothing_ships(monkeypatch):
-    """Jobs of these tests are small models of engine emulated; they borrow only from what a test records (but see jobs/test_floors.py)."""
+    """Jobs of these tests are small models of engine emulated; they borrow only from what a test records (but see jobs/test_floors.py).
+
+    Their verdicts have short paths, which take three quarters of the time of a verdict; tests/parity/judging/test_path.py has whole ones.
+    """
+    monkeypatch.setattr("parity.judging.path.POINTS", 8)
+    monkeypatch.setattr("parity.judging.path.FEWEST", 5)
     monkeypatch.setattr("server.jobs.floors.emulated_family", lambda _spec: None)
 
 

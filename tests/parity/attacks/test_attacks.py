@@ -10,7 +10,7 @@ from tests.parity.attacks.case import Attack, Runs
 from tests.parity.attacks.catalogue import ATTACKS
 from tests.parity.attacks.pairs import groups
 
-SOME = 6
+SOME = 3
 
 
 def _some(attack: Attack, reruns: tuple[Curve, ...]) -> list[tuple[int, Runs]]:
