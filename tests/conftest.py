@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,8 @@ from workers import standalone
 ROLES = ("parity_api", "parity_worker")
 # In the user's cache. Each checkout has bytecode of its own, which must not push out the programs.
 MOST_BYTES = {"programs": 250_000_000, "bytecode": 250_000_000}
+# Every example and simulated case (`make test-faults`), not some of them.
+THOROUGH = bool(os.environ.get("PARITY_TEST_THOROUGH"))
 
 # The same examples every time, however slow the machine is.
 hypothesis_settings.register_profile(
@@ -346,6 +348,16 @@ def _connected(url: URL) -> psycopg.Connection[tuple[Any, ...]]:
 @pytest.fixture(scope="session")
 def spare() -> Spare:
     return Spare()
+
+
+def some(count: int) -> int:
+    """So many examples or simulated cases of a law, or a third of them where tests are to be quick."""
+    return count if THOROUGH else -(-count // 3)
+
+
+def some_pairs(rows: Iterable[Any], columns: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Each row with each column, or, where tests are to be quick, with one of them; every column has its turn."""
+    return [(row, column) for at, row in enumerate(rows) for column in (columns if THOROUGH else [columns[at % len(columns)]])]
 
 
 def small_job(steps: int = 40, **changes: Any) -> JobSpec:
