@@ -50,6 +50,9 @@ MOST_BYTES = {"programs": 250_000_000, "bytecode": 250_000_000}
 # Every example and simulated case (`make test-faults`), not some of them.
 THOROUGH = bool(os.environ.get("PARITY_TEST_THOROUGH"))
 
+# Folders whose files take up to two minutes each.
+LONG = ("faults", "workers", "server/pages", "training")
+
 # The same examples every time, however slow the machine is.
 hypothesis_settings.register_profile(
     "parity", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
@@ -121,6 +124,17 @@ def pytest_configure(config: pytest.Config) -> None:
     _share_certificates()
     if not hasattr(config, "workerinput"):  # not a worker of xdist: those, and all processes that tests start, inherit the folder
         _share_compiled_programs()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """The processes of `pytest -n auto`: more than there are cores, because tests wait for servers and browsers a quarter of the time."""
+    return max(2, (os.cpu_count() or 1) * 3 // 2)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first: one at the end would leave the other processes without work."""
+    tests = Path(__file__).parent
+    items.sort(key=lambda item: not any(item.path.is_relative_to(tests / name) for name in LONG))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
