@@ -58,9 +58,12 @@ def api(api_settings, database, application) -> Iterator[TestClient]:
 class Served:
     """The application in a real uvicorn, on one port however often it is stopped and started."""
 
-    def __init__(self, settings: Settings, built: dict[Settings, FastAPI], port: int) -> None:
-        self._settings, self._built, self._port = settings, built, port
-        self.address = f"http://127.0.0.1:{port}"
+    def __init__(self, settings: Settings, built: dict[Settings, FastAPI]) -> None:
+        self._settings, self._built = settings, built
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
         config = uvicorn.Config(
@@ -87,17 +90,9 @@ def built_to_serve() -> dict[Settings, FastAPI]:
     return {}
 
 
-@pytest.fixture(scope="session")
-def port() -> int:
-    """A free port for one server after the other."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
-def server(api_settings, database, built_to_serve, port) -> Iterator[Served]:
-    made = Served(api_settings, built_to_serve, port)
+def server(api_settings, database, built_to_serve) -> Iterator[Served]:
+    made = Served(api_settings, built_to_serve)
     made.start()
     yield made
     made.stop()

@@ -105,7 +105,7 @@ def test_two_revisions_of_one_recipe_are_not_switched(gap: float, lead: str, mak
 def test_a_fail_of_a_shared_error_says_which_interval_it_takes(make_run: MakeRun, one_percent: Criteria) -> None:
     from parity.judging.verdict import judge
 
-    for gap in [0.030 + 0.0005 * number for number in range(40)]:
+    for gap in [0.040 + 0.0005 * number for number in range(20)]:
         runs = {name: [make_run(seed=2, gap=gap, recipe="fp8_current")] for name in "abcdefgh"}
         document = judge([make_run(recipe="fp8_current")], runs, one_percent, planned_steps=2000)[0].document()
         if document["verdict"] == "fail" and document["gap"] and document["margin"]:

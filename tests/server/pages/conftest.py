@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from parity.judging.criteria import criteria_from_mapping
 from parity_lab.server.analyses import WhyRequest, submit_analysis
@@ -165,21 +165,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("look", getattr(metafunc.module, "LOOKS", [*_LOOKS]))
 
 
-@pytest.fixture(scope="session")
-def contexts() -> dict[tuple[str, bool], BrowserContext]:
-    """Contexts of the browser by look and touch: a new one would load and compile every script anew."""
-    return {}
-
-
 @pytest.fixture
-def page(request, look, browser, contexts, served) -> Iterator[Page]:
+def page(request, look, browser, served) -> Iterator[Page]:
     """A page in a look. Afterwards: no console error, and no request that left this machine."""
     scheme, width = _LOOKS[look]
-    key = (look, getattr(request.module, "TOUCH", False))
-    viewport: ViewportSize = {"width": width, "height": 900}
-    if key not in contexts:
-        contexts[key] = browser.new_context(base_url=served, color_scheme=scheme, viewport=viewport, has_touch=key[1])
-    context = contexts[key]
+    touch = getattr(request.module, "TOUCH", False)
+    context = browser.new_context(base_url=served, color_scheme=scheme, viewport={"width": width, "height": 900}, has_touch=touch)
     opened = context.new_page()
     opened.add_init_script(OPEN)
     problems: list[str] = []
@@ -190,8 +181,5 @@ def page(request, look, browser, contexts, served) -> Iterator[Page]:
         "request", lambda sent: None if sent.url.startswith((served, "data:", "blob:")) else problems.append(f"left localhost: {sent.url}")
     )
     yield opened
-    context.new_cdp_session(opened).send("Storage.clearDataForOrigin", {"origin": served, "storageTypes": "local_storage,indexeddb"})
-    context.clear_cookies()
-    for each in context.pages:
-        each.close()
+    context.close()
     assert problems == []
