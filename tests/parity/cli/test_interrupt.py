@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,8 @@ from parity.cli import INTERRUPTED
 WORDS = ["-m", "parity", "compare"]
 
 
-def _interrupted(words: list[str], wait: Callable[[], object], stdin: int = subprocess.DEVNULL) -> tuple[int, str]:
-    """Exit code and stderr of a process that gets SIGINT after `wait`, which begins when the process has begun to handle it."""
+def _interrupted(words: list[str], seconds: float, stdin: int = subprocess.DEVNULL) -> tuple[int, str]:
+    """Exit code and stderr of a process that gets SIGINT this long after it began to handle it."""
     began, reported = os.pipe()
     code = f"""
 import os, runpy, sys, parity.cli as main
@@ -42,9 +41,7 @@ runpy.run_module('parity')
     os.read(began, 1)
     os.close(began)
     os.close(reported)
-    if stdin != subprocess.DEVNULL:
-        os.close(stdin)
-    wait()
+    time.sleep(seconds)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     return process.returncode, err
@@ -52,9 +49,7 @@ runpy.run_module('parity')
 
 @pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6, 1.0, 2.0])
 def test_while_modules_are_imported_or_runs_judged(seconds: float, files: dict[str, str]) -> None:
-    code, err = _interrupted(
-        ["compare", files["fp8"], files["nvfp4"], files["mxfp8"], "--planned-steps", "1500"], lambda: time.sleep(seconds)
-    )
+    code, err = _interrupted(["compare", files["fp8"], files["nvfp4"], files["mxfp8"], "--planned-steps", "1500"], seconds)
     assert "Traceback" not in err
     # 1: it was done, with a fail, before the signal came; -SIGINT: it was done, and the interpreter was shutting down
     assert (code, err) == (INTERRUPTED, "parity: interrupted\n") or code in (1, -signal.SIGINT)
@@ -62,17 +57,15 @@ def test_while_modules_are_imported_or_runs_judged(seconds: float, files: dict[s
 
 def test_while_a_file_is_read(files: dict[str, str]) -> None:
     reading, writing = os.pipe()
-    table = "step,loss\n" + "".join(f"{step},2.0\n" for step in range(20_000))  # more than a pipe takes before it is read
-    code, err = _interrupted(["compare", files["fp8"], "-"], lambda: os.write(writing, table.encode()), stdin=reading)
+    code, err = _interrupted(["compare", files["fp8"], "-"], 6.0, stdin=reading)
+    os.close(reading)
     os.close(writing)
     assert (code, err) == (INTERRUPTED, "parity: interrupted\n")
 
 
 def test_while_a_server_is_awaited() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        accepted: list[object] = []
-        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        code, err = _interrupted(["status", "--server", address], lambda: accepted.append(silent.accept()))
+        code, err = _interrupted(["status", "--server", f"http://127.0.0.1:{silent.getsockname()[1]}"], 6.0)
     assert (code, err) == (INTERRUPTED, "parity: interrupted\n")
 
 
