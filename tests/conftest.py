@@ -126,6 +126,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _share_compiled_programs()
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """The processes of `pytest -n auto`: more than there are cores, because tests wait for servers and browsers a quarter of the time."""
     return max(2, (os.cpu_count() or 1) * 3 // 2)
