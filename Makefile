@@ -23,11 +23,12 @@ serve: .venv/.installed node_modules/.installed ## start the service on this mac
 docs: .venv/.installed-docs ## build the documentation site into build/docs, which the server shows under /docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
-test: .venv/.installed-dev node_modules/.installed ## every test, one process per core; Python 3.12 and later measure line coverage too
+test: .venv/.installed-dev node_modules/.installed ## every test, three processes for two cores; Python 3.12 and later measure line coverage too
 	@coverage=; $(COUNTS_LINES) && coverage="--cov --cov-report= --cov-report=xml"; \
 	COVERAGE_CORE=sysmon $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $$coverage
 
-test-faults: .venv/.installed-dev ## 250 faults on each database, three quarters of an hour
+test-faults: .venv/.installed-dev ## all cases of the laws that make test tries some of, 250 faults on each database, an hour
+	@PARITY_TEST_THOROUGH=1 $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder tests/parity tests/server/database
 	@$(BIN)/python tests/faults/matrix.py --database postgresql --injections 250
 	@$(BIN)/python tests/faults/matrix.py --database sqlite --injections 250
 

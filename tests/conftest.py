@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 import itertools
@@ -9,16 +10,17 @@ import os
 import platform
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import numpy as np
 import psycopg
 import pytest
@@ -43,7 +45,13 @@ from training.spec import Arm, Data, JobSpec, Model, Schedule
 from workers import standalone
 
 ROLES = ("parity_api", "parity_worker")
-MOST_COMPILED_BYTES = 500_000_000
+# In the user's cache. Each checkout has bytecode of its own, which must not push out the programs.
+MOST_BYTES = {"programs": 250_000_000, "bytecode": 250_000_000}
+# Every example and simulated case (`make test-faults`), not some of them.
+THOROUGH = bool(os.environ.get("PARITY_TEST_THOROUGH"))
+
+# Folders whose files take up to two minutes each.
+LONG = ("faults", "workers", "server/pages", "training")
 
 # The same examples every time, however slow the machine is.
 hypothesis_settings.register_profile(
@@ -113,8 +121,21 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     _share_compiled_statements()
+    _share_certificates()
     if not hasattr(config, "workerinput"):  # not a worker of xdist: those, and all processes that tests start, inherit the folder
         _share_compiled_programs()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """The processes of `pytest -n auto`: more than there are cores, because tests wait for servers and browsers a quarter of the time."""
+    return max(2, (os.cpu_count() or 1) * 3 // 2)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first: one at the end would leave the other processes without work."""
+    tests = Path(__file__).parent
+    items.sort(key=lambda item: not any(item.path.is_relative_to(tests / name) for name in LONG))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -139,7 +160,8 @@ def _share_compiled_programs() -> None:
         shutil.rmtree(bytecode.joinpath(*Path(tempfile.gettempdir()).parts[1:]), ignore_errors=True)
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(bytecode)
         sys.dont_write_bytecode = False  # this process has read its environment
-    drop_oldest(cache, MOST_COMPILED_BYTES)
+    for name, most in MOST_BYTES.items():
+        drop_oldest(cache / name, most)
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(programs))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     if "jax" in sys.modules:  # a plugin has imported it, and it has read its environment
@@ -157,7 +179,21 @@ def _share_compiled_statements() -> None:
         dialect.__eq__ = lambda self, other: type(self) is type(other)  # type: ignore[method-assign, assignment]
         dialect.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign, assignment]
     statements: LRUCache[Any, Any] = LRUCache(5000)
-    sessions.create_engine = partial(create_engine, execution_options={"compiled_cache": statements})  # type: ignore[attr-defined]
+    sessions.create_engine = functools.partial(create_engine, execution_options={"compiled_cache": statements})  # type: ignore[attr-defined]
+
+
+def _share_certificates() -> None:
+    """Let all HTTP clients that trust the same authorities share them: reading them takes 40 ms, and each test has clients of its own."""
+    read = httpcore2.default_ssl_context
+
+    @functools.cache
+    def of(_authorities: tuple[str | None, ...], trust_env: bool) -> ssl.SSLContext:
+        return read(_trust_env=trust_env)
+
+    def shared(*, _trust_env: bool = True) -> ssl.SSLContext:
+        return of(tuple(map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR"))), _trust_env)
+
+    httpcore2.default_ssl_context = shared
 
 
 def compiled_programs() -> Path:
@@ -170,8 +206,9 @@ def compiled_programs() -> Path:
 
 
 def drop_oldest(folder: Path, most_bytes: int) -> None:
-    """Delete the oldest files in a folder and its subfolders until `most_bytes` or less are left."""
-    files = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.rglob("*") if path.is_file())
+    """Delete the files in a folder and its subfolders that were written and read longest ago until `most_bytes` or less are left."""
+    found = [(path.stat(), path) for path in folder.rglob("*") if path.is_file()]
+    files = sorted((max(status.st_mtime, status.st_atime), status.st_size, path) for status, path in found)
     excess = sum(size for _, size, _ in files) - most_bytes
     for _, size, path in files:
         if excess <= 0:
@@ -326,6 +363,16 @@ def _connected(url: URL) -> psycopg.Connection[tuple[Any, ...]]:
 @pytest.fixture(scope="session")
 def spare() -> Spare:
     return Spare()
+
+
+def some(count: int) -> int:
+    """So many examples or simulated cases of a law, or a third of them where tests are to be quick."""
+    return count if THOROUGH else -(-count // 3)
+
+
+def some_pairs(rows: Iterable[Any], columns: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Each row with each column, or, where tests are to be quick, with one of them; every column has its turn."""
+    return [(row, column) for at, row in enumerate(rows) for column in (columns if THOROUGH else [columns[at % len(columns)]])]
 
 
 def small_job(steps: int = 40, **changes: Any) -> JobSpec:

@@ -51,7 +51,6 @@ from workers.standalone import Part, start
 
 LEASE_SECONDS = 1.5
 QUIET_SECONDS = 120.0
-JOBS_AT_ONCE = 2
 JOB = {
     "name": "fault matrix",
     "layer_policy": "mlp_only",
@@ -174,10 +173,11 @@ class Tally:
 class Matrix:
     """One session: a stack, jobs that keep coming, and faults."""
 
-    def __init__(self, stack: Stack, database: Database, postgres: Postgres | None, seed: int, steps: int) -> None:
-        self.stack, self.database, self.postgres, self.steps = stack, database, postgres, steps
-        self.job = {**JOB, "schedule": {"steps": steps, "warmup_steps": 10}}
-        self.random = random.Random(seed)  # noqa: S311 (a repeatable order of faults, no secret)
+    def __init__(self, stack: Stack, database: Database, postgres: Postgres | None, options: argparse.Namespace) -> None:
+        self.stack, self.database, self.postgres = stack, database, postgres
+        self.steps, self.jobs_at_once = options.steps, options.jobs
+        self.job = {**JOB, "schedule": {"steps": self.steps, "warmup_steps": 10}}
+        self.random = random.Random(options.seed)  # noqa: S311 (a repeatable order of faults, no secret)
         self.tally = Tally()
         self.submitted: dict[str, str] = {}
         self.reference: dict[str, bytes] = {}
@@ -375,7 +375,7 @@ class Matrix:
             time.sleep(self.random.uniform(*pause))
             self.stack.revive()
             with contextlib.suppress(Exception):
-                while len(self.open_jobs()) < JOBS_AT_ONCE:
+                while len(self.open_jobs()) < self.jobs_at_once:
                     self.submit()
             # Every kind once in each round, in an order of its own.
             if number % len(names) == 0:
@@ -460,6 +460,7 @@ def main() -> int:
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1000, help="of each run; from 4,096 on chunks are sealed while it trains")
+    parser.add_argument("--jobs", type=int, default=2, help="at once")
     parser.add_argument("--pause", type=float, nargs=2, default=(0.5, 3.0), help="seconds between faults, from and to")
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and database")
     options = parser.parse_args()
@@ -474,7 +475,7 @@ def main() -> int:
         try:
             for name in ("redis", "api", "worker-1", "worker-2"):
                 stack.start(name)
-            tally = Matrix(stack, database, postgres, options.seed, options.steps).run(options.injections, tuple(options.pause))
+            tally = Matrix(stack, database, postgres, options).run(options.injections, tuple(options.pause))
         finally:
             stack.stop()
             database.close()

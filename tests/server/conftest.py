@@ -149,7 +149,12 @@ def people_of(database: Database, scopes: Mapping[str, Sequence[Scope]]) -> dict
 
 @pytest.fixture(autouse=True)
 def nothing_ships(monkeypatch):
-    """Jobs of these tests are small models of engine emulated; they borrow only from what a test records (but see jobs/test_floors.py)."""
+    """Jobs of these tests are small models of engine emulated; they borrow only from what a test records (but see jobs/test_floors.py).
+
+    Their verdicts have short paths, which take three quarters of the time of a verdict; tests/parity/judging/test_path.py has whole ones.
+    """
+    monkeypatch.setattr("parity.judging.path.POINTS", 8)
+    monkeypatch.setattr("parity.judging.path.FEWEST", 5)
     monkeypatch.setattr("server.jobs.floors.emulated_family", lambda _spec: None)
 
 

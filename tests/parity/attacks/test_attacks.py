@@ -6,11 +6,12 @@ An attack is made on some of the pairs, other ones for each attack; `python -m t
 import pytest
 
 from parity.judging.curve import Curve
+from tests.conftest import some
 from tests.parity.attacks.case import Attack, Runs
 from tests.parity.attacks.catalogue import ATTACKS
 from tests.parity.attacks.pairs import groups
 
-SOME = 6
+SOME = some(9)
 
 
 def _some(attack: Attack, reruns: tuple[Curve, ...]) -> list[tuple[int, Runs]]:

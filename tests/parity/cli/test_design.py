@@ -37,7 +37,7 @@ def test_calibrate(data: Path, run: Run) -> None:
     assert code == 0
     assert "2 runs, 2 ordered pairs" in out
     assert calibration["margins"][1]["pass"] < 1.0  # how they round is not stated
-    code, out, _ = run("calibrate", *_reruns(data), "--planned-steps", "1750", "--rounding", "nearest", "--json")
+    code, out, _ = run("calibrate", *_reruns(data), "--planned-steps", "1750", "--rounding", "nearest", "--margin", "1%", "--json")
     assert json.loads(out)["margins"][0]["pass"] == 1.0
     assert max(map(len, out.splitlines())) <= 80
 

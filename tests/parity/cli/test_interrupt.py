@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,8 @@ from parity.cli import INTERRUPTED
 WORDS = ["-m", "parity", "compare"]
 
 
-def _interrupted(words: list[str], seconds: float, stdin: int = subprocess.DEVNULL) -> tuple[int, str]:
-    """Exit code and stderr of a process that gets SIGINT this long after it began to handle it."""
+def _interrupted(words: list[str], wait: Callable[[], object], stdin: int = subprocess.DEVNULL) -> tuple[int, str]:
+    """Exit code and stderr of a process that gets SIGINT after `wait`, which begins when the process has begun to handle it."""
     began, reported = os.pipe()
     code = f"""
 import os, runpy, sys, parity.cli as main
@@ -41,7 +43,7 @@ runpy.run_module('parity')
     os.read(began, 1)
     os.close(began)
     os.close(reported)
-    time.sleep(seconds)
+    wait()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     return process.returncode, err
@@ -49,7 +51,9 @@ runpy.run_module('parity')
 
 @pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6, 1.0, 2.0])
 def test_while_modules_are_imported_or_runs_judged(seconds: float, files: dict[str, str]) -> None:
-    code, err = _interrupted(["compare", files["fp8"], files["nvfp4"], files["mxfp8"], "--planned-steps", "1500"], seconds)
+    code, err = _interrupted(
+        ["compare", files["fp8"], files["nvfp4"], files["mxfp8"], "--planned-steps", "1500"], lambda: time.sleep(seconds)
+    )
     assert "Traceback" not in err
     # 1: it was done, with a fail, before the signal came; -SIGINT: it was done, and the interpreter was shutting down
     assert (code, err) == (INTERRUPTED, "parity: interrupted\n") or code in (1, -signal.SIGINT)
@@ -57,15 +61,16 @@ def test_while_modules_are_imported_or_runs_judged(seconds: float, files: dict[s
 
 def test_while_a_file_is_read(files: dict[str, str]) -> None:
     reading, writing = os.pipe()
-    code, err = _interrupted(["compare", files["fp8"], "-"], 6.0, stdin=reading)
+    code, err = _interrupted(["compare", files["fp8"], "-"], lambda: time.sleep(6.0), stdin=reading)
     os.close(reading)
     os.close(writing)
     assert (code, err) == (INTERRUPTED, "parity: interrupted\n")
 
 
 def test_while_a_server_is_awaited() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        code, err = _interrupted(["status", "--server", f"http://127.0.0.1:{silent.getsockname()[1]}"], 6.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent, ExitStack() as accepted:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        code, err = _interrupted(["status", "--server", address], lambda: accepted.enter_context(silent.accept()[0]))
     assert (code, err) == (INTERRUPTED, "parity: interrupted\n")
 
 

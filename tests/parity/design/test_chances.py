@@ -16,6 +16,7 @@ from parity.judging.interval import capped_interval, interval
 from parity.judging.lending import Lenders
 from parity.judging.run_floor import OwnRuns, Prior, borrow, early_spread, own_spread, run_floor, run_term
 from parity.judging.window import StandardError, mean_se
+from tests.conftest import some, some_pairs
 
 TRACK3 = "modded-nanogpt-124M/track3"
 BOTH = Lenders(public_floors(), {"baseline": TRACK3, "candidate": TRACK3})
@@ -75,21 +76,22 @@ def simulated(design: Design, policy: Criteria, margin: float, lenders: Lenders)
     return shares
 
 
-@pytest.mark.parametrize("runs", [(1, 1), (2, 2), (4, 4), (1, 4)])
 @pytest.mark.parametrize(
-    ("share", "lenders", "recipe", "pair_sd", "two_sided"),
-    [
-        (0.005, NO_FAMILIES, "nvfp4", None, False),
-        (0.0025, NO_FAMILIES, "mxfp8", None, True),
-        (0.001, BOTH, "mxfp8", None, False),
-        (0.002, BOTH, "mxfp8", None, False),
-        (0.005, NO_FAMILIES, "mxfp8", 0.15, False),
-    ],
+    ("case", "runs"),
+    some_pairs(
+        [
+            (0.005, NO_FAMILIES, "nvfp4", None, False),
+            (0.0025, NO_FAMILIES, "mxfp8", None, True),
+            (0.001, BOTH, "mxfp8", None, False),
+            (0.002, BOTH, "mxfp8", None, False),
+            (0.005, NO_FAMILIES, "mxfp8", 0.15, False),
+        ],
+        [(1, 1), (2, 2), (4, 4), (1, 4)],
+    ),
 )
-def test_chances_are_those_of_simulated_jobs(
-    runs: tuple[int, int], share: float, lenders: Lenders, recipe: str, pair_sd: float | None, two_sided: bool
-) -> None:
+def test_chances_are_those_of_simulated_jobs(case: tuple[float, Lenders, str, float | None, bool], runs: tuple[int, int]) -> None:
     """Within 4 standard errors of a share among 2,000 jobs, and half a point for the quadrature."""
+    share, lenders, recipe, pair_sd, two_sided = case
     design = Design(
         level=3.3,
         planned_steps=5000,
@@ -106,14 +108,18 @@ def test_chances_are_those_of_simulated_jobs(
             assert abs(chance - counted) <= 0.005 + 4.0 * math.sqrt(max(chance * (1.0 - chance), 1e-4) / JOBS)
 
 
-@pytest.mark.parametrize(("runs", "noise_runs", "controls"), [((1, 1), 3, 0), ((2, 2), 2, 0), ((1, 1), 0, 3), ((1, 2), 3, 2)])
 @pytest.mark.parametrize(
-    ("share", "lenders", "recipe"), [(0.0025, NO_FAMILIES, "mxfp8"), (0.005, NO_FAMILIES, "nvfp4"), (0.001, BOTH, "mxfp8")]
+    ("counts", "case"),
+    some_pairs(
+        [((1, 1), 3, 0), ((2, 2), 2, 0), ((1, 1), 0, 3), ((1, 2), 3, 2)],
+        [(0.0025, NO_FAMILIES, "mxfp8"), (0.005, NO_FAMILIES, "nvfp4"), (0.001, BOTH, "mxfp8")],
+    ),
 )
 def test_chances_with_controls_and_reruns_that_stop_early(
-    runs: tuple[int, int], noise_runs: int, controls: int, share: float, lenders: Lenders, recipe: str
+    counts: tuple[tuple[int, int], int, int], case: tuple[float, Lenders, str]
 ) -> None:
     """Within 4 standard errors, and 3 points because a full run that is far off also spreads its reruns, which is left out."""
+    (runs, noise_runs, controls), (share, lenders, recipe) = counts, case
     design = Design(
         level=3.3,
         planned_steps=5000,
@@ -174,7 +180,7 @@ def test_chances_of_few_points_are_those_of_the_judge(n: int, rho: float, share:
     term = run_term(*drawn.floors((0.0, 0.0)))
     rng = np.random.default_rng(4)
     passes = fails = 0
-    for _ in range(800):
+    for _ in range(jobs := some(1200)):
         noise = rng.standard_normal(n)
         for at in range(1, n):
             noise[at] = rho * noise[at - 1] + math.sqrt(1.0 - rho**2) * noise[at]
@@ -182,5 +188,5 @@ def test_chances_of_few_points_are_those_of_the_judge(n: int, rho: float, share:
         lo, hi = capped_interval(gap, interval(float(gap.mean()), mean_se(gap), term), 0, ([], [])).bounds(0.95)
         passes += hi < margin and (hi > 0.0 or gap.mean() > -margin)
         fails += lo + 2.0 * margin > margin
-    assert outlook.passes(0.0, margin) == pytest.approx(passes / 800, abs=0.05)
-    assert outlook.fails(2.0 * margin, margin) == pytest.approx(fails / 800, abs=0.05)
+    assert outlook.passes(0.0, margin) == pytest.approx(passes / jobs, abs=0.05)
+    assert outlook.fails(2.0 * margin, margin) == pytest.approx(fails / jobs, abs=0.05)

@@ -12,6 +12,7 @@ from scipy.stats import t as student
 from parity.judging.criteria import STOCHASTIC_FACTOR
 from parity.judging.floors import COLUMNS, MAX_DF, Floors, FloorsError, public_floors, read_floors
 from parity.judging.lending import between_families, evidence_families, find_lender, fit_between
+from tests.conftest import some
 
 Table = dict[str, list[tuple[float, int]]]
 QUIET: Table = {
@@ -90,7 +91,7 @@ def slow_fit(table: Table) -> tuple[float, float]:
     return math.exp((statistics.mean(logs) + float(digamma(df / 2)) - math.log(df / 2)) / 2), df
 
 
-@settings(max_examples=40)
+@settings(max_examples=some(40))
 @given(tables)
 def test_it_is_the_slow_formula(table: Table) -> None:
     share, df = slow_fit(table)
@@ -99,7 +100,7 @@ def test_it_is_the_slow_formula(table: Table) -> None:
     assert (floor.share, floor.df) == pytest.approx((share, df), rel=1e-4)
 
 
-@settings(max_examples=40)
+@settings(max_examples=some(40))
 @given(tables, st.floats(0.1, 10.0))
 def test_noisier_families_throughout_lend_a_floor_that_is_wider_by_as_much(table: Table, scale: float) -> None:
     assume(slow_fit(table)[1] > 1.5)

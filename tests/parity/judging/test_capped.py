@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from parity.judging.interval import Interval, capped_interval, interval, missing_points, run_changes, t_quantile
 from parity.judging.run_floor import RunTerm
 from parity.judging.window import make_window, mean_se
+from tests.conftest import some
 
 RUN = RunTerm(variance=0.003**2, df=4.0, seeds=1)
 NONE: tuple[list, list] = ([], [])
@@ -67,7 +68,7 @@ def test_below_30_points_with_noise_within_in_the_lead_it_is_the_plain_end() -> 
     assert capped_interval(gap, plain_of(gap), 0, NONE).bounds(0.95)[0] > plain_of(gap).mean - plain_of(gap).half_width(0.95)
 
 
-@settings(max_examples=100)
+@settings(max_examples=some(100))
 @given(st.integers(8, 250), st.integers(0, 30), st.integers(1, 250), st.floats(0.0, 3.0))
 def test_a_worse_series_has_no_lower_upper_end(n: int, seed: int, last: int, by: float) -> None:
     gap = 0.004 * np.random.default_rng(seed).normal(size=n)

@@ -22,6 +22,7 @@ from parity.judging.reasons import BY_CODE
 from parity.judging.run_floor import Prior, run_floor, run_term, run_term_over_seeds
 from parity.judging.verdict import judge
 from parity.judging.window import StandardError
+from tests.conftest import some
 
 MakeRun = Callable[..., Curve]
 POLICY = {"schedule": "decayed", "margin": "1.0%"}
@@ -208,14 +209,14 @@ def stated(arms: Sequence[Sequence[Curve]], policy: dict[str, Any], planned: int
         json.dumps(chances, allow_nan=False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(st.lists(series, min_size=1, max_size=3), st.lists(series, min_size=1, max_size=3), st.one_of(st.none(), st.integers(1, 400)))
 def test_no_hostile_log_makes_them_fail(base, cand, planned: int | None) -> None:
     arms = [[curve_from_arrays([s for s, _ in rows], [loss for _, loss in rows]) for rows in arm] for arm in (base, cand)]
     stated(arms, POLICY, planned)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(st.integers(1, 3), st.integers(1, 3), st.floats(-0.05, 0.05), st.booleans(), st.integers(1, 3))
 def test_no_plausible_verdict_makes_them_fail(make_run: MakeRun, base: int, cand: int, gap: float, seeded: bool, looks: int) -> None:
     arms = [

@@ -15,6 +15,7 @@ from parity.judging.curve import Curve
 from parity.judging.interval import t_quantile
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import mean_se
+from tests.conftest import some
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
@@ -51,7 +52,7 @@ def test_the_least_points(stride: int, passes: bool, fails: bool, make_run: Make
     assert ("TOO_FEW_STEPS" in honest.codes) == (not passes)
 
 
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 @given(st.integers(8, 35), st.floats(0.0, 0.06), st.integers(2, 60), st.integers(1, 60), st.floats(0.0, 5.0))
 def test_a_worse_point_undoes_no_fail_and_gains_no_pass(
     make_run: MakeRun, one_percent: Criteria, stride: int, gap: float, seed: int, point: int, by: float

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import digamma, polygamma
 
 from parity.judging.floors import MAX_DF, FamilyFloor, RerunGroup, fit_family, inverse_trigamma
+from tests.conftest import some
 
 MakeGroup = Callable[..., RerunGroup]
 families = st.lists(st.tuples(st.floats(1e-4, 1e-3), st.integers(5, 40)), min_size=3, max_size=12)
@@ -74,7 +75,7 @@ def slow_fit(pairs: list[tuple[float, int]]) -> tuple[float, float, float]:
     return math.exp((mean + bias) / 2), df, d0
 
 
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 @given(families)
 def test_the_fit_is_its_formulas(pairs: list[tuple[float, int]]) -> None:
     fitted, (share, df, d0) = fit_family(groups_of(pairs)), slow_fit(pairs)

@@ -18,6 +18,7 @@ from parity.judging.path import FEWEST, POINTS, evaluation_path_of, path_of, som
 from parity.judging.sign_offs import sha256_of
 from parity.judging.verdict import Verdict, judge
 from parity.structure import canonical_json
+from tests.conftest import some
 
 MakeRun = Callable[..., Curve]
 POLICY = {"schedule": "decayed", "margin": "1.0%"}
@@ -138,7 +139,7 @@ series = st.lists(st.tuples(st.integers(0, 300), losses), max_size=300)
 run_sets = st.lists(st.tuples(series, st.one_of(st.none(), st.integers(0, 2))), min_size=1, max_size=3)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=some(120), deadline=None)
 @given(run_sets, run_sets, st.one_of(st.none(), st.integers(1, 400)), st.sampled_from(["paired", "unpaired"]))
 def test_no_verdict_makes_its_path_fail(base, cand, planned: int | None, pairing: str) -> None:
     """Hostile logs: NaN, steps out of order and twice, gaps, one point, other lengths, no seeds, no common step."""
@@ -152,7 +153,7 @@ def test_no_verdict_makes_its_path_fail(base, cand, planned: int | None, pairing
         check(verdict, verdict.document())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(st.data())
 def test_no_plausible_verdict_makes_its_path_fail(make_run: MakeRun, data: st.DataObject) -> None:
     """Runs as trainings log them, damaged: these have a gap, so the whole way is computed."""
@@ -259,7 +260,7 @@ evaluations = st.lists(st.tuples(st.integers(0, 60), losses.filter(lambda loss: 
 evaluated_sets = st.lists(st.tuples(evaluations, st.one_of(st.none(), st.integers(0, 2))), min_size=1, max_size=3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(evaluated_sets, evaluated_sets, st.booleans(), st.sampled_from([None, "system"]), st.sampled_from(["1%", "0.01 nats"]))
 def test_no_comparison_of_evaluations_makes_its_path_fail(base, cand, paired: bool, cluster: str | None, margin: str) -> None:
     arms = [

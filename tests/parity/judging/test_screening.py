@@ -11,6 +11,7 @@ from parity.judging import arms
 from parity.judging.arms import independent_runs
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.independence import dependence, is_mixture, may_be_mixtures, may_be_related, pairs_to_test, resemblance, shared_start
+from tests.conftest import some
 from tests.parity.attacks.case import with_loss
 from tests.parity.attacks.copies import COPIES
 
@@ -53,7 +54,7 @@ def test_whatever_is_related_is_tested(name: str, reruns: tuple[Curve, ...]) -> 
 _SIZES = st.floats(-5.0, -1.0).map(lambda power: 10.0**power)
 
 
-@settings(max_examples=150)
+@settings(max_examples=some(150))
 @given(st.integers(0, 10_000), _SIZES, _SIZES, st.floats(0.0, 1.0), st.floats(0.98, 1.02), st.integers(40, 3000))
 def test_near_its_limits_it_asks_for_the_thorough_test(seed: int, noise: float, offset: float, share: float, factor: float, n: int) -> None:
     rng = np.random.default_rng(seed)

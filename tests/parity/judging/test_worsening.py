@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.verdict import judge
+from tests.conftest import some
 from tests.parity.attacks.pairs import synthetic
 
 PAIRS = [pair for seed in range(6) for pair in itertools.permutations(synthetic(seed)[:3], 2)]
@@ -22,7 +23,7 @@ def codes(base: Curve, cand: Curve, margin: str) -> tuple[str, ...]:
     return judge([base], {"c": [cand]}, criteria_from_mapping({"schedule": "decayed", "margin": margin}), assume_complete=True)[0].codes
 
 
-@settings(max_examples=150)
+@settings(max_examples=some(150))
 @given(
     st.sampled_from(PAIRS),
     st.sampled_from(["1%", "0.5%", "0.25%"]),
@@ -47,7 +48,7 @@ def test_a_worse_candidate_never_passes_where_the_better_one_did_not(
         assert later[0] != "WITHIN_MARGIN", (earlier, later, start, more, last, decimals)
 
 
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 @given(
     st.integers(0, 5),
     st.sampled_from(["1%", "0.5%", "0.25%"]),

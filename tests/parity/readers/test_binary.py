@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from parity.readers import read_run
 from parity.readers.columns import ReadError
+from tests.conftest import some
 
 SAMPLE = "events.out.tfevents.sample"
 
@@ -73,7 +74,7 @@ def test_files_that_are_none(content: bytes, reason: str, tmp_path: Path) -> Non
     assert "\n" not in str(caught.value)
 
 
-@settings(max_examples=200)
+@settings(max_examples=some(200))
 @given(st.integers(0, 8815), st.binary(min_size=1, max_size=8))
 def test_damaged_files_are_a_curve_or_one_line(at: int, damage: bytes) -> None:
     import tempfile

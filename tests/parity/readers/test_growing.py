@@ -13,6 +13,7 @@ from parity.readers import growing
 from parity.readers.columns import LOSS, STEP, Columns, ReadError, read_text
 from parity.readers.logs import JsonLines, PrintedLog, TrainLog
 from parity.readers.pattern import PATTERN
+from tests.conftest import some
 from tests.parity.readers.logs.corpus import LOGS, REFUSED, megatron, torchtitan
 
 LOSSES = [4.8125, 4.5, 4.375, 4.25, 4.125, 4.0625, 3.984375, 3.9, 3.875, 3.75, 3.5, 3.25]
@@ -70,7 +71,7 @@ def outcome(call: Callable[[], Columns]) -> str:
     return repr((values, columns.names, [*columns.found], columns.notes, columns.planned_steps))  # NaN is NaN
 
 
-@settings(max_examples=400)
+@settings(max_examples=some(400))
 @given(name=st.sampled_from(FORMS), data=st.data())
 def test_any_pieces_give_what_the_whole_file_gives(name: str, data: st.DataObject) -> None:
     form = form_of(name)

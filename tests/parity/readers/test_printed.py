@@ -15,6 +15,7 @@ from parity.readers import read_run
 from parity.readers.columns import ReadError
 from parity.readers.lines import LONGEST
 from parity.readers.printed import printed_log, read_line
+from tests.conftest import some
 from tests.parity.readers.logs.corpus import PRINTED, printed_lines
 
 LOSSES = [10.8125 - 0.25 * i for i in range(6)]
@@ -126,7 +127,7 @@ NUMBERS = (
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=some(200))
 @given(
     parts=st.lists(
         st.tuples(st.sampled_from(WORDS), st.sampled_from((" ", ": ", "=", "', '")), st.sampled_from(NUMBERS)), min_size=1, max_size=5

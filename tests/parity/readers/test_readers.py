@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from parity.cli import main
 from parity.readers import read_run, read_runs, run_name
 from parity.readers.columns import ReadError
+from tests.conftest import some
 
 
 def write(folder: Path, name: str, text: str | bytes) -> str:
@@ -240,7 +241,7 @@ def test_csv_and_json_round_trip_to_the_bit(rows: list[tuple[int, float]]) -> No
         assert np.array_equal(run.loss, [loss for _, loss in sorted(rows)], equal_nan=True)
 
 
-@settings(max_examples=300)
+@settings(max_examples=some(300))
 @given(st.one_of(st.binary(max_size=300), st.text(alphabet='stepl,o\n0123456789.-e"{}:[]naif \t;|', max_size=200).map(str.encode)))
 @example(b'step,loss\n"1,2')
 @example(b"step,step\n1,1")

@@ -172,7 +172,7 @@ def test_a_candidate_with_a_baseline_of_its_own_is_named_with_it(make_run: MakeR
 
 
 def test_a_fail_of_a_shared_error_says_which_interval_it_takes(make_run: MakeRun, one_percent: Criteria) -> None:
-    for gap in [0.030 + 0.0005 * number for number in range(40)]:
+    for gap in [0.040 + 0.0005 * number for number in range(20)]:
         runs = {name: [make_run(seed=2, gap=gap, recipe="fp8_current")] for name in "abcdefgh"}
         document = judge([make_run(recipe="fp8_current")], runs, one_percent, planned_steps=2000)[0].document()
         if document["verdict"] == "fail" and document["gap"] and document["margin"]:

@@ -14,6 +14,7 @@ from server.database import store
 from server.database.tables import Chunk, Run
 from server.jobs import external
 from server.jobs.external import DifferentError
+from tests.conftest import some
 
 pytestmark = pytest.mark.both_databases
 
@@ -46,7 +47,7 @@ def _deliveries(draw):
     return [stride * index for index in range(len(values))], values, sent
 
 
-@rules(max_examples=60)
+@rules(max_examples=some(60))
 @given(delivery=_deliveries(), epoch=st.integers(1, 10**6))
 def test_any_order_batching_and_repetition_give_the_same_curve(database, run, delivery, epoch):
     steps, values, sent = delivery

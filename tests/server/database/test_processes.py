@@ -10,7 +10,7 @@ from server.settings import CHECKOUT
 
 pytestmark = pytest.mark.both_databases
 
-PROCESSES, THREADS, WRITES = 4, 3, 30
+PROCESSES, THREADS, WRITES = 3, 4, 30
 _WRITER = f"""
 import sys, threading
 from server.database import states
@@ -33,7 +33,7 @@ for thread in threads:
 """
 
 
-def test_four_processes_write_and_nobody_finds_it_locked(database, recorded):
+def test_processes_write_and_nobody_finds_it_locked(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, done=0, state="queued")
     command = [sys.executable, "-c", _WRITER, database.url, job_id]
     writers = [subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(PROCESSES)]

@@ -11,6 +11,7 @@ from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
 from parity.report.text import render_junit
+from tests.conftest import some
 
 POINTS = np.arange(1, 21)
 STEPS = POINTS * 500
@@ -161,5 +162,5 @@ def test_a_quantity_that_rises_is_no_loss() -> None:
 
 
 def test_honest_arms_pass() -> None:
-    passed = sum(codes(judged(arm(2 * trial, 5, 0.0), arm(2 * trial + 1, 5, 0.005)))[0] == "pass" for trial in range(40))
-    assert passed == 40
+    passed = sum(codes(judged(arm(2 * trial, 5, 0.0), arm(2 * trial + 1, 5, 0.005)))[0] == "pass" for trial in range(some(40)))
+    assert passed == some(40)

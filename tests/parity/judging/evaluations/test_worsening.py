@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
+from tests.conftest import some
 
 CRITERIA = criteria_from_mapping({"schedule": "decayed", "margin": "1.0%"})
 
@@ -26,7 +27,7 @@ def verdict(baseline: list[Curve], candidate: list[Curve], planned: int | None, 
     return document["verdict"], document["codes"][0], document["candidate"]["mean"] or 0.0
 
 
-@settings(max_examples=100)
+@settings(max_examples=some(100))
 @given(st.data())
 def test_worse_never_passes_where_better_did_not(data: st.DataObject) -> None:
     draw = data.draw
