@@ -20,6 +20,7 @@ _PAD = 0.09  # of the height, above and below
 _FAR = 20_000.0  # of a height of 1,000: as far outside as a line is drawn
 _HUGE = 1e12  # nats; what is larger has no place on an axis
 _TOGETHER = 4.0  # % of the width, 6 px and more of any plot: nearer marks become one
+_TOLD = 0.05  # % of the width: marks nearer than that stay one however far the script zooms in
 _NAME = 20  # characters of a name in the picture
 _WIDTHS, _NARROW_WIDTHS = range(128, 353, 16), range(80, 209, 16)  # px of the judged panel, for which verdict.css has classes
 _NARROW_GAPS = {1: 20.0, 2: 16.0, 3: 14.0, 4: 14.0}  # px between whiskers on a narrow screen; 9 between more of them (verdict.css)
@@ -71,7 +72,7 @@ def picture(scene: Scene, *, with_points: bool = True) -> str:
     looks = ["pic", f"y{next(size for size in (5, 7, 9, 99) if widest <= size)}", f"w{wide}", f"m{narrow}", f"n{_whiskers(scene)}"]
     looks += ["many"] if len(scene.traces) > 1 else []
     looks += ["crowd"] if scene.is_dense else []
-    keys = " Arrow keys move the cursor." if with_points and is_gap else ""
+    keys = " Arrow keys move the cursor, plus and minus zoom, 0 shows the whole run." if with_points and is_gap else ""
     note = f'<p class="note says">{escape(scene.traces[scene.selected].line or scene.note)}</p>' if _has_lines(scene) else ""
     note = note or (f'<p class="note">{escape(scene.note)}</p>' if scene.note and is_gap else "")
     return (
@@ -329,8 +330,8 @@ def _labels(scene: Scene, axes: _Axes) -> Iterator[str]:
     if scene.now is not None:
         x, y = axes.x(scene.now), '"100%" dy="-6"' if axes.y(0.0) < _LOW else '"33"'
         anchor = next((look for look, most in (("start", _NEAR_EDGE), ("middle", 100.0 - _NEAR_EDGE)) if x < most), "end")
-        yield f'<line class="cross now" x1="{_percent(x)}" x2="{_percent(x)}" y1="0" y2="100%"/>'
-        yield f'<text class="lab strong {anchor}" x="{_percent(x)}" y={y}>now</text>'
+        yield f'<line class="cross now moves" x1="{_percent(x)}" x2="{_percent(x)}" y1="0" y2="100%"/>'
+        yield f'<text class="lab strong moves {anchor}" x="{_percent(x)}" y={y}>now</text>'
     if not any(trace.path or trace.dots for trace in scene.traces) and not any(arm.points for arm in scene.losses):
         words = "no step yet" if any(trace.state == "live" for trace in scene.traces) else "no path of the gap is known"
         yield f'<text class="lab middle" x="50%" y="50%" dy="-24">{words}</text>'
@@ -359,26 +360,32 @@ def _window_label(scene: Scene, axes: _Axes, y: int) -> str:
     steps = "" if scene.tokens_per_step else f'<tspan class="minor">{steps}</tspan>'
     margin = axes.far_y(scene.margin) if scene.margin is not None and scene.has_gap else 100.0
     top = f'y="{_percent(margin)}" dy="{y}"' if 0.0 < margin < _HIGH else f'y="{y}"'  # below the margin's own label
-    return f'<text class="lab" x="{_percent(axes.x(first))}" dx="6" {top}><tspan class="strong">{what}</tspan>{steps}</text>'
+    return f'<text class="lab moves stays" x="{_percent(axes.x(first))}" dx="6" {top}><tspan class="strong">{what}</tspan>{steps}</text>'
 
 
 def _marks(marks: Marks, axes: _Axes) -> Iterator[str]:
     """Triangles at the edges, the candidate's above, the baseline's below: spikes filled, NaN hollow, near ones as one with a count."""
-    for row, (look, kinds, words) in enumerate((("spike", marks.spikes, "spike"), ("bad", marks.nonfinite, "NaN"))):
+    for row, (look, word, words, kinds) in enumerate(_kinds(marks)):
         for side, steps in zip(("base", "own"), kinds, strict=True):
             for group in _groups(steps, axes):
                 x, more = axes.x(group[0]), len(group)
                 tip, foot = (1 + 10 * row, 9 + 10 * row) if side == "own" else (-1 - 10 * row, -9 - 10 * row)
-                title = f"{words} at step {group[0]:,}" if more == 1 else f"{more:,} of {words} from step {group[0]:,} to {group[-1]:,}"
+                title = f"{word} at step {group[0]:,}" if more == 1 else f"{more:,} {words} from step {group[0]:,} to {group[-1]:,}"
                 counted = f'<text class="count" x="7" y="{max(tip, foot)}">{more:,}</text>' if more > 1 else ""
                 shape = f'<path class="tri {look} {side}" d="M0 {tip}L-5 {foot}H5Z"><title>{title}</title></path>{counted}'
                 yield _at(0.0 if side == "own" else 100.0, shape, x=x)
 
 
-def _groups(steps: Iterable[int], axes: _Axes) -> list[list[int]]:
+def _kinds(marks: Marks) -> tuple[tuple[str, str, str, tuple[Sequence[int], Sequence[int]]], ...]:
+    """Each kind of mark: its look, its word for one and for several, and the steps of the baseline and of the candidate."""
+    return ("spike", "spike", "spikes", marks.spikes), ("bad", "NaN", "NaN", marks.nonfinite)
+
+
+def _groups(steps: Iterable[int], axes: _Axes, together: float = _TOGETHER) -> list[list[int]]:
+    """Steps that are nearer to the one before than a share of the width, %."""
     groups = list[list[int]]()
     for step in sorted(steps):
-        if groups and axes.x(step) - axes.x(groups[-1][-1]) < _TOGETHER:
+        if groups and axes.x(step) - axes.x(groups[-1][-1]) < together:
             groups[-1].append(step)
         else:
             groups.append([step])
@@ -533,7 +540,7 @@ def _loss_names(scene: Scene, axes: _Axes) -> str:
     return "".join(parts)
 
 
-# The numbers that the cursor reads: whole numbers in the last decimal that is shown.
+# The numbers that the script reads: for the cursor whole numbers in the last decimal that is shown; for zooming axes and marks.
 
 
 def _points(scene: Scene, axes: _Axes) -> str:
@@ -545,9 +552,16 @@ def _points(scene: Scene, axes: _Axes) -> str:
     candidates = [
         {
             "name": cut(trace.name),
+            **({"full": trace.name} if cut(trace.name) != trace.name else {}),
             "state": trace.state,
             "line": trace.line,
             "decimals": trace.decimals,
+            "marks": {
+                f"{look}.{side}": [[group[0], group[-1], len(group)] for group in _groups(steps, axes, _TOLD)]
+                for look, _, _, kinds in _kinds(trace.marks)
+                for side, steps in zip(("base", "own"), kinds, strict=True)
+                if steps
+            },
             "path": [
                 [point["step"], *(whole(point[key], trace.decimals) for key in ("mean", "lo", "hi"))]
                 for point in (trace.outer or trace.path)
@@ -559,6 +573,7 @@ def _points(scene: Scene, axes: _Axes) -> str:
     size, letter = token_unit(axes.last * scene.tokens_per_step) if scene.tokens_per_step else (1.0, "")
     told = {
         "x": [axes.first, axes.last],
+        "y": [axes.low, axes.high],
         "scale": (scene.tokens_per_step or 1.0) / size,
         "unit": f"{letter} tokens" if scene.tokens_per_step else "step",
         "candidates": candidates,

@@ -198,7 +198,7 @@ def test_near_marks_become_one_with_a_count():
     drawn = Drawn(picture(scene_with([bare("a", [Judged(mean=0.0, lo=-0.1, hi=0.1)], marks=marks)]), with_points=False))
     assert [each.text for each in drawn.of("count")] == ["3"]
     titles = [each.find("title").text for each in drawn.of("tri")]
-    assert titles == ["spike at step 50", "3 of spike from step 200 to 203", "spike at step 300", "NaN at step 10"]
+    assert titles == ["spike at step 50", "3 spikes from step 200 to 203", "spike at step 300", "NaN at step 10"]
 
 
 @given(st.lists(st.floats(-20.0, 120.0), min_size=1, max_size=8), st.floats(1.0, 20.0))
