@@ -88,7 +88,7 @@ const spoken = (step) => (data.unit === "step" ? `step ${whole(step)}` : `${(ste
 /** What stands in the caption while nobody reads a point: what line, band and dots are, or which steps are shown. */
 function legend() {
   if (!range) return rest.legend;
-  const dots = rest.blocks === null ? rest.legend.match(/dots: [\d,]+ steps?/)?.[0] : `dots: ${whole(rest.blocks)} step${rest.blocks === 1 ? "" : "s"}`;
+  const dots = rest.blocks === null ? rest.legend.match(/dots: [\d,]+ steps?/)?.[0] : `dots: ${whole(rest.blocks)} step${Math.round(rest.blocks) === 1 ? "" : "s"}`;
   return [`${spoken(range[0])} to ${spoken(range[1]).replace("step ", "")}`, dots].filter(Boolean).join(" · ");
 }
 
@@ -255,7 +255,7 @@ function askForDots() {
       if (now !== turn) return;
       const { first_step: first, last_step: last } = gaps;
       const points = gaps.candidates[0].mean.map((gap, i) => [(first[i] + last[i]) / 2, gap]);
-      rest.blocks = first.length ? last[0] - first[0] + 1 : null;
+      rest.blocks = first.length ? (last.at(-1) - first[0] + 1) / first.length : null;
       putDots(new Map([[selected, points.filter(([, gap]) => typeof gap === "number" && gap >= data.y[0] && gap <= data.y[1])]]));
       if (at === null) read(null);
     } catch {
