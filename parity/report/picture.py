@@ -17,6 +17,7 @@ from parity.wording import minus, nats_decimals, signed
 
 _EARLY = 0.15  # of the path, which may lie outside the picture
 _PAD = 0.09  # of the height, above and below
+_STEADY = 4.0  # parts of an axis that stays while values come
 _FAR = 20_000.0  # of a height of 1,000: as far outside as a line is drawn
 _HUGE = 1e12  # nats; what is larger has no place on an axis
 _TOGETHER = 4.0  # % of the width, 6 px and more of any plot: nearer marks become one
@@ -153,6 +154,15 @@ def limits_of(scene: Scene, first: float = 0.0) -> tuple[float, float]:
     reach = high - low or 0.01
     low, high = max(min(low, *late, low), low - reach), min(max(high, *late, high), high + reach)
     return low - _PAD * (high - low or reach), high + _PAD * (high - low or reach)
+
+
+def steady_limits(values: Iterable[float]) -> tuple[float, float]:
+    """The ends of an axis that holds zero and all these values, nats, at round numbers: with more values it grows in steps, if at all."""
+    near = [0.0, *(value for value in values if abs(value) < _HUGE)]
+    low, high = min(near), max(near)
+    room = _PAD * (high - low) or 0.01
+    stride = ticks(low - room, high + room, _STEADY)[1]
+    return stride * math.floor((low - room) / stride), stride * math.ceil((high + room) / stride)
 
 
 def _loss_limits(losses: Sequence[Losses]) -> tuple[float, float]:

@@ -105,7 +105,7 @@ class Scene:
     """All that a picture shows. `margin_note` is what the margin is worth, `legend` what line, band and dots are, `note` is said below.
 
     `end` is the end of the axis: of the plan, or the last step. `now` is the step that a live job has reached. `limits` are the ends of
-    the axis in nats, for a live job whose axis stays (`picture.limits_of`).
+    the axis in nats, for a live job whose axis stays (`picture.steady_limits`).
     """
 
     baseline: str

@@ -18,7 +18,7 @@ from parity.judging.curve import curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evidence import Case
 from parity.judging.path import evaluation_path_of, with_path
-from parity.report.picture import cut, picture, spread, ticks
+from parity.report.picture import cut, picture, spread, steady_limits, ticks
 from parity.report.scene import Judged, Losses, Marks, Scene, Trace, case_scene, live_trace, scene_of
 from parity.report.words import ends_words, mean_words, safest_first
 from parity.wording import minus
@@ -275,3 +275,13 @@ def test_the_cursor_reads_the_numbers_as_they_are_printed(three):
         _, mean, lo, hi = own["path"][-1]
         printed = [f"{value / 10 ** own['decimals']:+.{own['decimals']}f}" for value in (mean, lo, hi)]
         assert printed == [mean_words(document), *ends_words(document, document["gap"]).split(" to ")]
+
+
+def test_the_axis_of_a_live_job_grows_in_steps_and_never_shrinks():
+    first = [-0.01, 0.042, 0.017]
+    low, high = steady_limits(first)
+    assert low < -0.01
+    assert high > 0.042
+    assert steady_limits([*first, 0.0, 0.03, 0.016]) == (low, high)
+    assert steady_limits([*first, 0.09])[1] >= 0.09
+    assert steady_limits([])[0] < 0.0 < steady_limits([math.nan, math.inf])[1]
