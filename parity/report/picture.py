@@ -32,6 +32,7 @@ _NEAR_EDGE = 8.0  # % of the width, where a label in the middle would stand out
 _X_ROOM, _X_ROOM_OF_TOKENS = 13.0, 22.0  # % of the width, which the numbers at the ends of the axis need
 _PLAIN_POWERS = 4  # of ten: numbers of an axis beyond are written with an exponent
 _TICK_ROOM = 1.0  # % of the height, so near to an edge as a number may stand
+_LIVE_LABEL, _LIVE_NOTE = len("+0.00000"), len("+0.00000 to +0.00000")
 _NOTED = 3  # candidates whose labels have their intervals below
 _ROOMY = 4  # whiskers that stand further apart
 
@@ -432,6 +433,8 @@ def _panel_widths(scene: Scene) -> tuple[int, int]:
         number = max((len(trace.label) for trace in scene.traces), default=0)
         named = max((len(trace.label) + 1 + len(cut(trace.name)) for trace in scene.traces), default=0)
         notes = max((len(note) for trace in scene.traces for note in trace.notes), default=0)
+        if scene.now is not None:  # a forecast may get a decimal more, for which the panel has room from the beginning
+            number, notes = max(number, _LIVE_LABEL), max(notes, _LIVE_NOTE)
         need = 32.0 + (20.0 if count <= _ROOMY else 13.0) * (count - 1) + max(7.9 * named if several else 11.9 * number, 7.2 * notes) + 8.0
         narrow = 23.0 + _NARROW_GAPS.get(count, 9.0) * count + 9.4 * number
         if scene.is_dense:

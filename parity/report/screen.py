@@ -30,7 +30,13 @@ from parity.report.words import (
 from parity.structure import frozen
 from parity.wording import minus
 
-KEYS = (("j k", "candidate"), ("← →", "cursor in the picture"), ("+ − 0", "zoom in, out, whole run"), ("Enter", "the button"), ("Esc", "close"))
+KEYS = (
+    ("j k", "candidate"),
+    ("← →", "cursor in the picture"),
+    ("+ − 0", "zoom in, out, whole run"),
+    ("Enter", "the button"),
+    ("Esc", "close"),
+)
 _LONG = 80  # characters of a lead, from which its letters are smaller
 
 
