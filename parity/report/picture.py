@@ -13,7 +13,7 @@ from parity.judging.document_types import PathPointDocument
 from parity.report.facts import token_unit
 from parity.report.scene import Judged, Losses, Marks, Points, Scene, Trace, half_of
 from parity.structure import frozen
-from parity.wording import minus, nats_decimals, signed
+from parity.wording import cut, minus, nats_decimals, signed
 
 _EARLY = 0.15  # of the path, which may lie outside the picture
 _PAD = 0.09  # of the height, above and below
@@ -102,25 +102,18 @@ def _spoken(scene: Scene) -> str:
 
 
 def _caption(scene: Scene) -> str:
-    selected, base = scene.traces[scene.selected], escape(cut(scene.baseline))
+    selected, base = scene.traces[scene.selected], escape(cut(scene.baseline, _NAME))
     if not scene.has_gap:
-        names = f'<b class="base">{base}</b> and <b class="c-{selected.state} tinted">{escape(cut(selected.name))}</b>'
+        names = f'<b class="base">{base}</b> and <b class="c-{selected.state} tinted">{escape(cut(selected.name, _NAME))}</b>'
         what = f'<span class="what">Losses of {names}, nats per token</span>'
         return f'<figcaption>{what}<span class="r">{escape(scene.legend)}</span></figcaption>'
-    named = f'<b class="c-{selected.state} tinted name">{escape(cut(selected.name))}</b>: gap' if len(scene.traces) > 1 else "<b>Gap</b>"
+    name = escape(cut(selected.name, _NAME))
+    named = f'<b class="c-{selected.state} tinted name">{name}</b>: gap' if len(scene.traces) > 1 else "<b>Gap</b>"
     marks = [trace.marks for trace in scene.traces]
     keys = [" · ▲ spike"] if any(any(each.spikes) for each in marks) else []
     keys += [" · △ NaN"] if any(any(each.nonfinite) for each in marks) else []
     what = f'<span class="what">{named} to {base}, nats per token; up is worse</span>'
     return f'<figcaption>{what}<span class="r">{escape(scene.legend)}{"".join(keys)}</span></figcaption>'
-
-
-def cut(name: str, most: int = _NAME) -> str:
-    """A name in at most so many characters, cut in the middle."""
-    if len(name) <= most:
-        return name
-    head = (most - 1) // 2
-    return f"{name[:head]}…{name[len(name) - (most - 1 - head) :]}"
 
 
 # The axes.
@@ -357,7 +350,7 @@ def _level_labels(scene: Scene, axes: _Axes) -> Iterator[str]:
             yield f'<text class="lab strong" x="6" y="{_percent(axes.y(level))}" dy="-5">{words}{note}</text>'
         elif axes.y(level) - axes.y(0.0) > 12.0:
             yield f'<text class="lab strong" x="6" y="{_percent(axes.y(level))}" dy="14">{words}</text>'
-    name = escape(cut(scene.baseline))
+    name = escape(cut(scene.baseline, _NAME))
     if len(scene.baseline) > _SHORT_NAME:
         name = f'<tspan class="minor">{name}</tspan><tspan class="short">{escape(cut(scene.baseline, _SHORT_NAME))}</tspan>'
     yield f'<text class="lab z" x="6" y="{_percent(axes.y(0.0))}" dy="14">{name} = 0</text>'
@@ -428,10 +421,10 @@ def _panel_widths(scene: Scene) -> tuple[int, int]:
     count = _whiskers(scene)
     several = not scene.is_dense and len(scene.traces) > 1
     if not scene.has_gap:
-        need, narrow = 7.4 * max(len(cut(arm.name)) for arm in scene.losses) + 24.0, 96.0
+        need, narrow = 7.4 * max(len(cut(arm.name, _NAME)) for arm in scene.losses) + 24.0, 96.0
     else:
         number = max((len(trace.label) for trace in scene.traces), default=0)
-        named = max((len(trace.label) + 1 + len(cut(trace.name)) for trace in scene.traces), default=0)
+        named = max((len(trace.label) + 1 + len(cut(trace.name, _NAME)) for trace in scene.traces), default=0)
         notes = max((len(note) for trace in scene.traces for note in trace.notes), default=0)
         if scene.now is not None:  # a forecast may get a decimal more, for which the panel has room from the beginning
             number, notes = max(number, _LIVE_LABEL), max(notes, _LIVE_NOTE)
@@ -532,7 +525,7 @@ def _rug(scene: Scene, axes: _Axes) -> str:
 def _judged_label(scene: Scene, place: int, top: float, *, several: bool, with_notes: bool) -> str:
     trace = scene.traces[place]
     chosen = " on" if place == scene.selected else ""
-    name = f'<tspan class="nm"> {escape(cut(trace.name))}</tspan>' if several else ""
+    name = f'<tspan class="nm"> {escape(cut(trace.name, _NAME))}</tspan>' if several else ""
     size = "s" if several else "l"
     judged = ' data-judged="1"' if place == scene.selected else ""
     parts = [f'<text class="num {size}"><tspan{judged}>{escape(trace.label)}</tspan>{name}</text>']
@@ -549,7 +542,7 @@ def _loss_names(scene: Scene, axes: _Axes) -> str:
     parts = []
     for arm, top in zip(arms, places, strict=True):
         look = "base" if arm.arm is None else f"c-{scene.traces[arm.arm].state}"
-        parts.append(_at(top, f'<text class="num s">{escape(cut(arm.name))}</text>', f"jl {look} on"))
+        parts.append(_at(top, f'<text class="num s">{escape(cut(arm.name, _NAME))}</text>', f"jl {look} on"))
     return "".join(parts)
 
 
@@ -562,13 +555,15 @@ def _points(scene: Scene, axes: _Axes) -> str:
         """As it is printed with so many decimals, without its point."""
         return int(f"{value:.{decimals}f}".replace(".", ""))
 
+    facts = list(dict.fromkeys(fact for trace in scene.traces for fact in trace.facts))
     candidates = [
         {
-            "name": cut(trace.name),
-            **({"full": trace.name} if cut(trace.name) != trace.name else {}),
+            "name": cut(trace.name, _NAME),
+            **({"full": trace.name} if cut(trace.name, _NAME) != trace.name else {}),
             "state": trace.state,
             "line": trace.line,
             "decimals": trace.decimals,
+            "facts": [facts.index(fact) for fact in trace.facts],
             "marks": {
                 f"{look}.{side}": [[group[0], group[-1], len(group)] for group in _groups(steps, axes, _TOLD)]
                 for look, _, _, kinds in _kinds(trace.marks)
@@ -590,6 +585,7 @@ def _points(scene: Scene, axes: _Axes) -> str:
         "scale": (scene.tokens_per_step or 1.0) / size,
         "unit": f"{letter} tokens" if scene.tokens_per_step else "step",
         "candidates": candidates,
+        "facts": [[minus(fact.value), minus(fact.why)] for fact in facts],
     }
     text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     return f'<script type="application/json" class="points">{text}</script>'

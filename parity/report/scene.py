@@ -18,6 +18,7 @@ from parity.report.figures import loss_buckets, spike_steps, verdict_gap
 from parity.report.words import (
     PROBABLE,
     AnyDocument,
+    Fact,
     Outlook,
     baseline_name,
     candidate_name,
@@ -27,6 +28,7 @@ from parity.report.words import (
     is_evaluation,
     mean_words,
     number,
+    own_facts,
     safest_first,
     told_gap,
     words,
@@ -74,7 +76,8 @@ class Trace:
     """One candidate: its path, what was judged (the interval that decides first), and the words beside it.
 
     `label` is the gap, `notes` the lines below it, `line` the verdict in words. A live one has `judged` for the forecast's 90 % and
-    its `gap` so far, from which the forecast starts. `decimals` are those of its nats.
+    its `gap` so far, from which the forecast starts. `decimals` are those of its nats, `facts` what the strip
+    says of it alone.
     """
 
     name: str
@@ -88,6 +91,7 @@ class Trace:
     dots: Points = ()
     marks: Marks = Marks()
     gap: float | None = None
+    facts: Sequence[Fact] = ()
     decimals: int = DECIMALS
 
 
@@ -167,6 +171,7 @@ _NOTE = "Each point is the judge’s gap and interval for the runs cut there; th
 def _trace(document: AnyDocument, dots: Dots, *, several: bool) -> Trace:
     gap = told_gap(document)
     inner, outer = _paths(document) if gap else ((), ())
+    told = words(document)
     spikes = () if is_evaluation(document) else spike_steps(cast("VerdictDocument", document))
     return Trace(
         name=candidate_name(document),
@@ -174,7 +179,8 @@ def _trace(document: AnyDocument, dots: Dots, *, several: bool) -> Trace:
         judged=_judged(document),
         label=minus(mean_words(document)),
         notes=[minus(note) for note in _notes(document, several=several)] if gap else [],
-        line=minus(words(document).line),
+        line=minus(told.line),
+        facts=own_facts(told.strip) if several else (),
         decimals=decimals(document),
         path=inner,
         outer=outer,

@@ -188,7 +188,7 @@ def layers(
     buckets: Annotated[int, Query(ge=1, le=2000, description="largest number of buckets")] = 200,
     minus: Annotated[str | None, Query(max_length=100, description="subtract the values of this run of the same job")] = None,
 ) -> LayersDocument:
-    """Quantization statistics (or gradient norms) of every layer against the step, or their differences to another run's, for a heat map."""
+    """Quantization statistics (or gradient norms) of every layer against the step, or their differences to another run, for a heat map."""
     with context.database.read() as session:
         run = find_run(session, run_id)
         if minus is not None and find_run(session, minus).job_id != run.job_id:
@@ -198,7 +198,8 @@ def layers(
         if not there.layers:
             return LayersDocument(run=run_id, minus=None, statistic=None, operand=None, recorded=there, table=None)
         last = math.inf if last_step is None else last_step
-        # A difference if there is one. Without a choice: the first operand whose signal to noise is finite, because one that is not quantized has nothing to show.
+        # A difference if there is one.
+        # Without a choice: the first operand whose signal to noise is finite, because one that is not quantized has nothing to show.
         operands: list[str | None] = [operand] if operand is not None else [*_usual_first(there, statistic)] or [None]
         for subtracted, candidate in itertools.product(dict.fromkeys([minus, None]), operands):
             of = _one_of("operand", candidate, there.operands) if there.operands else None

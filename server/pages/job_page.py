@@ -91,7 +91,7 @@ def _judged(
     scene = replace(scene, selected=selected)
     return Screen(
         context=_context(job),
-        answer=answer_of(documents, cost_fact(job.cost)),
+        answer=answer_of(documents, cost_fact(job.cost), selected),
         picture=picture(scene),
         buttons=buttons,
         table=candidates_table(documents, selected),

@@ -59,7 +59,22 @@ function choose(place) {
   }
   const note = figure.querySelector(".note.says");
   if (note) note.textContent = words;
+  tellFacts(data.candidates[place]);
   if (range) askForDots();
+}
+
+/** The strip's facts of a candidate. The strip keeps its height, so that what is below it stays. */
+function tellFacts({ name, facts }) {
+  const strip = document.querySelector(".v .screen > .strip");
+  const own = [...(strip?.querySelectorAll(".own") ?? [])];
+  if (!facts.length || own.length !== facts.length) return;
+  strip.style.minHeight = `${strip.offsetHeight}px`;
+  own.forEach((part, i) => {
+    const [value, why] = data.facts[facts[i]];
+    part.querySelector(".of").textContent = ` · ${name}`;
+    part.querySelector("dd").replaceChildren(value);
+    if (why) part.querySelector("dd").append(Object.assign(document.createElement("small"), { textContent: why }));
+  });
 }
 
 /** The cursor at a point of the path, its reading in the caption's fixed place; null takes it away. */

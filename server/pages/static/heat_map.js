@@ -137,7 +137,7 @@ export class HeatMap {
     this.note.textContent = [
       `Showing ${whole(table.first_step.length)} buckets of ${whole(table.steps_in_range)} ${statistic === "grad_norm" ? "steps" : "watched steps"}, ${table.layers.length} layers, first layer on top.`,
       this.isDifference ? `Vermilion: ${this.arm()} has more than ${this.figure.dataset.baseline}; blue: less.` : this.whyOwn(),
-      `Hatched: no finite value${statistic === "grad_norm" ? "" : this.isDifference ? " of both (an operand that one of them does not quantize)" : " (an operand that is not quantized)"}.`,
+      `Hatched: ${this.isDifference ? "one of them has no finite value" : "no finite value"}${statistic === "grad_norm" ? "" : this.isDifference ? ", as where it does not quantize the operand" : " (an operand that is not quantized)"}.`,
       isClipped ? `The scale has the middle 96 % of the values; all of them lie between ${this.short(table.low)} and ${this.short(table.high)}${inUnit}.` : "",
     ].filter(Boolean).join(" ");
     this.paint(table);

@@ -18,10 +18,10 @@ from parity.judging.curve import curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evidence import Case
 from parity.judging.path import evaluation_path_of, with_path
-from parity.report.picture import cut, picture, spread, steady_limits, ticks
+from parity.report.picture import picture, spread, steady_limits, ticks
 from parity.report.scene import Judged, Losses, Marks, Scene, Trace, case_scene, live_trace, scene_of
 from parity.report.words import ends_words, mean_words, safest_first
-from parity.wording import minus
+from parity.wording import cut, minus
 from tests.parity.conftest import synthetic
 from tests.parity.report.conftest import evaluated
 
@@ -213,9 +213,9 @@ def test_labels_keep_apart_and_inside(places, least):
 
 
 def test_a_long_name_is_cut_in_the_middle():
-    assert cut("nvfp4") == "nvfp4"
-    assert cut("policy-one-first16-last8") == "policy-on…st16-last8"
-    assert len(cut("x" * 100)) == 20
+    assert cut("nvfp4", 20) == "nvfp4"
+    assert cut("policy-one-first16-last8", 20) == "policy-on…st16-last8"
+    assert len(cut("x" * 100, 20)) == 20
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-9, 1e6))

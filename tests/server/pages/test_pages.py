@@ -170,7 +170,7 @@ def test_the_heat_map_opens_with_candidate_minus_baseline(page: Page, database, 
     figure.scroll_into_view_if_needed()
     note = figure.locator(".note")
     expect(note).to_contain_text("Vermilion: nvfp4 has more than fp8_current; blue: less.")
-    expect(note).to_contain_text("Hatched: no finite value of both")
+    expect(note).to_contain_text("Hatched: one of them has no finite value")
     expect(figure.locator("canvas.heat")).to_have_attribute("aria-label", re.compile("nvfp4 minus fp8_current: .* from −2 to \\+1 dB"))
     # 0.up is above the baseline, 1.up level with it, 2.up below it, and half of 3.up has no number.
     above, level, below = (_cell(page, row) for row in range(3))
