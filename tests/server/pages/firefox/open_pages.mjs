@@ -32,6 +32,9 @@ function readPicture() {
 
 /** What the charts of a page say, after each of them was scrolled into view and has loaded. */
 async function read(page) {
+  await page.evaluate(() => {
+    for (const details of document.querySelectorAll(".verdict-page .more > details")) details.open = true;
+  });
   await page.waitForFunction(
     () => {
       const waiting = [...document.querySelectorAll("figure .note")].find((note) => note.checkVisibility() && note.textContent.includes("Loading"));
