@@ -37,6 +37,7 @@ KEYS = (
     ("← →", "cursor in the picture"),
     ("+ − 0", "zoom in, out, whole run"),
     ("Enter", "the button"),
+    ("/", "find a job, on the server"),
     ("Esc", "close"),
 )
 _OF = 20  # characters of a candidate's name in the strip

@@ -370,6 +370,8 @@ function onKey(event) {
     detail.querySelector("summary").focus();
   } else if (key === "j" || key === "k") {
     choose(Math.max(0, Math.min((data?.candidates.length ?? 1) - 1, selected + (key === "j" ? 1 : -1))));
+  } else if (key === "/" && document.querySelector("[data-job]")) {
+    location.assign("/jobs#find");
   } else if (key === "?" && help) {
     help.hidden = !help.hidden;
   } else if (key === "Escape") {

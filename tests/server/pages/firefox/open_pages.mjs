@@ -25,7 +25,7 @@ function readPicture() {
     const at = new DOMPoint(x, y).matrixTransform(matrix);
     return [across(at.x), down(at.y)];
   });
-  const marks = [...picture.querySelectorAll(".j .mk")].map((mark) => mark.getBoundingClientRect()).map((box) => down(box.top + box.height / 2));
+  const marks = [...picture.querySelectorAll(".j .mk")].filter((mark) => mark.checkVisibility()).map((mark) => mark.getBoundingClientRect()).map((box) => down(box.top + box.height / 2));
   const texts = [...picture.querySelectorAll("text, figcaption .r")].filter((text) => text.checkVisibility()).map((text) => text.textContent);
   return { texts, ends, marks };
 }
