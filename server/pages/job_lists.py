@@ -171,6 +171,8 @@ def _dates(begin: float, end: float, x: Callable[[float], float]) -> list[tuple[
     """Dates at even distances; times of the day where all jobs were submitted within two days."""
     form = "%Y-%m-%d" if end - begin > _DAYS_SHOWN else "%d %b %H:%M"
     instants = [begin + (end - begin) * part / (_LABELS - 1) for part in range(_LABELS)] if end > begin else [begin]
+    if end - begin > _DAYS_SHOWN:
+        instants = [max(begin, instant - instant % 86_400) for instant in instants]  # a date stands where its day begins
     words = {f"{datetime.fromtimestamp(instant, UTC):{form}}": x(instant) for instant in reversed(instants)}
     return [(place_of, word) for word, place_of in words.items()]
 
