@@ -113,7 +113,7 @@ class TrendChart:
 
 
 def chart(history: Trend, others: Sequence[Trend] = ()) -> TrendChart:
-    """The chart of a trend and of `others`, candidates of the same jobs; the scale holds zero, margins and intervals, but for very long ones."""
+    """The chart of a trend and of `others`, candidates of its jobs; the scale holds zero, margins and intervals, but for very long ones."""
     trends = [history, *others]
     points = [point for each in trends for point in each.points]
     low, high = _reach(points)

@@ -68,7 +68,7 @@ function tellFacts({ name, facts }) {
   const strip = document.querySelector(".v .screen > .strip");
   const own = [...(strip?.querySelectorAll(".own") ?? [])];
   if (!facts.length || own.length !== facts.length) return;
-  strip.style.minHeight = `${strip.offsetHeight}px`;
+  strip.style.minHeight = `${strip.getBoundingClientRect().height}px`;
   own.forEach((part, i) => {
     const [value, why] = data.facts[facts[i]];
     part.querySelector(".of").textContent = ` · ${name}`;

@@ -27,14 +27,15 @@ SHIFTED = """window.moved = []; new PerformanceObserver((list) => list.getEntrie
   window.moved.push([entry.value, ...entry.sources.map((one) => one.node?.outerHTML?.slice(0, 80))])))
   .observe({ type: 'layout-shift', buffered: true })"""
 # A row's figure read back: its mean and its ends in margins, through the lines of zero and of the margin; and what the row says, nats.
-ROWS = r"""() => [...document.querySelectorAll(".answers tbody > tr")].filter((row) => row.querySelector(".fg line.interval")).map((row) => {
+ROWS = r"""() => [...document.querySelectorAll(".answers tbody > tr:has(.fg line.interval)")].map((row) => {
   const number = (text) => parseFloat(text.replace("−", "-").replace("+", ""));
   const at = (what, side = "left") => row.querySelector(`.fg ${what}`).getBoundingClientRect()[side];
   const [zero, margin] = [at(".zero"), at(".edge")];
   const place = (x) => (x - zero) / (margin - zero);
   const mark = row.querySelector(".fg svg > svg > :is(circle, rect, path:not(.arrow))")?.getBoundingClientRect();
   return {
-    mean: mark ? place(mark.left + mark.width / 2) : null, low: place(at(".interval")), high: place(at(".interval", "right")), px: Math.abs(1 / (margin - zero)),
+    mean: mark ? place(mark.left + mark.width / 2) : null, px: Math.abs(1 / (margin - zero)),
+    low: place(at(".interval")), high: place(at(".interval", "right")),
     said: [number(row.querySelector(".value").textContent), ...row.querySelector("td.iv").textContent.split(" to ").map(number)],
     lead: row.querySelector(".lead").textContent,
   };
