@@ -37,7 +37,7 @@ READ = r"""() => {
   return {
     line: points(".cv.on .line"), band: points(".cv.on .band"), dots,
     ends: [from, to], a_step: (to - from) / area.width, a_nat: Math.abs(nats(1) - nats(0)),
-    stays: [all(".yax"), all(".jud")].map(([one]) => one.innerHTML), box: JSON.stringify(box(all(".plot")[0])),
+    stays: [all(".yax"), all(".jud")].map(([one]) => one.innerHTML), box: (({ x, y, width, height }) => [x, y + scrollY, width, height].map(Math.round))(box(all(".plot")[0])),
     marks: all(".marks.on > svg").map((mark) => {
       const share = parseFloat(mark.getAttribute("x")) / 100;
       return [step(area.left + share * area.width), mark.querySelector("title").textContent];

@@ -5,7 +5,7 @@
  *
  * For each address: console errors and uncaught exceptions, the heading, the notes of the charts, what they read out for the
  * first place to which the arrow key moves, and whether the page scrolls sideways; and the colour scheme that the browser reports. Of
- * the picture of a verdict: its texts, where its marks and the ends of its lines stand, what the cursor reads, and the same zoomed in.
+ * the picture of a verdict: its texts, where the ends of its lines stand, what the cursor reads, and the same zoomed in.
  */
 import puppeteer from "puppeteer-core";
 
@@ -25,9 +25,8 @@ function readPicture() {
     const at = new DOMPoint(x, y).matrixTransform(matrix);
     return [across(at.x), down(at.y)];
   });
-  const marks = [...picture.querySelectorAll(".j .mk")].filter((mark) => mark.checkVisibility()).map((mark) => mark.getBoundingClientRect()).map((box) => down(box.top + box.height / 2));
   const texts = [...picture.querySelectorAll("text, figcaption .r")].filter((text) => text.checkVisibility()).map((text) => text.textContent);
-  return { texts, ends, marks };
+  return { texts, ends };
 }
 
 /** What the charts of a page say, after each of them was scrolled into view and has loaded. */

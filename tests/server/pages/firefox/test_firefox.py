@@ -49,10 +49,9 @@ def _apart(pictures: list[Any], others: list[Any]) -> list[str]:
             found += [] if one == other else ["one has none"]
             continue
         found += [f"{own!r} instead of {known!r}" for own, known in itertools.zip_longest(one["texts"], other["texts"]) if own != known]
-        for part in ("ends", "marks"):
-            places = [np.array(each[part], float).ravel() for each in (one, other)]
-            near = len(places[0]) == len(places[1]) and bool(np.all(np.abs(places[0] - places[1]) <= 1.0))
-            found += [] if near else [part]
+        places = [np.array(each["ends"], float).ravel() for each in (one, other)]
+        near = len(places[0]) == len(places[1]) and bool(np.all(np.abs(places[0] - places[1]) <= 1.0))
+        found += [] if near else ["ends"]
     return found
 
 
