@@ -175,8 +175,13 @@ function draw() {
   for (const [marks, drawn] of rest.marks) marks.replaceChildren(...(range ? marksOf(marks, drawn) : drawn));
   part(".xax").innerHTML = range ? axis() : rest.axis;
   offerWhole();
-  if (range) askForDots();
-  else putDots(new Map());
+  if (range) {
+    askForDots();
+  } else {
+    turn += 1; // dots that are on their way come too late
+    clearTimeout(settling);
+    putDots(new Map());
+  }
   read(at);
 }
 
