@@ -82,17 +82,17 @@ def likely(chance: float) -> str:
     return "above 99 %" if chance > 0.99 else f"{100.0 * chance:.0f} %"
 
 
-def count(number: int, singular: str, plural: str | None = None) -> str:
-    """ "1 run", "3 runs", "1,500 steps"; `plural` where it is not the singular with an s."""
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
-
-
-def cut(name: str, most: int = 20) -> str:
-    """A name in at most so many characters, cut in the middle."""
+def cut(name: str, most: int) -> str:
+    """A name in at most so many characters, cut in the middle: its ends tell it apart."""
     if len(name) <= most:
         return name
     head = (most - 1) // 2
     return f"{name[:head]}…{name[len(name) - (most - 1 - head) :]}"
+
+
+def count(number: int, singular: str, plural: str | None = None) -> str:
+    """ "1 run", "3 runs", "1,500 steps"; `plural` where it is not the singular with an s."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def first_few(words: Sequence[str], most: int, between: str = ", ") -> str:

@@ -22,13 +22,12 @@ from parity.report.figures import (
     gap_band,
     margin_line,
     percent_axis,
-    shortened,
     wrapped,
 )
 from parity.report.words import words
 from parity.structure import frozen
 from parity.version import VERSION
-from parity.wording import count, level_percent, margin_words, minus
+from parity.wording import count, cut, level_percent, margin_words, minus
 
 PAGE_WIDTH = 7.0  # inches
 GAP_HEIGHT, ROW_HEIGHT, MIN_ROWS = 2.5, 0.32, 5  # inches, inches, rows
@@ -169,8 +168,8 @@ def _set_rows(axes: Any, rows: Sequence[Row], *, named: bool) -> None:
 def _row_name(row: Row) -> str:
     """An arm's name with its number of runs; a cluster's name."""
     if row.whole:
-        return f"{shortened(row.name, NAME_WIDTH - 9)}, {count(len(row.runs), 'run')}"
-    return shortened(row.name, NAME_WIDTH)
+        return f"{cut(row.name, NAME_WIDTH - 9)}, {count(len(row.runs), 'run')}"
+    return cut(row.name, NAME_WIDTH)
 
 
 def _short_names(clusters: Sequence[str]) -> dict[str, str]:

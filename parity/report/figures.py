@@ -17,7 +17,7 @@ from parity.judging.live.gap_chart import WHOLE, BinnedGap, Range, binned_gap
 from parity.judging.run_floor import Prior
 from parity.report.words import number, words
 from parity.version import VERSION
-from parity.wording import level_percent, margin_words, minus, signed
+from parity.wording import cut, level_percent, margin_words, minus, signed
 
 # What all figures share: the file they are written to, fixed metadata, colours and letter sizes.
 #
@@ -87,11 +87,6 @@ def percent_axis(axes: Any, level: float) -> None:
 def wrapped(text: str, width: int) -> str:
     """Text in lines of at most `width` characters; a longer word has a line of its own."""
     return textwrap.fill(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)
-
-
-def shortened(name: str, width: int = 12) -> str:
-    """A name in at most `width` characters."""
-    return name if len(name) <= width else f"{name[: width - 1]}…"
 
 
 def _metadata(path: str, title: str | None) -> dict[str, str | None]:
@@ -179,6 +174,7 @@ def verdict_priors(document: VerdictDocument) -> tuple[Prior, Prior] | None:
 
 PAGE_INCHES = (7.0, 9.0)
 LOSS_BUCKETS = 120  # so few that the candidate's dashes are seen
+SHORT_NAME = 12  # characters of a name at the end of a line
 LEAST_DISTANCE = 0.06  # of a panel's height, between two labels
 WINDOW_SHADE = {"color": "0.5", "alpha": 0.06, "linewidth": 0}
 MARKER_SHARE = 0.008  # of a panel's width: nearer events become one mark with a bar
@@ -245,7 +241,7 @@ def _losses(axes: Any, document: VerdictDocument, case: Case, window: tuple[int,
     bottom, top = _loss_limits(shown)
     axes.set_ylim(bottom, top)
     for (name, colour, _), y in zip(ends, _apart([(end - bottom) / (top - bottom) for _, _, end in ends]), strict=True):
-        axes.text(1.01, y, shortened(name), transform=axes.transAxes, color=colour, fontsize=SMALL, va="center")
+        axes.text(1.01, y, cut(name, SHORT_NAME), transform=axes.transAxes, color=colour, fontsize=SMALL, va="center")
 
 
 def _loss_limits(shown: Sequence[tuple[FloatArray, FloatArray, FloatArray]]) -> tuple[float, float]:

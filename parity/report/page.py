@@ -6,6 +6,7 @@ it, by its digest.
 
 import base64
 import hashlib
+import re
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -121,7 +122,7 @@ def report_page(
         picture=picture(scene, with_points=with_script),
         table=candidates_table(documents),
         accepted=accepted_by,
-        details=[_reasons(ordered, answer.next), _numbers(ordered), *_curves(scene), *rows, _evidence(ordered)],
+        details=[_reasons(ordered, answer.next), _numbers(ordered, context[0]), *_curves(scene), *rows, _evidence(ordered)],
         is_dense=scene.is_dense,
         has_keys=with_script,
     )
@@ -171,11 +172,12 @@ def details_html(lines: Iterable[Detail]) -> str:
     return "<ul>" + "".join(f"<li>{head} {escape(minus(text))}</li>" for head, text in heads) + "</ul>"
 
 
-def _numbers(documents: Sequence[AnyDocument]) -> Row:
-    """The judged numbers as a table, and the paths as a file."""
+def _numbers(documents: Sequence[AnyDocument], job: str) -> Row:
+    """The judged numbers as a table, and the paths as a file whose name says of which job and verdict."""
     table = table_html([SUMMARY, *map(_number_row, documents)])
     text = path_csv(documents)
-    link = f'<p><a download="gap.csv" href="data:text/csv;charset=utf-8,{urllib.parse.quote(text, safe=",.:+ ")}">gap.csv</a>: '
+    name = escape(re.sub(r"[^\w.+-]+", "-", f"{job} {words(documents[0]).lead.rstrip('.')} gap nats")) + ".csv"
+    link = f'<p><a download="{name}" href="data:text/csv;charset=utf-8,{urllib.parse.quote(text, safe=",.:+ ")}">{name}</a>: '
     download = f"{link}gap and interval of each point of the picture, nats</p>" if text.count("\n") > 1 else ""
     body = f'<div class="scroll" tabindex="0" role="region" aria-label="Numbers">{table}</div>{download}'
     return Row("n", "Numbers", "gap, interval, margin in nats", body, is_open=True)
@@ -194,7 +196,7 @@ def _number_row(document: AnyDocument) -> tuple[str, ...]:
 
 def path_csv(documents: Sequence[AnyDocument]) -> str:
     """The paths as CSV: a row for each point of a candidate, nats; of evaluations `over` says which interval it is."""
-    lines = ["candidate,over,step,mean,lo,hi"]
+    lines = [f"candidate,over,step,{','.join(f'{each}_nats' for each in _COLUMNS)}"]
     for document in documents:
         path: Any = document.get("path") or ()
         paths = [(kind.removeprefix("over_"), own) for kind, own in path.items()] if isinstance(path, Mapping) else [("", path)]

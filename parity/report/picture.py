@@ -17,9 +17,12 @@ from parity.wording import cut, minus, nats_decimals, signed
 
 _EARLY = 0.15  # of the path, which may lie outside the picture
 _PAD = 0.09  # of the height, above and below
+_STEADY = 4.0  # parts of an axis that stays while values come
 _FAR = 20_000.0  # of a height of 1,000: as far outside as a line is drawn
 _HUGE = 1e12  # nats; what is larger has no place on an axis
 _TOGETHER = 4.0  # % of the width, 6 px and more of any plot: nearer marks become one
+_TOLD = 0.05  # % of the width: marks nearer than that stay one however far the script zooms in
+_NAME = 20  # characters of a name in the picture
 _WIDTHS, _NARROW_WIDTHS = range(128, 353, 16), range(80, 209, 16)  # px of the judged panel, for which verdict.css has classes
 _NARROW_GAPS = {1: 20.0, 2: 16.0, 3: 14.0, 4: 14.0}  # px between whiskers on a narrow screen; 9 between more of them (verdict.css)
 _POINTS_SEEN = 20  # a path of so few points shows each
@@ -29,6 +32,7 @@ _NEAR_EDGE = 8.0  # % of the width, where a label in the middle would stand out
 _X_ROOM, _X_ROOM_OF_TOKENS = 13.0, 22.0  # % of the width, which the numbers at the ends of the axis need
 _PLAIN_POWERS = 4  # of ten: numbers of an axis beyond are written with an exponent
 _TICK_ROOM = 1.0  # % of the height, so near to an edge as a number may stand
+_LIVE_LABEL, _LIVE_NOTE = len("+0.00000"), len("+0.00000 to +0.00000")
 _NOTED = 3  # candidates whose labels have their intervals below
 _ROOMY = 4  # whiskers that stand further apart
 
@@ -70,7 +74,7 @@ def picture(scene: Scene, *, with_points: bool = True) -> str:
     looks = ["pic", f"y{next(size for size in (5, 7, 9, 99) if widest <= size)}", f"w{wide}", f"m{narrow}", f"n{_whiskers(scene)}"]
     looks += ["many"] if len(scene.traces) > 1 else []
     looks += ["crowd"] if scene.is_dense else []
-    keys = " Arrow keys move the cursor." if with_points and is_gap else ""
+    keys = " Arrow keys move the cursor, plus and minus zoom, 0 shows the whole run." if with_points and is_gap else ""
     note = f'<p class="note says">{escape(scene.traces[scene.selected].line or scene.note)}</p>' if _has_lines(scene) else ""
     note = note or (f'<p class="note">{escape(scene.note)}</p>' if scene.note and is_gap else "")
     return (
@@ -98,12 +102,13 @@ def _spoken(scene: Scene) -> str:
 
 
 def _caption(scene: Scene) -> str:
-    selected, base = scene.traces[scene.selected], escape(cut(scene.baseline))
+    selected, base = scene.traces[scene.selected], escape(cut(scene.baseline, _NAME))
     if not scene.has_gap:
-        names = f'<b class="base">{base}</b> and <b class="c-{selected.state} tinted">{escape(cut(selected.name))}</b>'
+        names = f'<b class="base">{base}</b> and <b class="c-{selected.state} tinted">{escape(cut(selected.name, _NAME))}</b>'
         what = f'<span class="what">Losses of {names}, nats per token</span>'
         return f'<figcaption>{what}<span class="r">{escape(scene.legend)}</span></figcaption>'
-    named = f'<b class="c-{selected.state} tinted name">{escape(cut(selected.name))}</b>: gap' if len(scene.traces) > 1 else "<b>Gap</b>"
+    name = escape(cut(selected.name, _NAME))
+    named = f'<b class="c-{selected.state} tinted name">{name}</b>: gap' if len(scene.traces) > 1 else "<b>Gap</b>"
     marks = [trace.marks for trace in scene.traces]
     keys = [" · ▲ spike"] if any(any(each.spikes) for each in marks) else []
     keys += [" · △ NaN"] if any(any(each.nonfinite) for each in marks) else []
@@ -143,6 +148,15 @@ def limits_of(scene: Scene, first: float = 0.0) -> tuple[float, float]:
     reach = high - low or 0.01
     low, high = max(min(low, *late, low), low - reach), min(max(high, *late, high), high + reach)
     return low - _PAD * (high - low or reach), high + _PAD * (high - low or reach)
+
+
+def steady_limits(values: Iterable[float]) -> tuple[float, float]:
+    """The ends of an axis that holds zero and all these values, nats, at round numbers: with more values it grows in steps, if at all."""
+    near = [0.0, *(value for value in values if abs(value) < _HUGE)]
+    low, high = min(near), max(near)
+    room = _PAD * (high - low) or 0.01
+    stride = ticks(low - room, high + room, _STEADY)[1]
+    return stride * math.floor((low - room) / stride), stride * math.ceil((high + room) / stride)
 
 
 def _loss_limits(losses: Sequence[Losses]) -> tuple[float, float]:
@@ -320,8 +334,8 @@ def _labels(scene: Scene, axes: _Axes) -> Iterator[str]:
     if scene.now is not None:
         x, y = axes.x(scene.now), '"100%" dy="-6"' if axes.y(0.0) < _LOW else '"33"'
         anchor = next((look for look, most in (("start", _NEAR_EDGE), ("middle", 100.0 - _NEAR_EDGE)) if x < most), "end")
-        yield f'<line class="cross now" x1="{_percent(x)}" x2="{_percent(x)}" y1="0" y2="100%"/>'
-        yield f'<text class="lab strong {anchor}" x="{_percent(x)}" y={y}>now</text>'
+        yield f'<line class="cross now moves" x1="{_percent(x)}" x2="{_percent(x)}" y1="0" y2="100%"/>'
+        yield f'<text class="lab strong moves {anchor}" x="{_percent(x)}" y={y}>now</text>'
     if not any(trace.path or trace.dots for trace in scene.traces) and not any(arm.points for arm in scene.losses):
         words = "no step yet" if any(trace.state == "live" for trace in scene.traces) else "no path of the gap is known"
         yield f'<text class="lab middle" x="50%" y="50%" dy="-24">{words}</text>'
@@ -336,7 +350,7 @@ def _level_labels(scene: Scene, axes: _Axes) -> Iterator[str]:
             yield f'<text class="lab strong" x="6" y="{_percent(axes.y(level))}" dy="-5">{words}{note}</text>'
         elif axes.y(level) - axes.y(0.0) > 12.0:
             yield f'<text class="lab strong" x="6" y="{_percent(axes.y(level))}" dy="14">{words}</text>'
-    name = escape(cut(scene.baseline))
+    name = escape(cut(scene.baseline, _NAME))
     if len(scene.baseline) > _SHORT_NAME:
         name = f'<tspan class="minor">{name}</tspan><tspan class="short">{escape(cut(scene.baseline, _SHORT_NAME))}</tspan>'
     yield f'<text class="lab z" x="6" y="{_percent(axes.y(0.0))}" dy="14">{name} = 0</text>'
@@ -350,26 +364,32 @@ def _window_label(scene: Scene, axes: _Axes, y: int) -> str:
     steps = "" if scene.tokens_per_step else f'<tspan class="minor">{steps}</tspan>'
     margin = axes.far_y(scene.margin) if scene.margin is not None and scene.has_gap else 100.0
     top = f'y="{_percent(margin)}" dy="{y}"' if 0.0 < margin < _HIGH else f'y="{y}"'  # below the margin's own label
-    return f'<text class="lab" x="{_percent(axes.x(first))}" dx="6" {top}><tspan class="strong">{what}</tspan>{steps}</text>'
+    return f'<text class="lab moves stays" x="{_percent(axes.x(first))}" dx="6" {top}><tspan class="strong">{what}</tspan>{steps}</text>'
 
 
 def _marks(marks: Marks, axes: _Axes) -> Iterator[str]:
     """Triangles at the edges, the candidate's above, the baseline's below: spikes filled, NaN hollow, near ones as one with a count."""
-    for row, (look, kinds, words) in enumerate((("spike", marks.spikes, "spike"), ("bad", marks.nonfinite, "NaN"))):
+    for row, (look, word, words, kinds) in enumerate(_kinds(marks)):
         for side, steps in zip(("base", "own"), kinds, strict=True):
             for group in _groups(steps, axes):
                 x, more = axes.x(group[0]), len(group)
                 tip, foot = (1 + 10 * row, 9 + 10 * row) if side == "own" else (-1 - 10 * row, -9 - 10 * row)
-                title = f"{words} at step {group[0]:,}" if more == 1 else f"{more:,} of {words} from step {group[0]:,} to {group[-1]:,}"
+                title = f"{word} at step {group[0]:,}" if more == 1 else f"{more:,} {words} from step {group[0]:,} to {group[-1]:,}"
                 counted = f'<text class="count" x="7" y="{max(tip, foot)}">{more:,}</text>' if more > 1 else ""
                 shape = f'<path class="tri {look} {side}" d="M0 {tip}L-5 {foot}H5Z"><title>{title}</title></path>{counted}'
                 yield _at(0.0 if side == "own" else 100.0, shape, x=x)
 
 
-def _groups(steps: Iterable[int], axes: _Axes) -> list[list[int]]:
+def _kinds(marks: Marks) -> tuple[tuple[str, str, str, tuple[Sequence[int], Sequence[int]]], ...]:
+    """Each kind of mark: its look, its word for one and for several, and the steps of the baseline and of the candidate."""
+    return ("spike", "spike", "spikes", marks.spikes), ("bad", "NaN", "NaN", marks.nonfinite)
+
+
+def _groups(steps: Iterable[int], axes: _Axes, together: float = _TOGETHER) -> list[list[int]]:
+    """Steps that are nearer to the one before than a share of the width, %."""
     groups = list[list[int]]()
     for step in sorted(steps):
-        if groups and axes.x(step) - axes.x(groups[-1][-1]) < _TOGETHER:
+        if groups and axes.x(step) - axes.x(groups[-1][-1]) < together:
             groups[-1].append(step)
         else:
             groups.append([step])
@@ -401,11 +421,13 @@ def _panel_widths(scene: Scene) -> tuple[int, int]:
     count = _whiskers(scene)
     several = not scene.is_dense and len(scene.traces) > 1
     if not scene.has_gap:
-        need, narrow = 7.4 * max(len(cut(arm.name)) for arm in scene.losses) + 24.0, 96.0
+        need, narrow = 7.4 * max(len(cut(arm.name, _NAME)) for arm in scene.losses) + 24.0, 96.0
     else:
         number = max((len(trace.label) for trace in scene.traces), default=0)
-        named = max((len(trace.label) + 1 + len(cut(trace.name)) for trace in scene.traces), default=0)
+        named = max((len(trace.label) + 1 + len(cut(trace.name, _NAME)) for trace in scene.traces), default=0)
         notes = max((len(note) for trace in scene.traces for note in trace.notes), default=0)
+        if scene.now is not None:  # a forecast may get a decimal more, for which the panel has room from the beginning
+            number, notes = max(number, _LIVE_LABEL), max(notes, _LIVE_NOTE)
         need = 32.0 + (20.0 if count <= _ROOMY else 13.0) * (count - 1) + max(7.9 * named if several else 11.9 * number, 7.2 * notes) + 8.0
         narrow = 23.0 + _NARROW_GAPS.get(count, 9.0) * count + 9.4 * number
         if scene.is_dense:
@@ -503,7 +525,7 @@ def _rug(scene: Scene, axes: _Axes) -> str:
 def _judged_label(scene: Scene, place: int, top: float, *, several: bool, with_notes: bool) -> str:
     trace = scene.traces[place]
     chosen = " on" if place == scene.selected else ""
-    name = f'<tspan class="nm"> {escape(cut(trace.name))}</tspan>' if several else ""
+    name = f'<tspan class="nm"> {escape(cut(trace.name, _NAME))}</tspan>' if several else ""
     size = "s" if several else "l"
     judged = ' data-judged="1"' if place == scene.selected else ""
     parts = [f'<text class="num {size}"><tspan{judged}>{escape(trace.label)}</tspan>{name}</text>']
@@ -520,11 +542,11 @@ def _loss_names(scene: Scene, axes: _Axes) -> str:
     parts = []
     for arm, top in zip(arms, places, strict=True):
         look = "base" if arm.arm is None else f"c-{scene.traces[arm.arm].state}"
-        parts.append(_at(top, f'<text class="num s">{escape(cut(arm.name))}</text>', f"jl {look} on"))
+        parts.append(_at(top, f'<text class="num s">{escape(cut(arm.name, _NAME))}</text>', f"jl {look} on"))
     return "".join(parts)
 
 
-# The numbers that the cursor reads: whole numbers in the last decimal that is shown.
+# The numbers that the script reads: for the cursor whole numbers in the last decimal that is shown; for zooming axes and marks.
 
 
 def _points(scene: Scene, axes: _Axes) -> str:
@@ -533,12 +555,21 @@ def _points(scene: Scene, axes: _Axes) -> str:
         """As it is printed with so many decimals, without its point."""
         return int(f"{value:.{decimals}f}".replace(".", ""))
 
+    facts = list(dict.fromkeys(fact for trace in scene.traces for fact in trace.facts))
     candidates = [
         {
-            "name": cut(trace.name),
+            "name": cut(trace.name, _NAME),
+            **({"full": trace.name} if cut(trace.name, _NAME) != trace.name else {}),
             "state": trace.state,
             "line": trace.line,
             "decimals": trace.decimals,
+            "facts": [facts.index(fact) for fact in trace.facts],
+            "marks": {
+                f"{look}.{side}": [[group[0], group[-1], len(group)] for group in _groups(steps, axes, _TOLD)]
+                for look, _, _, kinds in _kinds(trace.marks)
+                for side, steps in zip(("base", "own"), kinds, strict=True)
+                if steps
+            },
             "path": [
                 [point["step"], *(whole(point[key], trace.decimals) for key in ("mean", "lo", "hi"))]
                 for point in (trace.outer or trace.path)
@@ -550,9 +581,11 @@ def _points(scene: Scene, axes: _Axes) -> str:
     size, letter = token_unit(axes.last * scene.tokens_per_step) if scene.tokens_per_step else (1.0, "")
     told = {
         "x": [axes.first, axes.last],
+        "y": [axes.low, axes.high],
         "scale": (scene.tokens_per_step or 1.0) / size,
         "unit": f"{letter} tokens" if scene.tokens_per_step else "step",
         "candidates": candidates,
+        "facts": [[minus(fact.value), minus(fact.why)] for fact in facts],
     }
     text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     return f'<script type="application/json" class="points">{text}</script>'

@@ -18,6 +18,7 @@ from parity.report.figures import loss_buckets, spike_steps, verdict_gap
 from parity.report.words import (
     PROBABLE,
     AnyDocument,
+    Fact,
     Outlook,
     baseline_name,
     candidate_name,
@@ -27,6 +28,7 @@ from parity.report.words import (
     is_evaluation,
     mean_words,
     number,
+    own_facts,
     safest_first,
     told_gap,
     words,
@@ -75,7 +77,8 @@ class Trace:
     """One candidate: its path, what was judged (the interval that decides first), and the words beside it.
 
     `label` is the gap, `notes` the lines below it, `line` the verdict in words. A live one has `judged` for the forecast's 90 % and
-    its `gap` so far, from which the forecast starts. `decimals` are those of its nats.
+    its `gap` so far, from which the forecast starts. `decimals` are those of its nats, `facts` what the strip
+    says of it alone.
     """
 
     name: str
@@ -89,6 +92,7 @@ class Trace:
     dots: Points = ()
     marks: Marks = Marks()
     gap: float | None = None
+    facts: Sequence[Fact] = ()
     decimals: int = DECIMALS
 
 
@@ -106,7 +110,7 @@ class Scene:
     """All that a picture shows. `margin_note` is what the margin is worth, `legend` what line, band and dots are, `note` is said below.
 
     `end` is the end of the axis: of the plan, or the last step. `now` is the step that a live job has reached. `limits` are the ends of
-    the axis in nats, for a live job whose axis stays (`picture.limits_of`).
+    the axis in nats, for a live job whose axis stays (`picture.steady_limits`).
     """
 
     baseline: str
@@ -177,7 +181,8 @@ def _margin_note(margin: MarginDocument, of: str) -> str:
 def _trace(document: AnyDocument, dots: Dots, *, several: bool, mixed: bool) -> Trace:
     gap = told_gap(document)
     inner, outer = _paths(document) if gap else ((), ())
-    notes = _notes(document, several=several)
+    told = words(document)
+    notes = _notes(document, several=several) if gap else []
     spikes = () if is_evaluation(document) else spike_steps(cast("VerdictDocument", document))
     return Trace(
         name=candidate_name(document),
@@ -185,7 +190,8 @@ def _trace(document: AnyDocument, dots: Dots, *, several: bool, mixed: bool) -> 
         judged=_judged(document),
         label=minus(mean_words(document)),
         notes=[minus(f"to {cut(baseline_name(document), _SHORT_NAME)}: {note}" if mixed else note) for note in notes],
-        line=minus(words(document).line),
+        line=minus(told.line),
+        facts=own_facts(told.strip) if several else (),
         decimals=decimals(document),
         path=inner,
         outer=outer,

@@ -25,14 +25,24 @@ from parity.report.words import (
     mean_words,
     next_step,
     others_words,
+    own_facts,
     safest_first,
     tally,
     words,
 )
 from parity.structure import frozen
-from parity.wording import minus
+from parity.wording import cut, minus
 
-KEYS = (("j k", "candidate"), ("← →", "cursor in the picture"), ("Enter", "the button"), ("Esc", "close"))
+FIGURE_SPACE = "\u2007"  # as wide as a digit
+KEYS = (
+    ("j k", "candidate"),
+    ("← →", "cursor in the picture"),
+    ("+ − 0", "zoom in, out, whole run"),
+    ("Enter", "the button"),
+    ("/", "find a job, on the server"),
+    ("Esc", "close"),
+)
+_OF = 20  # characters of a candidate's name in the strip
 _LONG = 80  # characters of a lead, from which its letters are smaller
 
 
@@ -48,7 +58,10 @@ class Row(NamedTuple):
 
 @frozen
 class Answer:
-    """The answer in words: `others` is what became of the other candidates, `counts` how many have each verdict, of many candidates."""
+    """The answer in words: `others` is what became of the other candidates, `counts` how many have each verdict, of many candidates.
+
+    `about` is whose the facts of the strip are, apart from the cost; "" of one candidate alone.
+    """
 
     state: TraceState
     chip: str
@@ -59,6 +72,7 @@ class Answer:
     strip: Sequence[Fact]
     others: str = ""
     counts: Sequence[tuple[State, int]] = ()
+    about: str = ""
 
 
 @frozen
@@ -80,11 +94,11 @@ class Screen:
     has_keys: bool = True
 
 
-def answer_of(documents: Sequence[AnyDocument], cost: Fact | None = None) -> Answer:
-    """The answer of judged candidates: that of the safest one, and what became of the others."""
+def answer_of(documents: Sequence[AnyDocument], cost: Fact | None = None, selected: int = 0) -> Answer:
+    """The answer of judged candidates: that of the safest one, and what became of the others; the strip is that of the selected one."""
     ordered = safest_first(documents)
     told = words(ordered[0], cost)
-    advice = advising(ordered)
+    advice, chosen = advising(ordered), ordered[selected]
     return Answer(
         state=told.verdict,
         chip=told.chip,
@@ -92,7 +106,8 @@ def answer_of(documents: Sequence[AnyDocument], cost: Fact | None = None) -> Ans
         measure=minus(told.measure),
         interval=minus(told.interval),
         next=minus(next_step(advice)) if advice else "",
-        strip=told.strip,
+        strip=words(chosen, cost).strip,
+        about=candidate_name(chosen) if len(ordered) > 1 else "",
         others=minus(others_words(ordered)) if len(ordered) <= MANY else "",
         counts=tally(ordered) if len(ordered) > MANY else (),
     )
@@ -119,7 +134,7 @@ def screen_html(screen: Screen) -> str:
     dense = " crowd" if screen.is_dense else ""
     return (
         f'<div class="ctx" role="region" aria-label="Job"><b>{escape(first)}</b>{context}</div>'
-        f'<div class="screen{dense}">{_answer(screen)}{screen.picture}{_strip(screen.answer.strip)}{_next(screen)}{screen.table}'
+        f'<div class="screen{dense}">{_answer(screen)}{screen.picture}{_strip(screen.answer)}{_next(screen)}{screen.table}'
         f"{_details(screen.details)}</div>{_keys(screen) if screen.has_keys else ''}"
     )
 
@@ -171,11 +186,14 @@ def chances_html(live: Outlook) -> str:
     return f'<h2>Chances of the verdict</h2>{bar}<p class="said">{key}</p>'
 
 
-def _strip(facts: Sequence[Fact]) -> str:
-    parts = []
+def _strip(answer: Answer) -> str:
+    facts, parts = answer.strip, []
     for fact in facts:
         why = f"<small>{escape(minus(fact.why))}</small>" if fact.why else ""
-        parts.append(f"<div><dt>{escape(fact.name)}</dt><dd>{escape(minus(fact.value))}{why}</dd></div>")
+        is_own = answer.about and fact in own_facts(facts)
+        about = f'<span class="of"> · {escape(cut(answer.about, _OF))}</span>' if is_own else ""
+        own = ' class="own"' if is_own else ""
+        parts.append(f"<div{own}><dt>{escape(fact.name)}{about}</dt><dd>{escape(minus(fact.value))}{why}</dd></div>")
     return f'<dl class="strip" aria-label="{escape(", ".join(fact.name for fact in facts))}">{"".join(parts)}</dl>'
 
 
@@ -204,6 +222,9 @@ def candidates_table(documents: Sequence[AnyDocument], selected: int = 0) -> str
     ordered, dense = safest_first(documents), len(documents) > MANY
     estimates = [estimate_of(document) for document in ordered]
     axis = axis_of([each for each in estimates if each])
+    gaps = [minus(mean_words(document)) for document in ordered]
+    places = max(len(gap.partition(".")[2]) for gap in gaps)
+    gaps = [gap + _filler(gap, places) for gap in gaps]
     rows = []
     for place, document in enumerate(ordered):
         state, name = document["verdict"], escape(candidate_name(document))
@@ -214,7 +235,7 @@ def candidates_table(documents: Sequence[AnyDocument], selected: int = 0) -> str
         drawn = _interval(document, axis) if axis else ""
         rows.append(
             f'<tr class="{looks}" data-c="{place}" aria-selected="{str(place == selected).lower()}"><td class="mkc">{mark}</td>'
-            f'<td class="nm" title="{name}">{name}</td><td>{drawn}</td><td class="n v-gap">{minus(mean_words(document))}</td>{word}</tr>'
+            f'<td class="nm" title="{name}">{name}</td><td>{drawn}</td><td class="n v-gap">{gaps[place]}</td>{word}</tr>'
         )
     title = f"{len(ordered)} candidates, safest first" if dense else "Candidate"
     verdict = "" if dense else '<th class="st">Verdict</th>'
@@ -225,6 +246,12 @@ def candidates_table(documents: Sequence[AnyDocument], selected: int = 0) -> str
     crowd = " crowd" if dense else ""
     table = f'<table role="grid" aria-label="Candidates, safest first"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
     return f'<section class="cand{crowd}" aria-label="Candidates">{table}</section>'
+
+
+def _filler(gap: str, places: int) -> str:
+    """Room for the decimals that a gap has fewer than others, so that their points stand below each other: digits follow one rule."""
+    missing = places - len(gap.partition(".")[2]) if "." in gap else 0
+    return f'<span aria-hidden="true">{FIGURE_SPACE * missing}</span>' if missing else ""
 
 
 def _interval(document: AnyDocument, axis: Axis) -> str:

@@ -52,7 +52,7 @@ from parity.report.words import (
 )
 from parity.structure import canonical_json
 from parity.version import VERSION
-from parity.wording import minus, signed
+from parity.wording import cut, minus, signed
 
 # Verdicts as JUnit XML for CI systems: a suite a candidate, a case a check, numbers as properties.
 #
@@ -250,7 +250,7 @@ def interval_bars(documents: Sequence[AnyDocument], width: int = 80) -> list[str
     axis = axis_of([each for each in estimates if each])
     if axis is None:
         return []
-    names = [shortened(" ".join(candidate_name(document).split()), _NAME) for document in documents]
+    names = [cut(" ".join(candidate_name(document).split()), _NAME) for document in documents]
     left = max(10, *map(len, names)) + 1
     columns = max(20, width - left - _NUMBERS)
 
@@ -287,14 +287,6 @@ def _behind(document: AnyDocument) -> str:
         return "no gap"
     share = f"  {signed(100.0 * gap['rel'], 2)} %" if isinstance(gap["rel"], float) else ""
     return minus(f"{mean_words(document)} nats{share}")
-
-
-def shortened(name: str, most: int) -> str:
-    """A name of so many characters at most, cut in the middle: its ends tell apart."""
-    if len(name) <= most:
-        return name
-    left = (most - 1) // 2
-    return f"{name[:left]}…{name[left + 1 - most :]}"
 
 
 def _strip_lines(document: AnyDocument, width: int) -> list[RenderableType]:

@@ -74,6 +74,11 @@ class Words:
         return " ".join(part for part in (f"{self.verdict.upper()}: {self.lead}", self.measure, self.interval) if part)
 
 
+def own_facts(strip: Sequence[Fact]) -> Sequence[Fact]:
+    """The facts of a strip that are a candidate's own: all but the first, the cost, which is that of the whole comparison."""
+    return strip[1:]
+
+
 def words(document: AnyDocument, cost: Fact | None = None) -> Words:
     """A verdict, or a comparison of evaluations, in words; `cost` is what the check cost, where somebody counts it."""
     return Words(

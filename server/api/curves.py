@@ -1,5 +1,6 @@
 """Curves over REST: what one run recorded, all arms of a job on the same buckets, and the live gap of a candidate."""
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
@@ -17,6 +18,7 @@ from server.curves.buckets import (
     GRAD_NORM,
     NONFINITE_LISTED,
     SNR,
+    Cells,
     Columns,
     LayerTable,
     Line,
@@ -84,9 +86,13 @@ class MetricsDocument:
 
 @frozen
 class LayersDocument:
-    """One statistic by layer and step, and the names of the others. `statistic` is null if the run has no statistics by layer."""
+    """One statistic by layer and step, and the names of the others. `statistic` is null if the run has no statistics by layer.
+
+    `minus` is the run whose values were subtracted; null where none were, because none were asked for or that run has none of them.
+    """
 
     run: str
+    minus: str | None
     statistic: str | None
     operand: str | None
     recorded: Columns
@@ -180,27 +186,32 @@ def layers(
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     buckets: Annotated[int, Query(ge=1, le=2000, description="largest number of buckets")] = 200,
+    minus: Annotated[str | None, Query(max_length=100, description="subtract the values of this run of the same job")] = None,
 ) -> LayersDocument:
-    """Quantization statistics (or gradient norms) of every layer against the step, for a heat map."""
+    """Quantization statistics (or gradient norms) of every layer against the step, or their differences to another run, for a heat map."""
     with context.database.read() as session:
         run = find_run(session, run_id)
-        tags.check(run, "layers", statistic, operand, first_step, last_step, buckets)
+        if minus is not None and find_run(session, minus).job_id != run.job_id:
+            raise InvalidError(f"minus has {minus!r}, a run of another job; expected a run of job {run.job_id}")
+        tags.check(run if minus is None else run.job, "layers", run_id, statistic, operand, first_step, last_step, buckets, minus)
         there = recorded(session, run_id)
         if not there.layers:
-            return LayersDocument(run=run_id, statistic=None, operand=None, recorded=there, table=None)
+            return LayersDocument(run=run_id, minus=None, statistic=None, operand=None, recorded=there, table=None)
         last = math.inf if last_step is None else last_step
+        # A difference if there is one.
         # Without a choice: the first operand whose signal to noise is finite, because one that is not quantized has nothing to show.
         operands: list[str | None] = [operand] if operand is not None else [*_usual_first(there, statistic)] or [None]
-        for candidate in operands:
+        for subtracted, candidate in itertools.product(dict.fromkeys([minus, None]), operands):
             of = _one_of("operand", candidate, there.operands) if there.operands else None
             names = [*there.of_operand.get(of or "", []), *([GRAD_NORM] if there.has_norms else [])]
             usual = SNR if statistic is None and SNR in names else statistic
             chosen = _one_of("statistic", usual, names)
             of = None if chosen == GRAD_NORM else of
-            table = layer_table(session, run_id, chosen, of or "", first_step, last, buckets)
+            cells = Cells(statistic=chosen, operand=of or "", first_step=first_step, last_step=last, buckets=buckets)
+            table = layer_table(session, run_id, cells, subtracted)
             if table.low is not None:
                 break
-    return LayersDocument(run=run_id, statistic=chosen, operand=of, recorded=there, table=table)
+    return LayersDocument(run=run_id, minus=subtracted, statistic=chosen, operand=of, recorded=there, table=table)
 
 
 def _usual_first(there: Columns, statistic: str | None) -> list[str]:

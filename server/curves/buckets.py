@@ -369,15 +369,30 @@ def recorded(session: Session, run_id: str) -> Columns:
     )
 
 
-def layer_table(session: Session, run_id: str, statistic: str, operand: str, first_step: int, last_step: float, buckets: int) -> LayerTable:
-    """One statistic of one operand of every layer, in at most `points` buckets; `grad_norm` has no operand."""
-    kind, ending = (_NORM_KIND, "") if statistic == GRAD_NORM else (_KIND, f"/{operand}/{statistic}")
-    names = [name for name in store.names(session, run_id, kind) if name.endswith(ending)]
-    layers = sorted((name.removesuffix(ending) for name in names), key=_model_order)
+@frozen
+class Cells:
+    """What a heat map shows: a statistic of an operand of every layer, from a first to a last step, in at most so many buckets.
+
+    `grad_norm` has no operand.
+    """
+
+    statistic: str
+    operand: str
+    first_step: int
+    last_step: float
+    buckets: int
+
+
+def layer_table(session: Session, run_id: str, cells: Cells, minus: str | None = None) -> LayerTable:
+    """The values of a run; with `minus`, less those of that run, of the layers and steps that both have recorded."""
+    kind, ending = (_NORM_KIND, "") if cells.statistic == GRAD_NORM else (_KIND, f"/{cells.operand}/{cells.statistic}")
+    runs = [run_id, *([minus] if minus else [])]
+    both = set[str].intersection(*({*store.names(session, run, kind)} for run in runs))
+    layers = sorted((name.removesuffix(ending) for name in both if name.endswith(ending)), key=_model_order)
     columns = [layer + ending for layer in layers]
-    steps, table = store.read_range(session, run_id, kind, first_step, last_step, columns)
-    steps, table = _with_numbers(steps, table)
-    edges = np.unique(np.linspace(0, len(steps), min(buckets, len(steps)) + 1).astype(np.int64))
+    read = [store.read_range(session, run, kind, cells.first_step, cells.last_step, columns) for run in runs]
+    steps, table = _with_numbers(*(_difference(*read) if minus else read[0]))
+    edges = np.unique(np.linspace(0, len(steps), min(cells.buckets, len(steps)) + 1).astype(np.int64))
     starts, ends = edges[:-1], edges[1:]
     grid = np.array([_values(table[name], starts) for name in columns]).reshape(len(columns), len(starts))
     finite = grid[np.isfinite(grid)]
@@ -393,6 +408,20 @@ def layer_table(session: Session, run_id: str, statistic: str, operand: str, fir
         usual_high=usual[1],
         steps_in_range=len(steps),
     )
+
+
+_Read = tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]
+
+
+def _difference(own: _Read, other: _Read) -> _Read:
+    """The first less the second, at the steps of both; NaN where either is not finite, because infinity less infinity says nothing."""
+    steps, at, at_other = np.intersect1d(own[0], other[0], assume_unique=True, return_indices=True)
+    table = {}
+    for name, values in own[1].items():
+        first, second = values[at], other[1][name][at_other]
+        finite = np.isfinite(first) & np.isfinite(second)
+        table[name] = np.where(finite, np.where(finite, first, 0.0) - np.where(finite, second, 0.0), np.nan)
+    return steps, table
 
 
 def _with_numbers(

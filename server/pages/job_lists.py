@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from fastapi import Depends, Query, Request, Response
 from markupsafe import Markup
 
+from parity.report.picture import spread
 from parity.report.svg import Estimate, own_row_svg
 from parity.structure import frozen
+from parity.wording import cut
 from server.api.lists import (
     ANSWERS,
     MOST_COUNTED,
@@ -54,11 +57,18 @@ def place(value: float, low: float, high: float, begin: float, end: float) -> fl
     return round(begin + share * (end - begin), 1)
 
 
-# Where the marks of a trend chart stand: an SVG that the server draws, in units of its view box.
+# Where the marks of a trend chart stand: an SVG that the server draws, in units of its view box, over the time of submission.
 
 WIDTH, HEIGHT = 1120, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 16, 40
-_LABELS = 10
+_LABELS = 7
+_NAMES = 150  # room at the right for the names of several candidates
+_HALF = 9.0  # half the width of a job's margin
+_APART = 14.0  # between the names of lines
+_SHOWN = 8  # candidates of one chart
+_NAME = 20  # characters of a name
+_DASHES = ("none", "6 3", "2 3", "8 3 2 3")  # of the lines of candidates, in turn
+_DAYS_SHOWN = 2 * 86_400
 _BEYOND = 6.0  # an interval that is this many times as long as the middle one is cut at the edge
 
 
@@ -75,8 +85,19 @@ class Mark:
 
 
 @frozen
+class TrendLine:
+    """A candidate: the path through its gaps, its dashes, and its name at (`x`, `y`); the name is "" of one candidate alone."""
+
+    path: str
+    dashes: str
+    name: str
+    x: float
+    y: float
+
+
+@frozen
 class TrendChart:
-    """Marks, ticks (place, nats), labels (place, text) and the places of moves, oldest first; `half` is half a mark's width."""
+    """Lines, marks, ticks (place, nats), dates (place, text) and the places of moves, oldest first; `half` is half a margin's width."""
 
     width: int
     height: int
@@ -84,49 +105,89 @@ class TrendChart:
     right: int
     bottom: int
     half: float
+    lines: Sequence[TrendLine]
     marks: Sequence[Mark]
     ticks: Sequence[tuple[float, float]]
     labels: Sequence[tuple[float, str]]
     moves: Sequence[tuple[float, str, str]]
 
 
-def chart(history: Trend) -> TrendChart:
-    """The chart of a trend; the scale holds zero, the margins and the intervals, but for very long ones."""
-    points = history.points
-    step = (WIDTH - _LEFT - _RIGHT) / max(1, len(points))
+def chart(history: Trend, others: Sequence[Trend] = ()) -> TrendChart:
+    """The chart of a trend and of `others`, candidates of its jobs; the scale holds zero, margins and intervals, but for very long ones."""
+    trends = [history, *others]
+    points = [point for each in trends for point in each.points]
     low, high = _reach(points)
     ticks = even_ticks(low, high)
     low, high = min(low, ticks[0]), max(high, ticks[-1])
+    right = WIDTH - (_NAMES if others else _RIGHT)
+    instants = sorted(_seconds(point) for point in points)
+    begin, end = instants[0], instants[-1]
+
+    def x(seconds: float) -> float:
+        return round((_LEFT + right) / 2, 1) if end <= begin else place(seconds, begin, end, _LEFT + 2 * _HALF, right - 2 * _HALF)
 
     def y(value: float | None) -> float | None:
         return None if value is None else place(value, low, high, HEIGHT - _BOTTOM, _TOP)
 
     marks = [
-        Mark(
-            point=point,
-            x=round(_LEFT + step * (number + 0.5), 1),
-            y=y(point.gap_nats),
-            low=y(point.ci_low),
-            high=y(point.ci_high),
-            margin=y(point.margin_nats),
-        )
-        for number, point in enumerate(points)
+        [
+            Mark(
+                point=point,
+                x=x(_seconds(point)),
+                y=y(point.gap_nats),
+                low=y(point.ci_low),
+                high=y(point.ci_high),
+                margin=y(point.margin_nats),
+            )
+            for point in each.points
+        ]
+        for each in trends
     ]
-    first: Mapping[str, float] = {mark.point.group: mark.x for mark in reversed(marks)}
-    every = max(1, math.ceil(len(first) / _LABELS))
-    names = sorted(first, key=first.__getitem__)
+    first: Mapping[str, float] = {mark.point.group: mark.x for mark in reversed(marks[0])}
     return TrendChart(
         width=WIDTH,
         height=HEIGHT,
         left=_LEFT,
-        right=WIDTH - _RIGHT,
+        right=right,
         bottom=HEIGHT - _BOTTOM,
-        half=round(step / 2, 1),
-        marks=marks,
+        half=_HALF,
+        lines=_trend_lines(trends, marks, named=bool(others)),
+        marks=[mark for own in reversed(marks) for mark in own],
         ticks=[(y(tick) or 0.0, tick) for tick in ticks],
-        labels=[(first[name], short(name)) for name in names[::every]],
-        moves=[(first[move.after] - step / 2, move.what, short(move.after)) for move in history.moves if move.what in ("worse", "better")],
+        labels=_dates(begin, end, x),
+        moves=[
+            ((first[move.before] + first[move.after]) / 2, move.what, short(move.after))
+            for move in history.moves
+            if move.what in ("worse", "better")
+        ],
     )
+
+
+def _seconds(point: TrendPoint) -> float:
+    return datetime.fromisoformat(point.submitted_at).timestamp()
+
+
+def _dates(begin: float, end: float, x: Callable[[float], float]) -> list[tuple[float, str]]:
+    """Dates at even distances; times of the day where all jobs were submitted within two days."""
+    form = "%Y-%m-%d" if end - begin > _DAYS_SHOWN else "%d %b %H:%M"
+    instants = [begin + (end - begin) * part / (_LABELS - 1) for part in range(_LABELS)] if end > begin else [begin]
+    if end - begin > _DAYS_SHOWN:
+        instants = [max(begin, instant - instant % 86_400) for instant in instants]  # a date stands where its day begins
+    words = {f"{datetime.fromtimestamp(instant, UTC):{form}}": x(instant) for instant in reversed(instants)}
+    return [(place_of, word) for word, place_of in words.items()]
+
+
+def _trend_lines(trends: Sequence[Trend], marks: Sequence[Sequence[Mark]], *, named: bool) -> list[TrendLine]:
+    """The lines of candidates, each broken where a job has no gap, with names that do not meet."""
+    ends = [next((mark for mark in reversed(own) if mark.y is not None), None) for own in marks]
+    tops = spread([end.y if end and end.y is not None else _TOP for end in ends], _APART, (_TOP, HEIGHT - _BOTTOM))
+    lines = []
+    for number, (own, end, top) in enumerate(zip(marks, ends, tops, strict=True)):
+        parts = ["M" if not at or own[at - 1].y is None else "L" for at in range(len(own))]
+        path = "".join(f"{part}{mark.x} {mark.y}" for part, mark in zip(parts, own, strict=True) if mark.y is not None)
+        name = cut(trends[number].candidate, _NAME) if named and end else ""
+        lines.append(TrendLine(path=path, dashes=_DASHES[number % len(_DASHES)], name=name, x=(end.x if end else 0.0) + 12.0, y=top + 4.0))
+    return lines
 
 
 def _reach(points: Sequence[TrendPoint]) -> tuple[float, float]:
@@ -293,10 +354,13 @@ def trend_page(
     `/trend.svg` is the chart alone, as a file.
     """
     name, history, why = gate.strip(), None, None
+    others: list[Trend] = []
     if name or filters.baseline:
         try:
             with context.database.read() as session:
                 history = trend(session, filters, name, candidate.strip() or None, by, limit)
+                beside = [each for each in history.candidates if each != history.candidate][: _SHOWN - 1]
+                others = [trend(session, filters, name, each, by, limit) for each in beside]
         except NotFoundError as error:
             why = error.detail
     if history is None:
@@ -305,7 +369,8 @@ def trend_page(
     query = [*filters.query(), *([("gate", history.gate)] if history.gate else [])]
     values = {
         "trend": history,
-        "chart": chart(history),
+        "chart": chart(history, others),
+        "left_out": len(history.candidates) - 1 - len(others),
         "query": query,
         "branch": filters.branch,
         "limit": limit,

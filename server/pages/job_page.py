@@ -17,7 +17,7 @@ from parity.judging.live.prediction import BLOCKS
 from parity.judging.live.rules import Forecast
 from parity.judging.sign_offs import SignOffDocument
 from parity.report.facts import accepted_words
-from parity.report.picture import picture
+from parity.report.picture import picture, steady_limits
 from parity.report.scene import DOTS, FEW_DOTS, MANY, Dots, Scene, dots_of, live_trace, scene_of
 from parity.report.screen import Answer, Screen, answer_of, button, candidates_table, chances_html, live_answer, screen_html
 from parity.report.words import Fact, candidate_name, safest_first
@@ -42,10 +42,12 @@ _NO_GAP_SO_FAR = "The first point comes with the first step that both arms have 
 
 @frozen
 class LivePath:
-    """What is known of a candidate in training: the gap at each look, and the mean gap in blocks of the plan."""
+    """What is known of a candidate in training: the gap at each look, the mean gap in blocks of the plan, and where its forecasts and
+    margins have reached so far, nats."""
 
     path: Sequence[PathPointDocument]
     dots: Dots
+    reach: Sequence[float]
 
 
 def verdict_dots(cache: Cache, session: Session, job: Job) -> Mapping[str, Dots]:
@@ -69,7 +71,8 @@ def live_paths(job: Job) -> Mapping[str, LivePath]:
         steps, gaps = observed(forecasts.pairs_of(job, arm))
         points = [PathPointDocument(step=look.step, mean=look.gap, lo=look.gap, hi=look.gap) for look in looks]
         block = (job.planned_steps or 0) // BLOCKS
-        found[arm.name] = LivePath(path=points, dots=Dots(points=list(zip(map(float, steps), gaps, strict=True)), steps=block))
+        dots = Dots(points=list(zip(map(float, steps), gaps, strict=True)), steps=block)
+        found[arm.name] = LivePath(path=points, dots=dots, reach=[end for look in looks for end in (look.low, look.high, look.margin)])
     return found
 
 
@@ -92,7 +95,7 @@ def _judged(
     scene = replace(scene, selected=selected)
     return Screen(
         context=_context(job),
-        answer=answer_of(documents, cost_fact(job.cost)),
+        answer=answer_of(documents, cost_fact(job.cost), selected),
         picture=picture(scene),
         buttons=buttons,
         table=candidates_table(documents, selected),
@@ -138,6 +141,7 @@ def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocume
     window = _window(job)
     steps = [int(step) for trace in traces for step, _ in trace.dots]
     drawn = any(trace.dots or trace.path for trace in traces)
+    reach = [end for own in live.values() for end in own.reach]
     return Scene(
         baseline=(shown.judged_against if shown else None) or job.arms[0].name,
         traces=traces,
@@ -150,6 +154,7 @@ def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocume
         note=_FORECAST_NOTE if drawn else _NO_GAP_SO_FAR,
         selected=next((place for place, arm in enumerate(arms) if arm is shown), 0),
         now=outlook.step if outlook else None,
+        limits=steady_limits(reach) if outlook and reach else None,
     )
 
 

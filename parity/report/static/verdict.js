@@ -1,9 +1,25 @@
-// The verdict's page: keys, the choice of a candidate, and the cursor. The picture is drawn without this; nothing here moves its box.
+// The verdict's page: keys, the choice of a candidate, the cursor and the zoom. The picture is drawn without this; nothing here moves its box.
+const LEAST_SHARE = 0.02; // of the run: a zoom shows no less, because the picture's points are rounded for about this
+const ZOOM_OF_A_KEY = 0.5;
+const ZOOM_OF_A_PIXEL = 1.002;
+const STEP_OF_A_KEY = 0.25;
+const SIDEWAYS_PIXELS = 8; // a drag that is shorter is a click
+const TOGETHER = 0.04; // of the width: nearer marks become one, as in picture.py
+const EDGE = 0.08; // of the width, where a label in the middle would stand out
+const BINS = 150;
+const SETTLED_MS = 150;
+const whole = (value) => Math.round(value).toLocaleString("en");
 const signs = (value, decimals) => `${value < 0 ? "\u2212" : "+"}${Math.abs(value).toFixed(decimals)}`;
 let figure = null;
 let data = null;
 let selected = 0;
 let at = null;
+let range = null; // the steps that are shown, where it is not the whole run
+let rest = null; // what zooming changes, as the server drew it
+let turn = 0;
+let settling;
+const pointers = new Map(); // each pressed pointer: where it began and where it is, as shares of the plot's width
+let held = null; // of two fingers: their ids from left to right, and the steps that lay under them
 
 /** Take the picture that is there now: the page of a job in training draws it again and again. What was chosen stays chosen. */
 function take() {
@@ -15,7 +31,9 @@ function take() {
   const place = data?.candidates.findIndex((one) => one.name === before) ?? -1;
   const cursor = at;
   at = null;
+  keepRest();
   if (place >= 0 && place !== selected) choose(place);
+  if (range) zoomTo(...range);
   if (cursor !== null) read(cursor);
 }
 
@@ -41,6 +59,22 @@ function choose(place) {
   }
   const note = figure.querySelector(".note.says");
   if (note) note.textContent = words;
+  tellFacts(data.candidates[place]);
+  if (range) askForDots();
+}
+
+/** The strip's facts of a candidate. The strip keeps its height, so that what is below it stays. */
+function tellFacts({ name, facts }) {
+  const strip = document.querySelector(".v .screen > .strip");
+  const own = [...(strip?.querySelectorAll(".own") ?? [])];
+  if (!facts.length || own.length !== facts.length) return;
+  strip.style.minHeight = `${strip.getBoundingClientRect().height}px`;
+  own.forEach((part, i) => {
+    const [value, why] = data.facts[facts[i]];
+    part.querySelector(".of").textContent = ` · ${name}`;
+    part.querySelector("dd").replaceChildren(value);
+    if (why) part.querySelector("dd").append(Object.assign(document.createElement("small"), { textContent: why }));
+  });
 }
 
 /** The cursor at a point of the path, its reading in the caption's fixed place; null takes it away. */
@@ -49,26 +83,279 @@ function read(index) {
   const cursor = figure?.querySelector(".cursor");
   const place = figure?.querySelector("figcaption .r");
   if (!cursor || !place) return;
-  place.dataset.legend ??= place.textContent;
   if (index === null || !path.length) {
     at = null;
     cursor.classList.remove("on");
-    place.textContent = place.dataset.legend;
+    place.textContent = legend();
     return;
   }
   at = Math.max(0, Math.min(path.length - 1, index));
   const [step, mean, low, high] = path[at];
-  const { x, unit, scale } = data;
   const [gap, from, to] = [mean, low, high].map((value) => signs(value / 10 ** decimals, decimals));
-  const where = unit === "step" ? `step ${step.toLocaleString("en")}` : `${(step * scale).toFixed(2)} ${unit}`;
-  for (const end of ["x1", "x2"]) cursor.setAttribute(end, `${(100 * (step - x[0])) / (x[1] - x[0])}%`);
-  cursor.classList.add("on");
-  place.textContent = `${where}: ${gap} (${from} to ${to})`;
+  for (const end of ["x1", "x2"]) cursor.setAttribute(end, percent(shareOf(step)));
+  cursor.classList.toggle("on", isSeen(shareOf(step)));
+  place.textContent = `${spoken(step)}: ${gap} (${from} to ${to})`;
 }
 
-function follow(event, area) {
-  const box = area.getBoundingClientRect();
-  const step = data.x[0] + ((event.clientX - box.left) / box.width) * (data.x[1] - data.x[0]);
+/** A step in words, in the unit of the axis. */
+const spoken = (step) => (data.unit === "step" ? `step ${whole(step)}` : `${(step * data.scale).toFixed(2)} ${data.unit}`);
+
+/** What stands in the caption while nobody reads a point: what line, band and dots are, or which steps are shown. */
+function legend() {
+  if (!range) return rest.legend;
+  const dots = rest.blocks === null ? rest.legend.match(/dots: [\d,]+ steps?/)?.[0] : `dots: ${whole(rest.blocks)} step${Math.round(rest.blocks) === 1 ? "" : "s"}`;
+  return [`${spoken(range[0])} to ${spoken(range[1]).replace("step ", "")}`, dots].filter(Boolean).join(" · ");
+}
+
+// Zoom. Line and band are functions of the step alone: a zoom moves the window of the stretched SVG, and no point of them. Axis of values,
+// judged panel and words stay.
+
+const percent = (share) => `${100 * share}%`;
+const isSeen = (share) => share >= -1e-9 && share <= 1 + 1e-9;
+const shown = () => range ?? data.x;
+/** Where a step stands, as a share of the width that is shown. */
+const shareOf = (step) => (step - shown()[0]) / (shown()[1] - shown()[0]);
+const stepAt = (share) => shown()[0] + share * (shown()[1] - shown()[0]);
+const part = (selector) => figure.querySelector(selector);
+
+/** Keep what zooming changes. */
+function keepRest() {
+  turn += 1;
+  rest = null;
+  if (!data) return;
+  rest = { axis: part(".xax").innerHTML, legend: part("figcaption .r")?.textContent ?? "", blocks: null, dots: new Map(), marks: new Map(), places: new Map() };
+  for (const moving of figure.querySelectorAll(".area .moves")) rest.places.set(moving, parseFloat(moving.getAttribute(moving.hasAttribute("x1") ? "x1" : "x")) / 100);
+  for (const marks of figure.querySelectorAll(".marks")) rest.marks.set(marks, [...marks.children]);
+}
+
+/** Show these steps, as far as there is a run, and not fewer than its least share; null and null show the whole run. */
+function zoomTo(from, to) {
+  if (!data) return;
+  const [first, last] = data.x;
+  const least = LEAST_SHARE * (last - first);
+  let low = from ?? first;
+  let high = to ?? last;
+  if (high - low < least) [low, high] = [(low + high - least) / 2, (low + high + least) / 2];
+  const over = Math.max(0, first - low) - Math.max(0, high - last); // what would lie outside moves inside
+  [low, high] = [Math.max(first, low + over), Math.min(last, high + over)];
+  const isWhole = high - low > 0.999 * (last - first);
+  range = isWhole ? null : [low, high].map((end) => (data.unit === "step" && least > 1 ? Math.round(end) : end));
+  draw();
+}
+
+/** Show `factor` times as many steps around what lies at a share of the width. */
+function zoomAt(share, factor) {
+  const middle = stepAt(share);
+  const [low, high] = shown();
+  zoomTo(middle - factor * (middle - low), middle + factor * (high - middle));
+}
+
+/** Move by a share of the width. */
+function pan(share) {
+  if (!range) return;
+  const [low, high] = range;
+  const by = Math.max(data.x[0] - low, Math.min(data.x[1] - high, share * (high - low)));
+  zoomTo(low + by, high + by);
+}
+
+/** Draw what depends on the steps that are shown. */
+function draw() {
+  const [first, last] = data.x;
+  const [low, high] = shown().map((step) => (step - first) / (last - first));
+  part(".area svg.s").setAttribute("viewBox", `${1000 * low} 0 ${1000 * (high - low)} 1000`);
+  for (const [moving, place] of rest.places) {
+    let now = (place - low) / (high - low);
+    if (moving.classList.contains("stays") && now < 0 && high > place) now = 0; // the label of a window that is seen
+    moving.classList.toggle("out", !isSeen(now));
+    for (const name of ["x", "x1", "x2"]) if (moving.hasAttribute(name)) moving.setAttribute(name, percent(now));
+    if (moving.matches("text:not(.stays)")) {
+      for (const [look, from, to] of [["start", 0, EDGE], ["middle", EDGE, 1 - EDGE], ["end", 1 - EDGE, Infinity]]) moving.classList.toggle(look, now >= from && now < to);
+    }
+  }
+  for (const [marks, drawn] of rest.marks) marks.replaceChildren(...(range ? marksOf(marks, drawn) : drawn));
+  part(".xax").innerHTML = range ? axis() : rest.axis;
+  offerWhole();
+  if (range) {
+    askForDots();
+  } else {
+    turn += 1; // dots that are on their way come too late
+    clearTimeout(settling);
+    putDots(new Map());
+  }
+  read(at);
+}
+
+/** Marks of what is shown, each drawn as the server drew one of its kind; near ones become one with a count. */
+function marksOf(marks, drawn) {
+  const made = [];
+  for (const [kind, all] of Object.entries(data.candidates[Number(marks.dataset.c)].marks)) {
+    const like = drawn.find((one) => one.querySelector(`.tri.${kind}`));
+    const groups = [];
+    for (const [first, last, count] of all.filter(([from, to]) => shareOf(to) >= 0 && shareOf(from) <= 1)) {
+      const group = groups.at(-1);
+      if (group && shareOf(first) - shareOf(group.last) < TOGETHER) Object.assign(group, { last, count: group.count + count });
+      else groups.push({ first, last, count });
+    }
+    for (const { first, last, count } of groups) {
+      const mark = like.cloneNode(true);
+      mark.setAttribute("x", percent(Math.max(0, shareOf(first))));
+      const [word, words] = kind.startsWith("spike") ? ["spike", "spikes"] : ["NaN", "NaN"];
+      mark.querySelector("title").textContent = count === 1 ? `${word} at ${spoken(first)}` : `${whole(count)} ${words} from ${spoken(first)} to ${spoken(last).replace("step ", "")}`;
+      mark.querySelector(".count")?.remove();
+      if (count > 1) {
+        const edge = kind.endsWith("own") ? 9 : -1;
+        const text = svgElement("text", { class: "count", x: 7, y: kind.startsWith("bad") ? edge + Math.sign(edge) * 10 : edge });
+        text.textContent = whole(count);
+        mark.append(text);
+      }
+      made.push(mark);
+    }
+  }
+  return made;
+}
+
+function svgElement(name, attributes) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  return element;
+}
+
+/** The x axis of what is shown: both ends, and round steps between them where these leave room. */
+function axis() {
+  const [low, high] = shown().map((step) => step * data.scale);
+  const rough = (high - low) / 6;
+  const decade = 10 ** Math.floor(Math.log10(rough));
+  const inSteps = data.unit === "step";
+  const stride = Math.max(inSteps ? 1 : 0, [1, 2, 5, 10].map((factor) => factor * decade).find((size) => size >= rough * (1 - 1e-9)));
+  const places = inSteps ? 0 : Math.max(2, -Math.floor(Math.log10(stride) + 1e-9));
+  const words = (value) => value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+  const texts = [`<text class="start" x="0" y="15">${inSteps ? "step " : ""}${words(low)}</text>`, `<text class="end" x="100%" y="15">${words(high)}${inSteps ? "" : ` ${data.unit}`}</text>`];
+  const between = [];
+  for (let value = Math.ceil(low / stride) * stride; value <= high; value += stride) between.push([(value - low) / (high - low), value]);
+  const room = inSteps ? 0.13 : 0.22;
+  const seen = between.filter(([share]) => share > 0.13 && share < 1 - room);
+  const middle = Math.min(...seen.map(([share]) => Math.abs(share - 0.5)));
+  for (const [share, value] of seen) texts.push(`<text${Math.abs(share - 0.5) === middle ? "" : ' class="minor"'} x="${percent(share)}" y="15">${words(value)}</text>`);
+  return texts.join("");
+}
+
+/** A button that shows the whole run again, below the judged panel, where nothing moves for it. */
+function offerWhole() {
+  const place = part(".jx");
+  let button = place.querySelector("button");
+  figure.classList.toggle("zoomed", Boolean(range));
+  if (!button && range) {
+    button = document.createElement("button");
+    button.type = "button";
+    button.className = "whole";
+    button.innerHTML = "whole run <kbd>0</kbd>";
+    button.addEventListener("click", () => {
+      zoomTo(null, null);
+      part(".plot").focus({ preventScroll: true });
+    });
+    place.append(button);
+  }
+  if (button) button.hidden = !range;
+}
+
+/** Dots of the steps that are shown, once the zoom rests: the server of a job's page has finer ones; a report keeps those it has. */
+function askForDots() {
+  const job = document.querySelector("[data-job]")?.dataset.job;
+  const now = ++turn;
+  clearTimeout(settling);
+  if (!job || data.unit !== "step") return;
+  settling = setTimeout(async () => {
+    const { name, full = name } = data.candidates[selected];
+    const [from, to] = [Math.ceil(range[0]), Math.floor(range[1])];
+    const query = new URLSearchParams({ candidates: full, bins: BINS, from, to });
+    try {
+      const answer = await fetch(`/api/v1/jobs/${job}/gaps?${query}`);
+      if (!answer.ok) return; // the dots of the whole run stay
+      const gaps = await answer.json();
+      if (now !== turn) return;
+      const { first_step: first, last_step: last } = gaps;
+      const points = gaps.candidates[0].mean.map((gap, i) => [(first[i] + last[i]) / 2, gap]);
+      rest.blocks = first.length ? (last.at(-1) - first[0] + 1) / first.length : null;
+      putDots(new Map([[selected, points.filter(([, gap]) => typeof gap === "number" && gap >= data.y[0] && gap <= data.y[1])]]));
+      if (at === null) read(null);
+    } catch {
+      // Without an answer the dots of the whole run stay; the page itself says that the server is away.
+    }
+  }, SETTLED_MS);
+}
+
+/** Draw these dots of a candidate; all others as the server drew them. */
+function putDots(dots) {
+  const [first, last] = data.x;
+  const [low, high] = data.y;
+  for (const trace of figure.querySelectorAll(".cv[data-c]")) {
+    const drawn = trace.querySelector(".dots");
+    if (!drawn) continue;
+    if (!rest.dots.has(drawn)) rest.dots.set(drawn, drawn.getAttribute("d"));
+    const own = dots.get(Number(trace.dataset.c));
+    const place = ([step, gap]) => `M${(1000 * (step - first)) / (last - first)} ${(1000 * (high - gap)) / (high - low)}h0`;
+    drawn.setAttribute("d", own ? own.map(place).join("") : rest.dots.get(drawn));
+  }
+  if (!dots.size) rest.blocks = null;
+}
+
+/** Where a pointer is, as a share of the plot's width. */
+function placeOf(event) {
+  const box = part(".area").getBoundingClientRect();
+  return Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
+}
+
+/** Mark the steps between two places, or none. */
+function select(began, now) {
+  part(".area .sel")?.remove();
+  if (began === now) return;
+  const [x, width] = [percent(Math.min(began, now)), percent(Math.abs(now - began))];
+  part(".area svg.o").append(svgElement("rect", { class: "sel", x, width, y: 0, height: "100%" }));
+}
+
+const isDrag = ({ began, now }) => Math.abs(now - began) * part(".area").clientWidth >= SIDEWAYS_PIXELS;
+
+function press(event) {
+  if (!event.target.closest?.(".v .screen > .pic .area") || !data || event.button !== 0 || pointers.size === 2) return;
+  const place = placeOf(event);
+  pointers.set(event.pointerId, { began: place, now: place, pans: event.shiftKey });
+  if (pointers.size < 2) return;
+  const ids = [...pointers.keys()].sort((a, b) => pointers.get(a).now - pointers.get(b).now);
+  held = { ids, steps: ids.map((id) => stepAt(pointers.get(id).now)) };
+  select(0, 0);
+}
+
+function move(event) {
+  const pointer = pointers.get(event.pointerId);
+  const before = pointer.now;
+  pointer.now = placeOf(event);
+  if (held) {
+    const [left, right] = held.ids.map((id) => pointers.get(id).now);
+    const [low, high] = held.steps;
+    const span = Math.min(data.x[1] - data.x[0], (high - low) / Math.max(LEAST_SHARE, right - left));
+    zoomTo(low - left * span, low - left * span + span);
+  } else if (pointer.pans) {
+    pan(before - pointer.now);
+  } else {
+    select(pointer.began, isDrag(pointer) ? pointer.now : pointer.began);
+  }
+}
+
+/** A pointer is let go: of a drag, what lay under it is shown; what the browser took away to scroll changes nothing. */
+function lift(event) {
+  const pointer = pointers.get(event.pointerId);
+  if (!pointer) return;
+  select(0, 0);
+  if (event.type === "pointerup" && !held && !pointer.pans && isDrag(pointer)) {
+    zoomTo(...[pointer.began, pointer.now].sort((a, b) => a - b).map(stepAt));
+  }
+  pointers.delete(event.pointerId);
+  if (held) pointers.clear(); // the finger that remains selects nothing
+  held = null;
+}
+
+function follow(event) {
+  const step = stepAt(placeOf(event));
   const path = data.candidates[selected].path;
   let nearest = null;
   path.forEach((point, index) => {
@@ -79,7 +366,7 @@ function follow(event, area) {
 
 function onKey(event) {
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
-  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.defaultPrevented || typing || event.ctrlKey || event.metaKey || event.altKey) return;
   const { key } = event;
   const help = document.querySelector(".v .keys");
   const detail = [...document.querySelectorAll(".v .more details")].find((one) => one.dataset.key === key);
@@ -88,6 +375,8 @@ function onKey(event) {
     detail.querySelector("summary").focus();
   } else if (key === "j" || key === "k") {
     choose(Math.max(0, Math.min((data?.candidates.length ?? 1) - 1, selected + (key === "j" ? 1 : -1))));
+  } else if (key === "/" && document.querySelector("[data-job]")) {
+    location.assign("/jobs#find");
   } else if (key === "?" && help) {
     help.hidden = !help.hidden;
   } else if (key === "Escape") {
@@ -95,7 +384,13 @@ function onKey(event) {
     if (help) help.hidden = true;
   } else if (key === "Enter" && !event.target.closest("a, button, summary, [role=button]")) {
     document.querySelector(".v .acts .btn:has(kbd)")?.click();
-  } else if ((key === "ArrowLeft" || key === "ArrowRight") && event.target.closest(".plot")) {
+  } else if (data && (key === "+" || key === "=" || key === "-")) {
+    zoomAt(0.5, key === "-" ? 1 / ZOOM_OF_A_KEY : ZOOM_OF_A_KEY);
+  } else if (data && key === "0") {
+    zoomTo(null, null);
+  } else if (data && event.shiftKey && (key === "ArrowLeft" || key === "ArrowRight") && event.target.closest(".pic .plot")) {
+    pan(key === "ArrowLeft" ? -STEP_OF_A_KEY : STEP_OF_A_KEY);
+  } else if ((key === "ArrowLeft" || key === "ArrowRight") && event.target.closest(".pic .plot")) {
     const end = (data?.candidates[selected].path.length ?? 0) - 1;
     read(at === null ? end : at + (key === "ArrowLeft" ? -1 : 1));
   } else {
@@ -119,10 +414,22 @@ document.addEventListener("click", (event) => {
   if (row) choose(Number(row.dataset.c));
 });
 document.addEventListener("pointermove", (event) => {
-  const area = event.target.closest?.(".v .screen > .pic .area");
-  if (area && data) follow(event, area);
+  if (pointers.has(event.pointerId)) move(event);
+  const isOver = event.target.closest?.(".v .screen > .pic .area");
+  if (isOver && data) follow(event);
   else if (at !== null && event.pointerType === "mouse" && !figure?.contains(document.activeElement)) read(null);
 });
+document.addEventListener("pointerdown", press);
+for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, lift);
+document.addEventListener("dblclick", (event) => {
+  if (data && event.target.closest?.(".v .screen > .pic .area")) zoomTo(null, null);
+});
+// A wheel with Ctrl, or a pinch on a touchpad, which browsers report as that, zooms; without it, the page scrolls.
+document.addEventListener("wheel", (event) => {
+  if (!data || !(event.ctrlKey || event.metaKey) || !event.target.closest?.(".v .screen > .pic .area")) return;
+  event.preventDefault();
+  zoomAt(placeOf(event), ZOOM_OF_A_PIXEL ** event.deltaY);
+}, { passive: false });
 document.addEventListener("parity:drawn", take);
 addEventListener("hashchange", openNamed);
 take();

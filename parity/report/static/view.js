@@ -31,7 +31,7 @@ class View {
     this.usualLit = new Set([this.arms[0], ...JSON.parse(lit)]);
     const listed = (name) => (query.get(name) ?? "").split(",").filter((arm) => this.arms.includes(arm));
     this.lit = new Set(query.has("show") ? listed("show") : [...this.usualLit].filter((arm) => !listed("hide").includes(arm)));
-    this.heat = { run: query.get("heat-run"), operand: query.get("heat-operand"), statistic: query.get("heat-statistic") };
+    this.heat = { run: query.get("heat-run"), of: query.get("heat-of"), operand: query.get("heat-operand"), statistic: query.get("heat-statistic") };
     this.listeners = [];
     this.writtenAt = -Infinity;
   }
@@ -116,7 +116,7 @@ class View {
       from: this.from, to: this.to, x: this.x === "step" ? null : this.x, log: this.log ? 1 : null, logx: this.logx ? 1 : null,
       half: this.half === this.usualHalf ? null : this.half, pair: this.pair, hide: null, show: null, ...this.litWords(),
       y: this.y === "whole" ? "whole" : null, candidate: this.candidate, column: this.column, others: this.others ? null : 0,
-      "heat-run": this.heat.run, "heat-operand": this.heat.operand, "heat-statistic": this.heat.statistic,
+      "heat-run": this.heat.run, "heat-of": this.heat.of || null, "heat-operand": this.heat.operand, "heat-statistic": this.heat.statistic,
     };
     const address = new URL(location.href);
     for (const [name, value] of Object.entries(values)) {

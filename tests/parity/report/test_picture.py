@@ -18,7 +18,7 @@ from parity.judging.curve import curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evidence import Case
 from parity.judging.path import evaluation_path_of, with_path
-from parity.report.picture import picture, spread, ticks
+from parity.report.picture import picture, spread, steady_limits, ticks
 from parity.report.scene import Judged, Losses, Marks, Scene, Trace, case_scene, live_trace, scene_of
 from parity.report.words import ends_words, mean_words, safest_first
 from parity.wording import cut, minus
@@ -198,7 +198,7 @@ def test_near_marks_become_one_with_a_count():
     drawn = Drawn(picture(scene_with([bare("a", [Judged(mean=0.0, lo=-0.1, hi=0.1)], marks=marks)]), with_points=False))
     assert [each.text for each in drawn.of("count")] == ["3"]
     titles = [each.find("title").text for each in drawn.of("tri")]
-    assert titles == ["spike at step 50", "3 of spike from step 200 to 203", "spike at step 300", "NaN at step 10"]
+    assert titles == ["spike at step 50", "3 spikes from step 200 to 203", "spike at step 300", "NaN at step 10"]
 
 
 @given(st.lists(st.floats(-20.0, 120.0), min_size=1, max_size=8), st.floats(1.0, 20.0))
@@ -213,9 +213,9 @@ def test_labels_keep_apart_and_inside(places, least):
 
 
 def test_a_long_name_is_cut_in_the_middle():
-    assert cut("nvfp4") == "nvfp4"
-    assert cut("policy-one-first16-last8") == "policy-on…st16-last8"
-    assert len(cut("x" * 100)) == 20
+    assert cut("nvfp4", 20) == "nvfp4"
+    assert cut("policy-one-first16-last8", 20) == "policy-on…st16-last8"
+    assert len(cut("x" * 100, 20)) == 20
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-9, 1e6))
@@ -303,3 +303,13 @@ def test_candidates_with_baselines_of_their_own_say_whose() -> None:
         assert np.mean(late) == pytest.approx(document["gap"]["mean"], abs=0.003)
     plain = case_of({"head": 0.0, "head-nvfp4": 0.06})
     assert Drawn(picture(case_scene(plain, with_path(plain.verdicts())))).label("z") == "fp8 = 0"
+
+
+def test_the_axis_of_a_live_job_grows_in_steps_and_never_shrinks():
+    first = [-0.01, 0.042, 0.017]
+    low, high = steady_limits(first)
+    assert low < -0.01
+    assert high > 0.042
+    assert steady_limits([*first, 0.0, 0.03, 0.016]) == (low, high)
+    assert steady_limits([*first, 0.09])[1] >= 0.09
+    assert steady_limits([])[0] < 0.0 < steady_limits([math.nan, math.inf])[1]

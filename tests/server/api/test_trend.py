@@ -139,7 +139,29 @@ def test_the_chart_holds_every_mark(owner_database, history):
     inside = [value for mark in drawn.marks for value in (mark.y, mark.low, mark.high, mark.margin) if value is not None]
     assert all(0 <= value <= drawn.bottom for value in inside)
     assert 0.0 in [tick for _, tick in drawn.ticks]
-    assert [name for _, name in drawn.labels] == ["r0", "r1", "r2", "r3"]
+    assert [mark.x for mark in drawn.marks] == sorted(mark.x for mark in drawn.marks)
+    assert drawn.lines[0].path.count("M") == 2  # broken at the job without a gap
+    assert drawn.lines[0].name == ""
+
+
+def test_a_chart_of_several_candidates_has_a_date_axis(owner_database, recorded):
+    days = (0, 1, 5)
+    for number, day in enumerate(days):
+        job_id = recorded({"nvfp4": 0.02, "mxfp8": 0.0}, rerun=number + 1)
+        conclude(owner_database, job_id)
+        with owner_database.write() as session:
+            session.get_one(Job, job_id).created_at = 1_795_000_000.0 + 86_400.0 * day
+    with owner_database.read() as session:
+        first, second = (trend(session, Wanted(), "small", name, "day", 50) for name in ("nvfp4", "mxfp8"))
+    drawn = chart(first, [second])
+    assert [line.name for line in drawn.lines] == ["nvfp4", "mxfp8"]
+    assert len({line.dashes for line in drawn.lines}) == 2
+    assert abs(drawn.lines[0].y - drawn.lines[1].y) >= 14.0
+    left, middle, right = [mark.x for mark in drawn.marks][:3]
+    assert (middle - left) / (right - left) == pytest.approx(1 / 5, abs=0.01)
+    assert [mark.x for mark in drawn.marks[3:]] == [left, middle, right]
+    assert drawn.labels[-1][1] == "2026-11-18"
+    assert sorted(drawn.labels) == sorted(drawn.labels, key=lambda label: label[1])
 
 
 def test_commits_are_shortened():

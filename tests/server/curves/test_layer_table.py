@@ -38,6 +38,37 @@ def test_layers_come_in_model_order_and_nothing_finite_is_said_in_words(api, wat
     assert answer["recorded"]["statistics"] == ["amax", "snr_db"]
 
 
+def test_a_table_is_the_difference_to_another_run_of_the_job(api, database, watched, recorded):
+    candidate, baseline = watched
+    question = {"statistic": "snr_db", "operand": "x", "minus": baseline}
+    own = api.get(f"/api/v1/runs/{candidate}/layers", params=question).json()
+    assert (own["minus"], own["table"]["values"][2][0]) == (None, 1.0)  # the baseline has recorded nothing
+    at = np.arange(20, 200, 10)
+    with database.write() as session:
+        store.append(session, baseline, "layers", 1, at, {f"{block}.up/x/snr_db": np.full(len(at), 3.0 + block) for block in range(3)})
+    told = api.get(f"/api/v1/runs/{candidate}/layers", params=question).json()
+    table = told["table"]
+    assert told["minus"] == baseline
+    assert table["layers"] == ["0.up", "1.up", "2.up"]
+    assert (table["first_step"][0], table["last_step"][-1]) == (20, 90)
+    assert table["values"][0][:2] == [-3.0, -2.0]
+    assert table["values"][1][0] == pytest.approx(1.2 - 4.0)
+    usual = api.get(f"/api/v1/runs/{candidate}/layers", params={"minus": baseline}).json()
+    assert (usual["statistic"], usual["operand"], usual["minus"]) == ("snr_db", "x", baseline)
+    with database.read() as session:
+        other = session.get_one(Job, recorded({"nvfp4": 0.0}, steps=100)).runs[0].id
+    wrong = api.get(f"/api/v1/runs/{candidate}/layers", params={"minus": other})
+    assert (wrong.status_code, "another job" in wrong.json()["detail"]) == (422, True)
+
+
+def test_infinity_less_infinity_is_no_number(api, database, watched):
+    candidate, baseline = watched
+    with database.write() as session:
+        store.append(session, baseline, "layers", 1, np.arange(0, 100, 10), {"0.up/x/snr_db": np.full(10, math.inf)})
+    told = api.get(f"/api/v1/runs/{candidate}/layers", params={"statistic": "snr_db", "operand": "x", "minus": baseline}).json()
+    assert told["minus"] is None
+
+
 def test_a_table_opens_on_the_signal_to_noise_of_an_operand_that_is_quantized(api, database, recorded):
     job_id = recorded({"nvfp4": 0.0}, steps=100)
     at = np.arange(0, 100)

@@ -296,3 +296,25 @@ def test_the_tag_filter_offers_the_tags_of_all_jobs(api, recorded):
     page = api.get("/jobs?tag=release").text
     assert re.findall(r'<option value="(nightly|release)">', page) == ["nightly", "release"]
     assert 'list="tags"' in page
+
+
+def test_keys_find_walk_and_open(page: Page, recorded):
+    newest = [recorded({"nvfp4": 0.0}, done=10, state="running") for _ in range(2)][-1]
+    page.goto("/jobs")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.name") == "find"
+    page.keyboard.type("small?")
+    expect(page.get_by_label("Find a job")).to_have_value("small?")
+    page.keyboard.press("Escape")
+    help_of_keys = page.locator(".keys")
+    expect(help_of_keys).to_be_hidden()
+    page.keyboard.press("?")
+    expect(help_of_keys).to_contain_text("next and previous job")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/jobs/{newest}")
+    page.keyboard.press("/")
+    page.wait_for_url("**/jobs#find")
+    expect(page.get_by_label("Find a job")).to_be_focused()

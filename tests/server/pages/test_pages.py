@@ -1,5 +1,7 @@
 """The pages as a person sees them, in a real browser, wide and narrow; test_accessible looks at each in the dark too."""
 
+import re
+
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
@@ -154,6 +156,63 @@ def test_the_log_of_a_run_is_there_when_it_is_opened(page: Page, settings, datab
     expect(page.locator(".logs")).to_contain_text("This run has not started.")
 
 
+def test_the_heat_map_opens_with_candidate_minus_baseline(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.05})
+    with database.write() as session:
+        baseline, candidate = session.get_one(Job, job_id).arms
+        for arm, more in ((baseline, 0.0), (candidate, 1.0)):
+            at = np.arange(0, 1500, 50)
+            watched = {f"{block}.up/x/snr_db": 20.0 - more * (block - 1) + 0 * at for block in range(4)}
+            watched["3.up/x/snr_db"] = np.where((at < 700) & (more > 0), np.nan, watched["3.up/x/snr_db"])
+            store.append(session, arm.runs[0].id, "layers", 1, at, watched)
+    page.goto(f"/jobs/{job_id}")
+    figure = page.locator("figure[data-heat]")
+    figure.scroll_into_view_if_needed()
+    note = figure.locator(".note")
+    expect(note).to_contain_text("Vermilion: nvfp4 has more than fp8_current; blue: less.")
+    expect(note).to_contain_text("Hatched: one of them has no finite value")
+    expect(figure.locator("canvas.heat")).to_have_attribute("aria-label", re.compile("nvfp4 minus fp8_current: .* from −2 to \\+1 dB"))
+    # 0.up is above the baseline, 1.up level with it, 2.up below it, and half of 3.up has no number.
+    above, level, below = (_cell(page, row) for row in range(3))
+    assert above[0] > above[2] + 40
+    assert below[2] > below[0] + 40
+    assert max(level) - min(level) < 12
+    assert len(_colours(page, 3)) > 1 + len(_colours(page, 0))
+    figure.locator("summary").click()
+    expect(figure.locator("tbody tr").nth(0)).to_contain_text("+1")
+    page.get_by_label("shown").select_option("values")
+    expect(note).not_to_contain_text("Vermilion")
+    expect(figure.locator("tbody tr").nth(0)).to_contain_text("21")
+    assert "heat-of=values" in page.url
+    page.locator("figure[data-heat] select[name=run]").select_option(label="fp8_current, replicate 0")
+    expect(figure.locator(".shown")).to_have_text("fp8_current, by layer and step")
+
+
+def _colours(page: Page, row: int) -> list[list[int]]:
+    """The colours of a row of the heat map, the most frequent first."""
+    colours: list[list[int]] = page.evaluate(
+        """row => {
+      const canvas = document.querySelector("canvas.heat");
+      const rowHeight = 18 * devicePixelRatio;
+      const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+      copy.drawImage(canvas, 0, 0);
+      const { data } = copy.getImageData(canvas.width * 0.25, row * rowHeight, canvas.width * 0.7, rowHeight - 1);
+      const seen = new Map();
+      for (let i = 0; i < data.length; i += 4) {
+        const colour = data.slice(i, i + 3).join();
+        seen.set(colour, (seen.get(colour) ?? 0) + 1);
+      }
+      return [...seen].sort((a, b) => b[1] - a[1]).map(([colour]) => colour.split(",").map(Number));
+    }""",
+        row,
+    )
+    return colours
+
+
+def _cell(page: Page, row: int) -> list[int]:
+    return _colours(page, row)[0]
+
+
 def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.05})
     with database.write() as session:
@@ -181,6 +240,7 @@ def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
     with page.expect_download() as csv:
         page.locator("figure[data-heat]").get_by_role("button", name="CSV").click()
     lines = csv.value.path().read_text().splitlines()
+    assert csv.value.suggested_filename == "small-layers-nvfp4-underflow_share-x.csv"
     assert (lines[0], len(lines)) == ("first_step,last_step,0.up,1.up,2.up", 31)
     assert [float(cell) for cell in lines[2].split(",")[2:]] == pytest.approx([50 / 3000, 50 / 3000 + 0.1, 50 / 3000 + 0.2], rel=1e-4)
     page.locator("figure[data-heat] select[name=run]").select_option(label="fp8_current, replicate 0")

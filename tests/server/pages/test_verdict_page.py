@@ -311,6 +311,20 @@ def test_a_flaw_of_the_looks_is_found(flaw: str, plant: Callable[[str], str], pa
     page.close()
 
 
+def test_the_strip_says_whose_facts_it_shows_and_follows_the_choice(pages: dict[str, str], context: BrowserContext) -> None:
+    page, _ = shown(context, pages["three"])
+    strip = page.locator(".strip > div")
+    assert [text.partition(" · ")[2] for text in strip.locator("dt").all_inner_texts()] == ["", *["mxfp8"] * 4]
+    before, height = strip.last.locator("dd").inner_text(), page.locator(".more").bounding_box()
+    page.keyboard.press("j")
+    assert strip.last.locator("dt").inner_text().endswith("nvfp4-wgrad16")
+    assert strip.last.locator("dd").inner_text() != before
+    assert page.locator(".more").bounding_box() == height
+    page.keyboard.press("k")
+    assert strip.last.locator("dd").inner_text() == before
+    page.close()
+
+
 def test_the_comment_has_the_sentences_of_the_page(pages: dict[str, str], context: BrowserContext) -> None:
     comment = " ".join(render_markdown(real_case().documents()).replace("**", "").replace("\\", "").split())
     page, _ = shown(context, pages["fail"])

@@ -4,15 +4,36 @@
  * node open_pages.mjs firefox /usr/bin/firefox-esr dark 390 http://127.0.0.1:8321/jobs ...
  *
  * For each address: console errors and uncaught exceptions, the heading, the notes of the charts, what they read out for the
- * first place to which the arrow key moves, and whether the page scrolls sideways; and the colour scheme that the browser reports.
+ * first place to which the arrow key moves, and whether the page scrolls sideways; and the colour scheme that the browser reports. Of
+ * the picture of a verdict: its texts, where the ends of its lines stand, what the cursor reads, and the same zoomed in.
  */
 import puppeteer from "puppeteer-core";
 
 const PATIENCE = 120_000; // ms; a busy machine starts a browser in half a minute
 const [browserName, executablePath, scheme, width, ...addresses] = process.argv.slice(2);
 
+/** The picture of a verdict: its texts, and places in percent of the plot. */
+function readPicture() {
+  const picture = document.querySelector(".screen > .pic");
+  if (!picture) return null;
+  const area = picture.querySelector(".area").getBoundingClientRect();
+  const across = (x) => Math.round((100 * (x - area.left)) / area.width);
+  const down = (y) => Math.round((100 * (y - area.top)) / area.height);
+  const matrix = picture.querySelector(".area svg.s").getScreenCTM();
+  const ends = [...picture.querySelectorAll(".cv .line")].map((line) => {
+    const [x, y] = line.getAttribute("d").split("L").at(-1).split(" ").map(Number);
+    const at = new DOMPoint(x, y).matrixTransform(matrix);
+    return [across(at.x), down(at.y)];
+  });
+  const texts = [...picture.querySelectorAll("text, figcaption .r")].filter((text) => text.checkVisibility()).map((text) => text.textContent);
+  return { texts, ends };
+}
+
 /** What the charts of a page say, after each of them was scrolled into view and has loaded. */
 async function read(page) {
+  await page.evaluate(() => {
+    for (const details of document.querySelectorAll(".verdict-page .more > details")) details.open = true;
+  });
   await page.waitForFunction(
     () => {
       const waiting = [...document.querySelectorAll("figure .note")].find((note) => note.checkVisibility() && note.textContent.includes("Loading"));
@@ -26,7 +47,16 @@ async function read(page) {
     await plot.focus();
     await page.keyboard.press("ArrowRight");
   }
-  return page.evaluate(() => {
+  const pictures = [await page.evaluate(readPicture)];
+  if (pictures[0]) {
+    await page.focus(".screen > .pic .plot");
+    for (const key of ["ArrowLeft", "Escape", "+"]) {
+      await page.keyboard.press(key);
+      pictures.push(await page.evaluate(readPicture));
+    }
+    await page.keyboard.press("0");
+  }
+  const told = await page.evaluate(() => {
     const texts = (selector) =>
       [...document.querySelectorAll(selector)].filter((element) => element.checkVisibility()).map((element) => element.textContent.replace(/\s+/g, " ").trim());
     return {
@@ -37,6 +67,7 @@ async function read(page) {
       scheme: matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light",
     };
   });
+  return { ...told, pictures };
 }
 
 const isDark = scheme === "dark";
@@ -58,5 +89,5 @@ try {
   }
   console.log(JSON.stringify({ version: await browser.version(), pages }));
 } finally {
-  await browser.close();
+  await browser.close().catch(() => {}); // it may be gone already, and what it showed is printed
 }

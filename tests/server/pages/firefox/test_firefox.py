@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.server.pages.conftest import CHROMIUM
@@ -20,6 +22,7 @@ from tests.server.pages.conftest import CHROMIUM
 pytestmark = pytest.mark.skipif("PARITY_TEST_FIREFOX" not in os.environ, reason="`make test-firefox` runs this")
 SCRIPT = Path(__file__).with_name("open_pages.mjs")
 LOOKS = (("light", 1440), ("dark", 390))
+_PICTURES = 3  # pages at least that have the picture of a verdict
 _LIMIT = 900  # s; a browser that hangs must not hang the tests
 # Pages of refusals, which browsers report as failed requests.
 _REFUSALS = r"/nowhere$|/jobs/j-none$|/baselines/fp8/last$"
@@ -38,6 +41,20 @@ def _pages(browser: str, executable: str | None, scheme: str, width: int, addres
     return answer["pages"]
 
 
+def _apart(pictures: list[Any], others: list[Any]) -> list[str]:
+    """In what the pictures of a verdict differ: their texts, or a place by more than a percent of the plot."""
+    found = []
+    for one, other in zip(pictures, others, strict=True):
+        if one is None or other is None:
+            found += [] if one == other else ["one has none"]
+            continue
+        found += [f"{own!r} instead of {known!r}" for own, known in itertools.zip_longest(one["texts"], other["texts"]) if own != known]
+        places = [np.array(each["ends"], float).ravel() for each in (one, other)]
+        near = len(places[0]) == len(places[1]) and bool(np.all(np.abs(places[0] - places[1]) <= 1.0))
+        found += [] if near else ["ends"]
+    return found
+
+
 def test_firefox_shows_what_chromium_shows(served, addresses):
     firefox = shutil.which("firefox-esr") or shutil.which("firefox")
     everywhere = [served + address for address in addresses]
@@ -52,7 +69,9 @@ def test_firefox_shows_what_chromium_shows(served, addresses):
         assert [page["address"] for page in in_firefox if page["sideways"]] == []
         assert {page["scheme"] for page in in_firefox + in_chromium} == {scheme}
         for one, other in zip(in_firefox, in_chromium, strict=True):
+            assert _apart(one["pictures"], other["pictures"]) == [], one["address"]
             for part in ("heading", "notes", "readouts"):
                 assert (one["address"], one[part]) == (other["address"], other[part])
+        assert sum(page["pictures"][0] is not None for page in in_firefox) >= _PICTURES
         assert sum(len(page["notes"]) for page in in_firefox) > 10
         assert any("gap" in text or "step" in text for page in in_firefox for text in page["readouts"])
