@@ -180,7 +180,7 @@ def test_the_path_can_be_saved_as_csv():
     rows = list(csv.DictReader(io.StringIO(text)))
     assert {row["candidate"] for row in rows} == {'\'=a,"b"'}
     assert [int(row["step"]) for row in rows] == [point["step"] for point in documents[0]["path"]]
-    assert float(rows[-1]["mean"]) == pytest.approx(documents[0]["gap"]["mean"], rel=1e-4)
+    assert float(rows[-1]["mean_nats"]) == pytest.approx(documents[0]["gap"]["mean"], rel=1e-4)
 
 
 def test_an_answer_without_an_interval_has_no_empty_line():
