@@ -41,6 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     create.add_argument("--days", type=float, default=None, help="days until it expires; default: never")
     create.add_argument("--max-running", type=int, default=None, help="largest number of its runs that train at once; default: no limit")
     create.add_argument("--for", dest="principal", help="principal whose jobs it is for (listed by `list`); default: a new one")
+    create.add_argument(
+        "--repository", help="repository whose gates it asks, such as team/model: they have the policy that is pinned for it"
+    )
     commands.add_parser("list", help="list tokens: id, principal, name, scopes, expiry, last use, state; tab-separated")
     rotate = commands.add_parser("rotate", help="print a new token for the same principal; the old one stays valid for the overlap")
     rotate.add_argument("id", help="id of the old token")
@@ -56,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
 def _do(session: Session, options: argparse.Namespace) -> list[str]:
     """The lines to print."""
     if options.command == "create":
-        return [auth.create_token(session, options.name, options.scope, options.days, options.max_running, options.principal)[1]]
+        wanted = options.name, options.scope, options.days, options.max_running, options.principal, options.repository
+        return [auth.create_token(session, *wanted)[1]]
     if options.command == "rotate":
         return [auth.rotate_token(session, options.id, options.overlap_hours, options.days)[1]]
     if options.command == "revoke":

@@ -266,6 +266,7 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
     try:
         with _stoppable():
             answer = _submit(client, question, progress)
+            outcome = replace(outcome, pinned=answer.get("pinned"))  # an earlier server has none
             job = answer["job"]
             if job is None:
                 trouble = f"no verdict is recorded: {answer['reason']}. Train one: run `parity gate {question.file}` without --lookup"

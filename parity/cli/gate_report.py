@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,6 +74,7 @@ COMMENT_CHARACTERS = 65_000  # some are left for the mark by which a comment is 
 SUMMARY_BYTES = 1024 * 1024
 
 NOT_JUDGED = "nothing was judged"
+_ON: tuple[Literal["on_inconclusive", "on_infra"], ...] = ("on_inconclusive", "on_infra")
 
 Result = Literal["pass", "fail", "inconclusive", "infrastructure", "timeout", "unrecorded"]
 
@@ -103,6 +104,7 @@ class Outcome:
     unconfirmed: str | None = None
     reused: str | None = None
     trained: Sequence[str] = ()
+    pinned: Mapping[str, Any] | None = None
     accepted: Accepted = field(default_factory=dict)
     sign_offs: Sequence[SignOffDocument] = ()
 
@@ -180,7 +182,15 @@ def _is_stated_only(document: VerdictDocument) -> bool:
 
 
 def exit_code_under(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
-    """The exit code under a policy, and a sentence where the policy changes it ("" where not)."""
+    """The exit code under a policy, and a sentence where the policy changes it ("" where not); what the server pinned can't be loosened."""
+    stricter = tightened(policy, outcome.pinned)
+    if stricter != policy:
+        code, note = exit_code_under(replace(outcome, pinned=None), stricter)
+        loosened = [key for key in ("advisory", *_ON) if getattr(stricter, key) != getattr(policy, key)]
+        return (
+            code,
+            f"{', '.join(loosened)} not loosened: the server has pinned it for {(outcome.pinned or {})['repository']}. {note}".strip(),
+        )
     code = EXIT_CODES[outcome.result]
     unproven = STATED_ONLY if outcome.result == INCONCLUSIVE and outcome.is_stated_only else ""
     if code and outcome.is_accepted and not policy.advisory:
@@ -193,6 +203,15 @@ def exit_code_under(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
     if code and (policy.advisory or passes.get(outcome.result, False)):
         return 0, f"{why}: the exit code is 0; without that it would be {code} ({outcome.result})"
     return code, "advisory: the exit code is 0 whatever the verdict" if policy.advisory else unproven
+
+
+def tightened(policy: GatePolicy, pinned: Mapping[str, Any] | None) -> GatePolicy:
+    """The policy of file and options where it is as strict as what the server pinned, else that."""
+    if pinned is None:
+        return policy
+    advisory = policy.advisory and bool(pinned["advisory"])
+    chosen: dict[str, Choice] = {name: "pass" if getattr(policy, name) == pinned[name] == "pass" else "fail" for name in _ON}
+    return replace(policy, advisory=advisory, **chosen)
 
 
 def _not_acceptable(outcome: Outcome) -> str | None:

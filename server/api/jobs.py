@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Response
@@ -32,6 +32,7 @@ from server.jobs.conclude import case_of, kind_of, shown_documents, verdict_docu
 from server.jobs.cost import CostDocument, Price, cost_of, price_of
 from server.jobs.fingerprint import job_spec
 from server.jobs.forecasts import Known, known_before, latest, lenders_for, planned
+from server.jobs.gate_policies import PinnedDocument, pinned
 from server.jobs.lifecycle import cancel_job, requesters_of
 from server.jobs.remarks import MOST_TAGS, add_note
 from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
@@ -572,7 +573,7 @@ class GateDocument:
     """The job for the gate and the reason for choosing it; for a concluded job also the age of its verdict and its expiry.
 
     A repeated `fresh` call returns its job as it is, also `failed` or `cancelled`. A lookup without a recorded verdict returns `none`, no
-    job, and why.
+    job, and why. `pinned` is what the operator pinned of the exit code for the repository that the token is for.
     """
 
     found: Literal["concluded", "running", "failed", "cancelled", "new", "none"]
@@ -580,6 +581,7 @@ class GateDocument:
     age_seconds: float | None
     expires_at: str | None
     job: JobDocument | None
+    pinned: PinnedDocument | None = None
 
 
 @router.post("/jobs:gate", status_code=202, responses={200: {"model": GateDocument, "description": "an earlier job"}})
@@ -596,18 +598,21 @@ def gate(
     lease_seconds = context.settings.lease_seconds
     question = of(Question, request, **_wanted_of(request, submitter, fresh=request.fresh))
     check_size(context.settings, request.job)
+    policy = None
+    if submitter.repository is not None:
+        policy = pinned(context.settings.gate_policies, submitter.repository, question.spec, question.criteria)
     if request.lookup:
         response.status_code = 200
         with context.database.read() as session:
             recorded = look_up(session, question, lease_seconds)
             if isinstance(recorded, str):
-                return GateDocument(found="none", reason=recorded, age_seconds=None, expires_at=None, job=None)
+                return GateDocument(found="none", reason=recorded, age_seconds=None, expires_at=None, job=None, pinned=policy)
             document = _gated_document(session, recorded, request, response, context.settings)
             is_known = submitter.id in requesters_of(recorded.job)
         if not is_known:
             with context.database.write() as session:
                 note_lookup(session, recorded.job.id, submitter.id)
-        return document
+        return replace(document, pinned=policy)
     with context.database.write() as session:
         reply = answer(session, question, submitter.id, idempotency_key, lease_seconds)
         if reply.found == "new":
@@ -617,7 +622,7 @@ def gate(
         ring(context, reply.job)
     else:
         response.status_code = 200
-    return document
+    return replace(document, pinned=policy)
 
 
 def _gated_document(session: Session, reply: Answer, request: GateRequest, response: Response, settings: Settings) -> GateDocument:

@@ -228,6 +228,7 @@ class TokenRequest(Body):
     """A new token; without `days` it does not expire, without `max_running` its runs may use every slot.
 
     `principal`: a further token for the jobs of that principal, such as one of scope `worker` for its trainers; default: a new principal.
+    `repository`: gates with this token have the policy that the operator pinned for it.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
@@ -235,6 +236,7 @@ class TokenRequest(Body):
     days: Annotated[float | None, Field(gt=0, le=3650)] = None
     max_running: Annotated[int, Field(ge=1, le=10_000)] | None = None
     principal: Annotated[str, Field(max_length=100)] | None = None
+    repository: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
 
 @frozen
@@ -257,6 +259,7 @@ class TokenDocument:
     name: str
     scopes: list[str]
     max_running: int | None
+    repository: str | None
     created_at: str | None
     expires_at: str | None
     last_used_at: str | None
@@ -276,7 +279,8 @@ def create(request: StrictBody[TokenRequest], response: Response, context: InCon
     """Create a token. Its text cannot be retrieved again."""
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
-        row, text = auth.create_token(session, request.name, request.scopes, request.days, request.max_running, request.principal)
+        wanted = request.name, request.scopes, request.days, request.max_running, request.principal, request.repository
+        row, text = auth.create_token(session, *wanted)
         return NewToken(token=text, about=of(TokenDocument, row))
 
 

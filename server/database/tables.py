@@ -590,6 +590,8 @@ class Token(Base):
     scopes: Mapped[list[str]]
     # Largest number of runs submitted under this token that train at once; None: no limit.
     max_running: Mapped[int | None]
+    # The repository whose gates it asks, for which the operator has pinned a policy (`server.jobs.gate_policies`).
+    repository: Mapped[str | None]
     created_at: Mapped[float]
     expires_at: Mapped[float | None]
     last_used_at: Mapped[float | None]

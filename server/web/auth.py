@@ -235,12 +235,16 @@ OVERLAP_HOURS, LONGEST_OVERLAP_HOURS = 24.0, 24.0 * 90
 
 @frozen
 class Principal:
-    """A sender with scopes; `admin` includes all others, `submit` and `approve` include `view`. A trainer with a run token has none."""
+    """A sender with scopes; `admin` includes all others, `submit` and `approve` include `view`. A trainer with a run token has none.
+
+    `repository` is the one whose gates its token asks.
+    """
 
     id: str
     name: str
     scopes: frozenset[str]
     run: RunToken | None = None
+    repository: str | None = None
 
     def may(self, scope: Scope) -> bool:
         """Whether this principal has the scope, directly or through a wider one."""
@@ -275,11 +279,12 @@ def create_token(
     days: float | None,
     max_running: int | None = None,
     principal_id: str | None = None,
+    repository: str | None = None,
 ) -> tuple[Token, str]:
     """A new token and its text, which cannot be retrieved again.
 
     `max_running` limits how many runs of its jobs train at once. `principal_id`: a further token of that principal, for its jobs; by
-    default the token is a principal of its own.
+    default the token is a principal of its own. `repository`: its gates have the policy that the operator pinned for this one.
     """
     wanted = sorted(set(scopes))
     unknown = [scope for scope in wanted if scope not in SCOPES]
@@ -287,6 +292,8 @@ def create_token(
         raise InvalidError(f"scopes are {wanted}, expected some of {', '.join(SCOPES)}")
     if not 1 <= len(name) <= 100:
         raise InvalidError(f"name is {name!r:.40}, expected 1 to 100 characters")
+    if repository is not None and not (1 <= len(repository) <= 200 and repository.isprintable()):
+        raise InvalidError(f"repository is {repository!r:.40}, expected 1 to 200 printable characters, such as team/model")
     if days is not None and not 0 < days <= 3650:
         raise InvalidError(f"days is {days:g}, expected more than 0 and at most 3650")
     if max_running is not None and not 1 <= max_running <= 10_000:
@@ -304,6 +311,7 @@ def create_token(
         digest=tokens.digest(secret),
         scopes=wanted,
         max_running=max_running,
+        repository=repository,
         created_at=now,
         expires_at=None if days is None else now + 86_400 * days,
     )
@@ -327,7 +335,7 @@ def rotate_token(session: Session, token_id: str, overlap_hours: float, days: fl
     if newer := session.scalar(select(Token.id).where(*same).order_by(Token.created_at.desc())):
         raise ConflictError(f"token {token_id} was rotated to {newer} already; rotate that one, or revoke it first")
     lifetime = None if old.expires_at is None else (old.expires_at - old.created_at) / 86_400
-    new, text = create_token(session, old.name, old.scopes, days or lifetime, principal_id=old.principal)
+    new, text = create_token(session, old.name, old.scopes, days or lifetime, principal_id=old.principal, repository=old.repository)
     new.max_running = old.max_running
     if overlap_hours:
         old.expires_at = min(old.expires_at or math.inf, now + 3600 * overlap_hours)
@@ -482,7 +490,7 @@ def _principal_of(sent: Token | RunToken) -> Principal:
     if isinstance(sent, RunToken):
         name = f"{sent.run_id}-{sent.epoch}"
         return Principal(id=name, name=name, scopes=frozenset(), run=sent)
-    return Principal(id=sent.principal, name=sent.name, scopes=frozenset(sent.scopes))
+    return Principal(id=sent.principal, name=sent.name, scopes=frozenset(sent.scopes), repository=sent.repository)
 
 
 def _of_cookie(session: Session, cookie: str) -> Token | None:

@@ -63,6 +63,26 @@ def test_the_exit_code_under_a_policy(result, policy, code):
     assert bool(note) == (code == 0 and result != "pass")
 
 
+@pytest.mark.parametrize(
+    ("result", "policy", "pinned", "code"),
+    [
+        ("fail", {"advisory": True}, {}, 1),
+        ("fail", {"advisory": True}, {"advisory": True}, 0),
+        ("infrastructure", {"on_infra": "pass"}, {}, 4),
+        ("infrastructure", {"on_infra": "pass"}, {"on_infra": "pass"}, 0),
+        ("infrastructure", {}, {"on_infra": "pass"}, 4),
+        ("timeout", {"advisory": True}, {"on_infra": "pass"}, 5),
+        ("pass", {"advisory": True}, {}, 0),
+    ],
+)
+def test_what_the_server_pinned_is_not_loosened(result, policy, pinned, code):
+    told = {"repository": "team/model", "on_inconclusive": "fail", "on_infra": "fail", "advisory": False} | pinned
+    left_with, note = exit_code_under(dataclasses.replace(OUTCOME, result=result, pinned=told), GatePolicy(**policy))
+    loosened = [key for key, value in policy.items() if pinned.get(key) != value]
+    assert left_with == code
+    assert ("team/model" in note) is bool(loosened)
+
+
 def _verdict(code, gap=None, verdict="inconclusive"):
     return {
         "verdict": verdict,
