@@ -14,6 +14,7 @@ in, is killed at the end, and a watcher ends it if the worker dies. It loads nei
 
 import json
 import os
+import platform
 import pwd
 import queue
 import shutil
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,9 +43,9 @@ _POLL_SECONDS = 0.25
 _SHARE_OF_TIME = 0.1  # that following a long report may take
 _SIZE_SECONDS = 30.0  # between two looks at the size of the output
 _TERMINATE_SECONDS = 10.0
+_ASK_SECONDS = 30.0  # for nvidia-smi, which may load a driver first
 _TAIL_BYTES, _TAIL_LINES = 16_384, 30
 _PIECE, _MOST_LOG_BYTES = 1 << 20, 64 * 2**20
-_COMPLETE_SHARE = 0.98  # of the planned steps: a log of every n-th step ends before the plan
 
 
 class _EndedError(Exception):
@@ -140,8 +142,18 @@ def manifest(launcher: Launcher, spec: RunSpec, tree: Tree) -> dict[str, str]:
         "code_revision": spec.revision,
         "code_digest": tree.digest,
     }
-    stated = {"environment": spec.environment, PINNED: launcher.pinned, "device_class": launcher.device_class}
+    stated = {"environment": spec.environment, PINNED: launcher.pinned, "device_class": launcher.device_class or _devices()}
     return facts | {name: value for name, value in stated.items() if value}
+
+
+def _devices() -> str:
+    """What this machine trains on, as far as it can be asked: its GPUs by name and number, else its processor."""
+    try:
+        asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        named = subprocess.run(asked, capture_output=True, text=True, timeout=_ASK_SECONDS, check=True).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return f"cpu:{platform.machine()}"
+    return ", ".join(f"{number} x {name}" for name, number in Counter(named).items())
 
 
 def _prove(launcher: Launcher, spec: RunSpec, request: CommandRequest) -> None:
@@ -296,7 +308,7 @@ class _Trainer:
             why = f"the trainer ended without a loss: {self._follower.problem()}"
             raise _EndedError("NO_LOSS", f"{why}{self._end_of_log()}")
         planned = self._spec.schedule.steps
-        if last + 1 < _COMPLETE_SHARE * planned:
+        if not self._follower.reaches(planned):
             message = f"the trainer ended at step {last:,} of {planned:,}, and said that it had succeeded{self._end_of_log()}"
             raise _EndedError("ENDED_EARLY", message)
 

@@ -87,6 +87,11 @@ class Follower:
         """The last step that was reported."""
         return int(self._steps[-1]) if len(self._steps) else None
 
+    def reaches(self, planned: int) -> bool:
+        """Whether the next step that would be reported lies behind the plan: a log of every n-th step ends before it."""
+        stride = float(np.median(np.diff(self._steps))) if len(self._steps) > 1 else 1.0
+        return len(self._steps) > 0 and bool(self._steps[-1] + stride >= planned)
+
     @property
     def has_diverged(self) -> bool:
         """Whether the last reported loss is not finite."""

@@ -192,3 +192,23 @@ def test_why_nothing_was_found_is_told(folder, tmp_path):
     (tmp_path / "log.txt").write_text("hello\nworld\n")
     assert follower.finish() is None
     assert "log.txt" in follower.problem()
+
+
+@pytest.mark.parametrize(
+    ("steps", "planned", "whole"),
+    [
+        (range(100), 100, True),
+        (range(0, 1000, 100), 1000, True),
+        (range(50), 100, False),
+        (range(0, 900, 100), 1000, False),
+        ([0], 1, True),
+        ([0], 5, False),
+        (range(1, 101), 100, True),
+    ],
+)
+def test_a_log_of_every_nth_step_reaches_the_plan(folder, tmp_path, steps, planned, whole):
+    follower = Follower(folder, "log.jsonl")
+    (tmp_path / "log.jsonl").write_text("".join(_line(step, 3.0) for step in steps))
+    follower.finish()
+    assert follower.reaches(planned) is whole
+    follower.close()
