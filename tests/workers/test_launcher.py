@@ -156,7 +156,7 @@ def test_the_command_is_a_list_from_the_workers_environment(settings, monkeypatc
 def test_what_a_worker_registers_is_what_the_launcher_starts(settings):
     device = {"device_class": "gpu:sm100"}
     says = (sys.executable, "-c", f"print('''{json.dumps(device)}'''); print('again')")
-    assert runtime._device(settings.model_copy(update={"launcher": says})) == device
+    assert runtime._asked_device(settings.model_copy(update={"launcher": says})) == device
 
 
 def test_the_devices_of_all_of_the_launchers_processes_are_registered(settings, monkeypatch):

@@ -191,8 +191,8 @@ def test_a_curve_that_retention_deletes_meanwhile_is_not_reused(settings, databa
     with database.write() as session:
         held = lease.claim(session, make_worker(), settings.lease_seconds)
 
-    def found(session, *arguments):
-        run = equal_run(session, *arguments)
+    def found(session, *arguments, **options):
+        run = equal_run(session, *arguments, **options)
         if gone:
             with database.write() as other:
                 other.execute(delete(Chunk).where(Chunk.run_id == source_id))
