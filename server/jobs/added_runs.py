@@ -15,10 +15,10 @@ from sqlalchemy.orm import Session
 from parity.structure import frozen
 from parity.wording import count
 from server.database import sessions, tables
-from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED, emit
+from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run, RunState
 from server.errors import ConflictError
-from server.jobs import ledger, statements
+from server.jobs import ledger, lifecycle, statements
 from server.jobs.remarks import add_note
 from server.records import Body
 from training.command import ENGINE as COMMAND
@@ -97,7 +97,7 @@ def add_runs(session: Session, job_id: str, request: AddedRunRequest, who: str) 
     told = "after candidates had trained" if seen else "before a candidate had trained"
     look = f", as look {job.look}" if seen else ""
     add_note(session, job_id, who, f"Added a run to each arm (replicate {replicate}) {told}{look}.")
-    emit(session, job_id, "status", {"status": job.status})
+    lifecycle.tell_changed(session, job)
     session.flush()
     session.expire(job, ["arms", "runs"])
     for arm in job.arms:

@@ -118,6 +118,11 @@ def mark(session: Session, run: Run, code: str, message: str) -> None:
     _emit_run(session, run, run.state, code, run.message)
 
 
+def tell_changed(session: Session, job: Job) -> None:
+    """Tell open pages that a job has changed in something else than its status."""
+    states.emit(session, job.id, "status", {"status": job.status})
+
+
 def end_job(
     session: Session,
     job_id: str,

@@ -121,7 +121,7 @@ def test_a_job_shows_the_path_of_its_verdict_and_what_a_pair_would_change(api, d
     with database.read() as session:
         (stored,) = verdict_documents(session.get_one(Job, job_id))
     gap = stored["gap"]
-    assert 26 <= len(shown["path"]) <= 48
+    assert 2 <= len(shown["path"]) <= 48  # fewer points than a real one has (tests/parity/judging/test_path.py)
     assert shown["path"][-1] == {"step": 1499, "mean": gap["mean"], "lo": gap["lo"], "hi": gap["hi"]}
     assert sum(shown["chances"][each] for each in ("pass", "fail", "undecided")) == pytest.approx(1.0)
     assert sha256_of(shown) == sha256_of(stored)

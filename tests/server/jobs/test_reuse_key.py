@@ -127,11 +127,13 @@ NEVER = {"assume_complete": False, "evaluations": {}, "shorter": ()}
 WITH_THE_RUNS = {"layer_snr_db"}
 # How many looks and candidates share the error says nothing about the runs.
 EXEMPT = {"multiplicity"}
+# What is compared follows from the specification alone, which is in the key (`JobSpec.comparisons`).
+OF_THE_SPEC = {"compares", "against"}
 ON_A_BASELINE = {"criteria", "controls", "families", "floors"}
 
 
 def test_every_argument_of_the_judge_is_accounted_for():
-    assert set(inspect.signature(judge).parameters) == {*BEFORE, *NEVER, *WITH_THE_RUNS, *EXEMPT}
+    assert set(inspect.signature(judge).parameters) == {*BEFORE, *NEVER, *WITH_THE_RUNS, *EXEMPT, *OF_THE_SPEC}
 
 
 @pytest.mark.parametrize("argument", BEFORE)
