@@ -31,7 +31,7 @@ from server.database.sessions import Database, find_job
 from server.database.tables import Job, is_id
 from server.errors import InvalidError, NotFoundError
 from server.jobs import projects
-from server.jobs.conclude import case_now, case_of, path_or_none, shown, verdict_documents
+from server.jobs.conclude import case_now, case_of, gemm_times, path_or_none, shown, verdict_documents
 from server.records import Body, Number
 from server.settings import Settings
 from server.web.auth import RULES, InContext, Sender, check_rule
@@ -145,10 +145,11 @@ def rejudge(job_id: str, request: StrictBody[RejudgeRequest], context: InContext
             projects.look(session, job_id)
     with context.database.read() as session:
         job = find_job(session, job_id)
-        case = case_now(session, job, criteria)
+        case, times = case_now(session, job, criteria), gemm_times(job)
     if not case.baseline or not case.candidates or not all(case.candidates.values()):
         raise InvalidError(f"job {job_id} is {job.status} and has an arm without a finished run, so it cannot be judged")
-    return Evaluation(gating=False, verdicts=[shown(verdict.document(), path_or_none(verdict)) for verdict in case.verdicts()])
+    judged = [shown(each.document(), path_or_none(each), times.get(each.candidate)) for each in case.verdicts()]
+    return Evaluation(gating=False, verdicts=judged)
 
 
 def criteria_of(mapping: Mapping[str, Any]) -> Criteria:

@@ -20,7 +20,7 @@ VECTORS = Path(__file__).parent.parent / "data" / "te_vectors.npz"
 VARIANTS = VECTORS.with_name("te_variants.npz")
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def strict_jax() -> Iterator[None]:
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -112,7 +112,7 @@ export class HeatMap {
   draw() {
     if (!this.content) return;
     this.fillTable();
-    const { table, statistic } = this.content;
+    const { table, statistic, operand } = this.content;
     const hasAny = table !== null && table.first_step.length > 0;
     for (const part of [this.canvas, this.scale]) part.hidden = !hasAny || table.low === null;
     if (!hasAny) {
@@ -142,7 +142,7 @@ export class HeatMap {
     ].filter(Boolean).join(" ");
     this.paint(table);
     this.paintScale(`${what}: ${meaning}, ${unit || "no unit"}`);
-    this.canvas.setAttribute("aria-label", `${what}: ${meaning} of ${table.layers.length} layers, from ${this.short(table.low)} to ${this.short(table.high)}${inUnit}; the table below has the numbers`);
+    this.canvas.setAttribute("aria-label", `${what}: ${meaning}${operand === null ? "" : ` (${OPERANDS[operand] ?? operand})`} of ${table.layers.length} layers, from ${this.short(table.low)} to ${this.short(table.high)}${inUnit}; the table below has the numbers`);
   }
 
   /** Whether what is shown is the difference to the baseline, for which that must have recorded the same. */

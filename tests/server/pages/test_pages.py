@@ -234,7 +234,7 @@ def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
     expect(page.locator("figure[data-heat] .note")).to_contain_text("Showing 30 buckets of 30 watched steps, 3 layers")
     assert _ink(page, "canvas.heat") > 20
     page.get_by_label("operand").select_option("x")
-    expect(page.locator("figure[data-heat] .note")).to_contain_text("3 layers")
+    expect(page.locator("canvas.heat")).to_have_attribute("aria-label", re.compile(r"\(x, for fprop\) of 3 layers"))
     page.locator("figure[data-heat] summary").click()
     expect(page.locator("figure[data-heat] tbody tr").nth(2)).to_contain_text("2.up")
     with page.expect_download() as csv:
