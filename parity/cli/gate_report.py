@@ -210,7 +210,7 @@ def tightened(policy: GatePolicy, pinned: Mapping[str, Any] | None) -> GatePolic
     if pinned is None:
         return policy
     advisory = policy.advisory and bool(pinned["advisory"])
-    chosen: dict[str, Choice] = {name: "pass" if getattr(policy, name) == pinned[name] == "pass" else "fail" for name in _ON}
+    chosen: dict[str, Any] = {name: "pass" if getattr(policy, name) == pinned[name] == "pass" else "fail" for name in _ON}
     return replace(policy, advisory=advisory, **chosen)
 
 

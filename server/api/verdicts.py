@@ -148,7 +148,7 @@ def rejudge(job_id: str, request: StrictBody[RejudgeRequest], context: InContext
         case, times = case_now(session, job, criteria), gemm_times(job)
     if not case.baseline or not case.candidates or not all(case.candidates.values()):
         raise InvalidError(f"job {job_id} is {job.status} and has an arm without a finished run, so it cannot be judged")
-    judged = [shown(each.document(), path_or_none(each), times.get(each.candidate)) for each in case.verdicts()]
+    judged: list[Mapping[str, Any]] = [shown(each.document(), path_or_none(each), times.get(each.candidate)) for each in case.verdicts()]
     return Evaluation(gating=False, verdicts=judged)
 
 
