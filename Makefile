@@ -31,6 +31,7 @@ test-faults: .venv/.installed-dev ## all cases of the laws that make test tries 
 	@PARITY_TEST_THOROUGH=1 $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder tests/parity tests/server/database
 	@$(BIN)/python tests/faults/matrix.py --database postgresql --injections 250
 	@$(BIN)/python tests/faults/matrix.py --database sqlite --injections 250
+	@$(BIN)/python -m tests.faults.launchers --kills 40
 
 test-slurm: .venv/.installed-dev ## runs under srun on a real Slurm of one node, cancelled, preempted and killed; needs Debian's slurm-wlm and munge
 	@PARITY_TEST_SLURM=1 $(BIN)/python -m pytest -q tests/slurm

@@ -53,7 +53,6 @@ def main() -> int:
         own = {
             "PARITY_STATE_DIR": str(folder / "state"),
             "PARITY_PORT": str(port),
-            "PARITY_LAUNCHERS": str(launchers),
             "PARITY_LEASE_SECONDS": "3",
             "PARITY_HEARTBEAT_SECONDS": "0.5",
             "PARITY_RECONCILE_SECONDS": "1",
@@ -73,13 +72,47 @@ def main() -> int:
         _wait(lambda: _is_ready(client), 120.0, "the service did not start")
         database = Database(Settings(state_dir=folder / "state").database)
         stack.callback(database.close)
-        killed = _kill(client, database, commits, random.Random(asked.seed), asked.kills)  # noqa: S311 (which process, and when)
-        _wait(lambda: _is_quiet(database), QUIET_SECONDS, "runs are stuck")
+        worker = Worker({**os.environ, **own, "PARITY_CAPABILITY": "command", "PARITY_LAUNCHERS": str(launchers)})
+        stack.callback(worker.end)
+        killed = _kill(client, database, worker, commits, random.Random(asked.seed), asked.kills)  # noqa: S311 (which process, and when)
+        _wait(lambda: worker.keep() or _is_quiet(database), QUIET_SECONDS, "runs are stuck")
         time.sleep(2.0)
         wrong = _wrong(database, folder)
         left = [process for process in _processes("trainer") if str(folder) in " ".join(process.cmdline())]
     print(f"seed {asked.seed}; killed: {killed}; wrong: {wrong or 'nothing'}; trainers left: {len(left)}")
     return 1 if wrong or left else 0
+
+
+class Worker:
+    """A worker with launchers, started again whenever it is found dead, as a service manager would."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = environment
+        self.process = self._start()
+
+    def keep(self) -> bool:
+        """Start it again if it has died; always False, so that a wait can do it on the way."""
+        if self.process.poll() is not None:
+            self.process = self._start()
+        return False
+
+    def end(self) -> None:
+        """Stop it, with its trainers."""
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(20)
+        self.process.kill()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        words = ["-m", "celery", "-A", "workers.app", "worker", "--without-mingle", "--without-gossip", "--hostname", "launchers@%h"]
+        return subprocess.Popen(
+            [sys.executable, *words],
+            cwd=CHECKOUT,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
 
 def _repository(folder: Path) -> tuple[list[str], Path]:
@@ -96,7 +129,7 @@ def _repository(folder: Path) -> tuple[list[str], Path]:
     return [base, head], path
 
 
-def _kill(client: Client, database: Database, commits: list[str], chance: random.Random, kills: int) -> dict[str, int]:
+def _kill(client: Client, database: Database, worker: Worker, commits: list[str], chance: random.Random, kills: int) -> dict[str, int]:
     """Keep jobs coming and kill, each time another kind of process; how many of each."""
     killed = dict.fromkeys(VICTIMS, 0)
     submitted = 0
@@ -105,6 +138,7 @@ def _kill(client: Client, database: Database, commits: list[str], chance: random
             submitted += 1
             _submit(client, commits, submitted)
         time.sleep(chance.uniform(0.2, 2.0))
+        worker.keep()
         kind = [*VICTIMS][sum(killed.values()) % len(VICTIMS)]
         found = _processes(kind)
         if found:
@@ -124,7 +158,7 @@ def _submit(client: Client, commits: list[str], number: int) -> None:
         "baseline": {"recipe": "bf16", "revision": commits[0], "name": "base"},
         "candidates": [{"recipe": "bf16", "revision": commits[1], "name": "head"}],
     }
-    client.submit(job, {"margin": "1%"}, key=f"job-{number}")
+    client.submit(job, {"margin": "1%", "question": f"job {number}"}, key=f"job-{number}")
 
 
 def _wrong(database: Database, folder: Path) -> list[str]:
