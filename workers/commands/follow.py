@@ -25,6 +25,7 @@ from parity.structure import frozen
 _PIECE = 1 << 20  # bytes read at once
 _MOST_BYTES = 4 * 2**30  # of all that one attempt reports
 _LONGEST_LINE = 1 << 20
+_DEPTH = 2  # folders that a report may be in
 _END_BYTES = 256  # before the place that was read up to: other bytes there are another file
 _UNDECIDED = 1 << 20  # characters, within which a step and a loss are expected
 _DIGITS_DIFFER = 1e-12
@@ -125,18 +126,22 @@ class Follower:
 
     def _newest(self) -> tuple[int, os.stat_result, str] | None:
         """The report, open, with its facts; the newest file of the folder if it is one."""
-        opened = open_below(self._folder, self._path)
-        if opened is None:
-            return None
-        facts = os.fstat(opened)
-        if not stat.S_ISDIR(facts.st_mode):
-            return opened, facts, ""
-        try:
-            names = sorted(entry.name for entry in os.scandir(opened) if entry.name.endswith(".jsonl"))
-            inside = open_below(opened, names[-1]) if names else None
-        finally:
+        opened, name = open_below(self._folder, self._path), ""
+        # The spool of `parity.Run` has a folder for each run in it.
+        for _ in range(_DEPTH):
+            if opened is None or not stat.S_ISDIR(os.fstat(opened).st_mode):
+                break
+            with os.scandir(opened) as entries:
+                there = sorted(entry.name for entry in entries if entry.name.endswith(".jsonl") or entry.is_dir(follow_symlinks=False))
+            files = [each for each in there if each.endswith(".jsonl")]
+            name = (files or there or [""])[-1]
+            inside = open_below(opened, name) if name else None
             os.close(opened)
-        return None if inside is None else (inside, os.fstat(inside), names[-1])
+            opened = inside
+        if opened is not None and stat.S_ISDIR(os.fstat(opened).st_mode):
+            os.close(opened)
+            opened = None
+        return None if opened is None else (opened, os.fstat(opened), name)
 
     def _is_replaced(self) -> bool:
         """Whether another file stands where ours stood, or ours was cut short."""

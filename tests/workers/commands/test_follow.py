@@ -112,6 +112,19 @@ def test_the_newest_file_of_a_folder_is_the_report(folder, tmp_path):
     follower.close()
 
 
+def test_a_spool_has_a_folder_for_each_run_in_it(folder, tmp_path):
+    (tmp_path / "spool" / "unnamed-1").mkdir(parents=True)
+    follower = Follower(folder, "spool")
+    assert follower.poll() is None
+    (tmp_path / "spool" / "unnamed-1" / "0001.jsonl").write_text('{"parity_spool": 1, "run": null}\n' + _line(0, 3.0))
+    assert _rows(follower.poll()) == [(0.0, 3.0)]
+    (tmp_path / "spool" / "unnamed-2").symlink_to("/etc")
+    with (tmp_path / "spool" / "unnamed-1" / "0001.jsonl").open("a") as file:
+        file.write(_line(1, 2.0))
+    assert _rows(follower.poll()) == [(1.0, 2.0)]
+    follower.close()
+
+
 def test_a_rotated_log_is_read_to_its_end_and_then_the_new_one(follower, tmp_path):
     log = tmp_path / "log.jsonl"
     log.write_text(_line(0, 3.0))
