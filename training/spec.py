@@ -454,10 +454,12 @@ def _check_command(spec: JobSpec | RunSpec) -> None:
     """Raises SpecError for a job of engine command that says what its trainer alone can know."""
     if spec.command is None:
         raise SpecError("command", None, "the launcher that starts the trainer", "command: {launcher: NAME}")
-    rules.check_seed(spec.seed + 64)  # the seeds of all replicates
     stated = [name for name in sorted(OF_OUR_TRAINERS) if getattr(spec, name) != _DEFAULTS[name]]
     stated += [f"schedule.{own.name}" for own in fields(Schedule) if own.name not in _OF_ANY_SCHEDULE and _differs(spec.schedule, own.name)]
     if isinstance(spec, JobSpec):
+        most = max(arm.replicates for arm in spec.arms) - 1
+        if spec.seed + most >= 2**31:
+            raise SpecError("seed", spec.seed, f"a whole number from 0 to {2**31 - 1 - most}", "each replicate has the seed after it")
         stated += [name for name in ("noise", "keep_checkpoints") if getattr(spec, name)]
     if stated:
         remedy = "give it to the trainer, by a parameter of the launcher"

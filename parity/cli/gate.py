@@ -363,7 +363,7 @@ def _stoppable() -> Iterator[None]:
 
 
 def at_commits(file: str, content: Document, given: Mapping[str, str | None], revision: str | None) -> tuple[Document, str] | None:
-    """The job file with whole ids in place of `revision: base` and `head`, and what it is judged as; None for another engine's.
+    """The job file with full commit ids in place of `revision: base` and `head`, and the revision of the gate; None for another engine.
 
     Raises UsageError where the file needs a commit that neither an option nor the pull request names.
     """
@@ -372,19 +372,19 @@ def at_commits(file: str, content: Document, given: Mapping[str, str | None], re
             if value is not None:
                 raise UsageError(f"--{name} fills `revision: {name}` of a job with engine: command; leave it out")
         return None
-    asked = pull_request_commits() | {name: value for name, value in given.items() if value is not None}
-    if "head" not in asked and (head := git(Path(file), "rev-parse", "HEAD").strip()):
-        asked["head"] = head
+    commits = pull_request_commits() | {name: value for name, value in given.items() if value is not None}
+    if "head" not in commits and (head := git(Path(file), "rev-parse", "HEAD").strip()):
+        commits["head"] = head
     job = dict(content["job"])
     arms = [job.get("baseline"), *(job.get("candidates") or [])]
     for arm in arms:
         word = arm.get("revision") if isinstance(arm, dict) else None
-        if word in given and word not in asked:
+        if word in given and word not in commits:
             expected = f"--{word} COMMIT (git rev-parse origin/main)"
             raise UsageError(f"{file}: revision is {word}, and no commit is known for it; expected {expected}")
-    filled = [{**arm, "revision": asked.get(str(arm["revision"]), arm["revision"])} if "revision" in (arm or ()) else arm for arm in arms]
+    filled = [{**arm, "revision": commits.get(str(arm["revision"]), arm["revision"])} if "revision" in (arm or ()) else arm for arm in arms]
     job |= {"baseline": filled[0], "candidates": filled[1:]}
-    return {**content, "job": job}, revision or asked.get("head", "")
+    return {**content, "job": job}, revision or commits.get("head", "")
 
 
 def pull_request_commits() -> dict[str, str]:

@@ -109,7 +109,8 @@ class Job(Base):
     revision: Mapped[str | None]
     # Where its data lie (`server.jobs.workers.place_of`); None if they belong to the trainer.
     data_place: Mapped[Sha256 | None]
-    # The branch of the code, as the sender states it; and a short name of the model, to find the job by.
+    # The branch of the code, as the sender states it; and a short name of the model, to find the job by. Under engine command the latter is
+    # the launcher, by which workers choose (`server.jobs.submit.model_name`).
     branch: Mapped[str | None]
     model: Mapped[str | None]
     # The largest gap of its candidates as a share of the baseline's loss, to sort by; set when it is judged.

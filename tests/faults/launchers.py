@@ -1,4 +1,4 @@
-"""Kills of a worker with launchers, of the process beside a trainer, and of trainers, at random moments; and a record that must not notice.
+"""Kills a worker with launchers, the process that follows a trainer, and trainers, at random moments; the record must not notice.
 
 It starts the whole service on one machine, keeps jobs of engine command coming, and kills. Then it waits for quiet and checks each run:
 each step once, the curve bit for bit that of a trainer that nobody disturbed, one finished attempt, no trainer left.
@@ -35,7 +35,7 @@ from tests.workers.commands.conftest import LOOP, Repository
 
 STEPS, QUIET_SECONDS = 150, 180.0
 SLOW = LOOP.replace("            log.write(", "            __import__('time').sleep(0.02)\n            log.write(")
-VICTIMS = {"worker": "launchers@", "beside": "workers.commands.child", "trainer": "train/loop.py"}
+VICTIMS = {"worker": "launchers@", "follower": "workers.commands.child", "trainer": "train/loop.py"}
 
 
 def main() -> int:
@@ -43,7 +43,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         commits, launchers = _repository(folder)
@@ -74,12 +74,12 @@ def main() -> int:
         stack.callback(database.close)
         worker = Worker({**os.environ, **own, "PARITY_CAPABILITY": "command", "PARITY_LAUNCHERS": str(launchers)})
         stack.callback(worker.end)
-        killed = _kill(client, database, worker, commits, random.Random(asked.seed), asked.kills)  # noqa: S311 (which process, and when)
+        killed = _kill(client, database, worker, commits, random.Random(options.seed), options.kills)  # noqa: S311 (which process, and when)
         _wait(lambda: worker.keep() or _is_quiet(database), QUIET_SECONDS, "runs are stuck")
         time.sleep(2.0)
         wrong = _wrong(database, folder)
         left = [process for process in _processes("trainer") if str(folder) in " ".join(process.cmdline())]
-    print(f"seed {asked.seed}; killed: {killed}; wrong: {wrong or 'nothing'}; trainers left: {len(left)}")
+    print(f"seed {options.seed}; killed: {killed}; wrong: {wrong or 'nothing'}; trainers left: {len(left)}")
     return 1 if wrong or left else 0
 
 

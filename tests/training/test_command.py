@@ -114,3 +114,11 @@ def test_replicates_have_seeds_of_their_own():
 
 def test_recipes_of_ones_own_are_allowed():
     assert _job(_arm("other:int4", BASE, "mine")).comparisons() == {"mine": ("base", "recipe")}
+
+
+def test_the_largest_seed_leaves_room_for_its_replicates():
+    largest = 2**31 - 3
+    assert [run.seed for _, run in _job(_arm(replicates=3), seed=largest).runs()][-1] == 2**31 - 1
+    with pytest.raises(SpecError) as refused:
+        _job(_arm(replicates=3), seed=largest + 1)
+    assert (refused.value.field, refused.value.value) == ("seed", largest + 1)

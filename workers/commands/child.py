@@ -1,4 +1,4 @@
-"""The process beside a trainer that a launcher starts: checks the commit out, starts the trainer, follows its report, says how it ended.
+"""The process that trains a commit by a launcher: it checks the commit out, starts the trainer, follows its report, says how it ended.
 
     python -m workers.commands.child      its request on standard input, as `workers.child` has it
 
@@ -79,14 +79,19 @@ def main() -> int:
     try:
         _run(request, lines, send)
     except _EndedError as ended:
-        send(ended.kind, code=ended.code, message=str(ended))
+        _send_end(send, ended.kind, ended.code, str(ended))
     except CheckoutError as error:
-        send("broke_off" if error.transient else "error", code=error.code, message=str(error))
+        _send_end(send, "broke_off" if error.transient else "error", error.code, str(error))
     except (LauncherError, LogRefusedError) as error:
         send("error", code=error.code, message=str(error))
     else:
         send("end")
     return 0
+
+
+def _send_end(send: _Sender, kind: str, code: str, message: str) -> None:
+    """Send how it ended. An attempt that is tried again is a crash on record, whatever its code, so that its message has the code."""
+    send(kind, code=code, message=f"{code}: {message}" if kind == "broke_off" else message)
 
 
 def _run(request: CommandRequest, lines: "queue.Queue[str]", send: _Sender) -> None:
@@ -296,9 +301,7 @@ class _Trainer:
     def _check_end(self) -> None:
         status, last = self._process.returncode, self._follower.last_step
         if status < 0:
-            raise _EndedError(
-                kind="broke_off", code="TRAINER_KILLED", message=f"the trainer was killed by signal {-status}{self._end_of_log()}"
-            )
+            raise _EndedError("TRAINER_KILLED", f"the trainer was killed by signal {-status}{self._end_of_log()}", "broke_off")
         if status and self._follower.has_diverged:  # many trainers stop at a NaN, and say so by their status
             why = f"the loss of step {last} is not finite, and the trainer ended with status {status}"
             raise _EndedError("DIVERGED", f"{why}{self._end_of_log()}")
@@ -318,9 +321,7 @@ class _Trainer:
         if seen != self._seen:
             self._seen, self._wrote = seen, now
         if now - self._began > limits.seconds:
-            raise _EndedError(
-                kind="error", code="TIME_LIMIT", message=f"the trainer ran for longer than its launcher's {limits.seconds:g} s"
-            )
+            raise _EndedError("TIME_LIMIT", f"the trainer ran for longer than its launcher's {limits.seconds:g} s")
         if now - self._wrote > limits.silent_seconds:
             why = f"the trainer reported nothing for {limits.silent_seconds:g} s"
             raise _EndedError("TRAINER_SILENT", f"{why}{self._end_of_log()}", "broke_off")

@@ -282,7 +282,7 @@ def _trainers():
     return [child for child in psutil.Process().children(recursive=True) if "train/loop.py" in " ".join(child.cmdline())]
 
 
-@pytest.mark.parametrize("victim", ["the process beside it", "the trainer"])
+@pytest.mark.parametrize("victim", ["the process that follows it", "the trainer"])
 def test_each_step_is_recorded_once_whoever_is_killed(stack, base, repository, victim):
     own = stack()
     own.submit(base, _head(_slow(repository)))
