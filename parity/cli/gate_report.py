@@ -189,7 +189,7 @@ def exit_code_under(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
         loosened = [key for key in ("advisory", *_ON) if getattr(stricter, key) != getattr(policy, key)]
         return (
             code,
-            f"{', '.join(loosened)} not loosened: the server has pinned it for {(outcome.pinned or {})['repository']}. {note}".strip(),
+            f"{', '.join(loosened)} does not count: the operator pinned it stricter for {(outcome.pinned or {})['repository']}. {note}".strip(),
         )
     code = EXIT_CODES[outcome.result]
     unproven = STATED_ONLY if outcome.result == INCONCLUSIVE and outcome.is_stated_only else ""
