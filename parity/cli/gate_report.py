@@ -187,10 +187,8 @@ def exit_code_under(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
     if stricter != policy:
         code, note = exit_code_under(replace(outcome, pinned=None), stricter)
         loosened = [key for key in ("advisory", *_ON) if getattr(stricter, key) != getattr(policy, key)]
-        return (
-            code,
-            f"{', '.join(loosened)} does not count: the operator pinned it stricter for {(outcome.pinned or {})['repository']}. {note}".strip(),
-        )
+        repository = outcome.pinned["repository"] if outcome.pinned else ""
+        return code, f"{', '.join(loosened)} does not count: the operator pinned it stricter for {repository}. {note}".strip()
     code = EXIT_CODES[outcome.result]
     unproven = STATED_ONLY if outcome.result == INCONCLUSIVE and outcome.is_stated_only else ""
     if code and outcome.is_accepted and not policy.advisory:
