@@ -52,6 +52,7 @@ def executable() -> str:
 # Child processes of the stack: started with a log, watched, and ended with this process.
 
 _GRACE_SECONDS = 10.0
+_GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that NVIDIA's driver serves
 
 
 class StartError(Exception):
@@ -294,8 +295,20 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
             for worker in workers:
                 wait_until(worker, partial(_registered, settings, database, worker), _START_SECONDS)
         console.print(f"parity is up at {_url(settings)} (started in {time.monotonic() - began:.1f} s)", highlight=False)
+        if unused := unused_gpu(settings):
+            console.print(unused, highlight=False)
         yield keeper
         console.print("stopping", highlight=False)
+
+
+def unused_gpu(settings: Settings, driver: Path = _GPUS) -> str | None:
+    """A sentence where this machine has an NVIDIA GPU and the worker was not told to train on it; None elsewhere."""
+    if settings.capability != "cpu" or not driver.is_dir() or not any(driver.iterdir()):
+        return None
+    return (
+        "this machine has an NVIDIA GPU, but PARITY_CAPABILITY is cpu, so runs train on the processor; for the GPU set "
+        "PARITY_CAPABILITY=sm90 or sm100 and PARITY_SLOTS=1, and install jax[cuda13] (docs/portability.md)"
+    )
 
 
 def _prepare(settings: Settings) -> None:

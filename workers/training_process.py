@@ -53,13 +53,13 @@ def slots(settings: Settings) -> list[Slot]:
     """The slots of this worker: one core each for emulated runs, one GPU each on a GPU machine; not pinned under a launcher, which
     places its processes itself, and for the trainers of launchers.
 
-    Raises ValueError if CUDA_VISIBLE_DEVICES names fewer GPUs than there are slots.
+    Raises ValueError if CUDA_VISIBLE_DEVICES names fewer GPUs than there are slots. A GPU named twice counts once.
     """
     if settings.launcher or settings.capability == COMMAND:
         return [Slot()] * settings.slots
     if settings.capability != "cpu":
         named = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(settings.slots))))
-        gpus = [name.strip() for name in named.split(",") if name.strip()]
+        gpus = list(dict.fromkeys(name.strip() for name in named.split(",") if name.strip()))
         if len(gpus) < settings.slots:
             raise ValueError(f"PARITY_SLOTS is {settings.slots}, expected at most the {len(gpus)} GPUs of CUDA_VISIBLE_DEVICES={named}")
         return [Slot(gpu=gpus[slot]) for slot in range(settings.slots)]

@@ -26,6 +26,9 @@ def test_each_run_on_gpus_has_a_gpu_of_its_own(tmp_path, monkeypatch):
     assert (made["CUDA_VISIBLE_DEVICES"], made["JAX_PLATFORMS"]) == ("5", "cuda")
     with pytest.raises(ValueError, match="PARITY_SLOTS is 3, expected at most the 2 GPUs"):
         slots(_settings(tmp_path, capability="sm100", slots=3))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,3")
+    with pytest.raises(ValueError, match="at most the 1 GPUs"):  # two runs on one GPU would share its memory
+        slots(settings)
 
 
 def test_a_training_process_gets_what_decides_bits_and_no_secret(tmp_path):

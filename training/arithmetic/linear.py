@@ -268,7 +268,8 @@ def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Ar
     return dx_MK, dw_KN, None, Channel(jnp.zeros(3, jnp.float32), report, statistics)
 
 
-linear.defvjp(_forward, _backward)
+# Compiled functions of their own, so that layers of one shape and recipe are traced once.
+linear.defvjp(jax.jit(_forward, static_argnums=0), jax.jit(_backward, static_argnums=0))
 
 
 def operand_of(

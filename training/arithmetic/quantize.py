@@ -64,14 +64,36 @@ def rotate(x_MK: jax.Array) -> jax.Array:
 
     Column k of group m becomes x[16m:16m+16, k] @ R, summed in float32 and rounded once if x is bfloat16.
     """
+    if formats.on_cpu():
+        return _rotated(x_MK, _by_stages)
+    # Whole arrays before and after: otherwise XLA computes x again for each of the sixteen terms, and the terms again for each use.
+    return formats.materialized(_rotated(formats.materialized(x_MK)[0], _by_trees))[0]
+
+
+def _rotated(x_MK: jax.Array, rotation: Callable[[jax.Array], jax.Array]) -> jax.Array:
     rows, columns = x_MK.shape
-    x_GSK = x_MK.astype(jnp.float32).reshape(rows // SIZE, SIZE, columns)
-    quarter = np.asarray(SIGNS, np.float32).reshape(1, SIZE, 1) / 4  # scaled first: sums near the largest float would overflow
-    x_GABK = (x_GSK * quarter).reshape(rows // SIZE, 4, 4, columns)
-    fast = jnp.stack(_stage([x_GABK[:, :, i] for i in range(4)]), axis=2)
-    both = jnp.stack(_stage([fast[:, i] for i in range(4)]), axis=1)
-    rotated = both.reshape(rows, columns)
+    rotated = rotation(x_MK.astype(jnp.float32).reshape(rows // SIZE, SIZE, columns)).reshape(rows, columns)
     return as_bfloat16(rotated) if x_MK.dtype == jnp.bfloat16 else rotated
+
+
+def _by_stages(x_GSK: jax.Array) -> jax.Array:
+    """x R for every group, by two stages of 4 x 4."""
+    groups, _, columns = x_GSK.shape
+    quarter = np.asarray(SIGNS, np.float32).reshape(1, SIZE, 1) / 4  # scaled first: sums near the largest float would overflow
+    x_GABK = (x_GSK * quarter).reshape(groups, 4, 4, columns)
+    fast = jnp.stack(_stage([x_GABK[:, :, i] for i in range(4)]), axis=2)
+    return jnp.stack(_stage([fast[:, i] for i in range(4)]), axis=1).reshape(x_GSK.shape)
+
+
+def _by_trees(x_GSK: jax.Array) -> jax.Array:
+    """x R for every group, each number by itself: sixteen terms, added in the order of the two stages, so that the bits are the same.
+
+    On a GPU the stages were several kernels with copies between them, an eighth of a step of NVFP4; this is one.
+    """
+    terms = [x_GSK[:, i : i + 1] * row[None, :, None] for i, row in enumerate(matrix())]
+    while len(terms) > 1:
+        terms = [left + right for left, right in zip(terms[::2], terms[1::2], strict=True)]
+    return terms[0]
 
 
 # Four over six: a block of NVFP4 numbers chooses whether its largest becomes 6 or 4.

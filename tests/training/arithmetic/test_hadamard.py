@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.linalg
 
 from training.arithmetic.quantize import SIGNS, matrix, rotate, sylvester
@@ -28,6 +29,16 @@ def test_bfloat16_in_is_summed_in_float32_and_rounded_once():
     np.testing.assert_array_equal(
         np.asarray(rotated, np.float32), np.asarray(jnp.asarray(exact, jnp.float32).astype(jnp.bfloat16), np.float32)
     )
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+def test_a_gpus_rotation_has_the_bits_of_a_cpus(request, dtype):
+    random = np.random.default_rng(4)
+    x = jnp.asarray(random.standard_normal((64, 24)) * np.exp(8 * random.standard_normal((64, 24))), dtype)  # no order of sums is exact
+    on_cpu = np.asarray(jax.jit(rotate)(x), np.float32)
+    request.getfixturevalue("gpu_program")
+    np.testing.assert_array_equal(np.asarray(jax.jit(rotate)(x), np.float32), on_cpu)
+    assert "concatenate" not in jax.jit(rotate).lower(x).as_text()  # the stages are put together from parts, which a GPU copies
 
 
 def test_rotation_cancels_in_the_weight_gradient():

@@ -36,4 +36,11 @@ def test_a_gpus_step_has_no_branch(recipe):
 
 
 def test_a_cpus_step_branches_to_save_work():
-    assert branches(program("nvfp4", "cpu")) > 20  # so that the test above would see a branch
+    assert branches(program("nvfp4", "cpu")) > 10  # so that the test above would see a branch
+
+
+def test_layers_of_one_shape_and_recipe_are_traced_once():
+    lines = program("nvfp4", "cpu").splitlines()
+    layers = [line for line in lines if "func.func private @_forward" in line or "func.func private @_backward" in line]
+    assert 0 < len(layers) <= 2 * len(PROJECTIONS)
+    assert sum("call @_forward" in line for line in lines) == len(PROJECTIONS)
