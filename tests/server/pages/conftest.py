@@ -36,8 +36,7 @@ PAGES = {
     "/trend": ["/trend", "/trend?gate=small", "/trend?gate=unknown"],
     "/jobs/{job_id}": [
         "/jobs/{job}",
-        "/jobs/{job}?from=300&to=900&x=time",
-        "/jobs/{job}?candidate=nvfp4&column=train.tokens&order=gap",
+        "/jobs/{job}?from=300&to=900&x=time&candidate=nvfp4&column=train.tokens&order=gap",
         "/jobs/{many}",
         "/jobs/{live}",
         "/jobs/{failed}",

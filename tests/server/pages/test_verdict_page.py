@@ -4,13 +4,14 @@ Each check is also seen to find the flaw that it is there for.
 """
 
 import gzip
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, Route
 
 from parity.judging.criteria import criteria_from_mapping
 from parity.judging.evaluations.case import EvaluationCase
@@ -31,6 +32,7 @@ KINDS = ("fail", "three", "thirty", "evaluations", "report")
 SIZES = {(1440, 900): 856, (1024, 768): None, (390, 844): 804}  # px: where answer, picture and strip end, so that a bar has room above
 PIXELS = 2.0
 MOST_BYTES = 150_000
+NUMBERS = itertools.count()
 SHIFTS = (
     "window.shift = 0; new PerformanceObserver((list) => list.getEntries().forEach((entry) => { window.shift += entry.value; }))"
     ".observe({ type: 'layout-shift', buffered: true })"
@@ -116,12 +118,18 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 def shown(context: BrowserContext, html: str, size: tuple[int, int] = (1440, 900)) -> tuple[Page, list[str]]:
     """A page of this HTML, and what it asked for besides itself."""
-    page = context.new_page()
+    page = context.pages[0] if context.pages else context.new_page()  # another one would take half a second
+    page.unroute_all()
+    page.emulate_media(media="screen", color_scheme="light")
     page.set_viewport_size({"width": size[0], "height": size[1]})
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.route("**/*", lambda route: route.fulfill(body=html, content_type="text/html; charset=utf-8"))
-    page.goto("http://parity.test/")
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.url)
+        route.fulfill(body=html, content_type="text/html; charset=utf-8")
+
+    page.route("**/*", answer)
+    page.goto(f"http://parity.test/{next(NUMBERS)}")  # the same address again would keep where it was scrolled to
     return page, [address for address in asked[1:] if not address.startswith("data:")]
 
 
@@ -205,7 +213,6 @@ def test_what_is_drawn_is_what_is_said_in_every_size(kind: str, pages: dict[str,
     for size in SIZES:
         page, asked = shown(context, pages[kind], size)
         assert list(layout_flaws(page, size, asked)) == [], size
-        page.close()
     assert len(gzip.compress(pages[kind].encode(), 1)) < MOST_BYTES  # as the server sends it (`GZipMiddleware`)
 
 
@@ -214,7 +221,6 @@ def test_keys_light_dark_and_paper(kind: str, pages: dict[str, str], context: Br
     if kind != "report":
         assert list(key_flaws(page, several=kind in ("three", "thirty"))) == []
     assert list(look_flaws(page)) == []
-    page.close()
 
 
 def test_without_a_script_the_picture_is_the_same(kind: str, pages: dict[str, str], browser: Browser, context: BrowserContext) -> None:
@@ -224,7 +230,6 @@ def test_without_a_script_the_picture_is_the_same(kind: str, pages: dict[str, st
         page, _ = shown(where, pages[kind])
         images.append(page.locator(".screen > .pic").screenshot())
         assert "oading" not in page.locator("body").inner_text()
-        page.close()
     plain.close()
     assert images[0] == images[1]
 
@@ -265,7 +270,6 @@ FLAWS: dict[str, Callable[[str], str]] = {
 def test_a_planted_flaw_is_found(flaw: str, pages: dict[str, str], context: BrowserContext) -> None:
     page, asked = shown(context, FLAWS[flaw](pages["three"]))
     assert flaw in list(layout_flaws(page, (1440, 900), asked))
-    page.close()
 
 
 @pytest.mark.parametrize(
@@ -281,7 +285,6 @@ def test_a_flaw_that_a_script_plants_is_found(flaw: str, plant: str, pages: dict
     page, asked = shown(context, pages["three"])
     page.evaluate(plant)
     assert flaw in list(layout_flaws(page, (1440, 900), asked if plant else ["http://parity.test/x.js"]))
-    page.close()
 
 
 @pytest.mark.parametrize(
@@ -298,7 +301,6 @@ def test_a_flaw_of_the_keys_is_found(flaw: str, plant: str, pages: dict[str, str
     page, _ = shown(context, pages["three"])
     page.evaluate(plant)
     assert flaw in list(key_flaws(page, several=True))
-    page.close()
 
 
 @pytest.mark.parametrize(
@@ -308,7 +310,6 @@ def test_a_flaw_of_the_keys_is_found(flaw: str, plant: str, pages: dict[str, str
 def test_a_flaw_of_the_looks_is_found(flaw: str, plant: Callable[[str], str], pages: dict[str, str], context: BrowserContext) -> None:
     page, _ = shown(context, plant(pages["fail"]))
     assert any(found.startswith(flaw) for found in look_flaws(page))
-    page.close()
 
 
 def test_the_strip_says_whose_facts_it_shows_and_follows_the_choice(pages: dict[str, str], context: BrowserContext) -> None:
@@ -322,7 +323,6 @@ def test_the_strip_says_whose_facts_it_shows_and_follows_the_choice(pages: dict[
     assert page.locator(".more").bounding_box() == height
     page.keyboard.press("k")
     assert strip.last.locator("dd").inner_text() == before
-    page.close()
 
 
 def test_the_comment_has_the_sentences_of_the_page(pages: dict[str, str], context: BrowserContext) -> None:
@@ -330,7 +330,6 @@ def test_the_comment_has_the_sentences_of_the_page(pages: dict[str, str], contex
     page, _ = shown(context, pages["fail"])
     for place in ("h1", ".meas", ".int .told"):
         assert page.locator(place).inner_text() in comment
-    page.close()
 
 
 def test_the_servers_policy_lets_the_picture_be_as_it_is(context: BrowserContext) -> None:
