@@ -286,3 +286,5 @@ def test_a_change_is_judged_on_what_it_changes(stack, base, repository):
         "head": ("pass", "base"),
         "head-nvfp4": ("fail", "head"),
     }
+    assert not any(name in sentence for sentence in pair["head-nvfp4"]["advice"]["sentences"] for name in ("mlp_only", "overrides"))
+    assert "launcher" in pair["head-nvfp4"]["advice"]["sentences"][0]
