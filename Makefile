@@ -64,12 +64,13 @@ bench-charts: .venv/trackers/.installed node_modules/.installed ## a page view a
 	@$(UV) pip install --quiet --python .venv/trackers/bin/python --require-hashes -r locks/trackers.lock
 	@touch $@
 
-test-maxtext: .venv/.installed ## a real bf16-versus-fp8 job of MaxText on the CPU through the whole service; MaxText gets its own environment
+test-maxtext: .venv/.installed .venv/.installed-dev ## a real bf16-versus-fp8 job of MaxText on the CPU through the whole service, and one by a launcher; MaxText gets its own environment
 	@test -f .venv/maxtext/.installed || { { $(UV) venv --quiet --clear --no-python-downloads --python $(MAXTEXT_PYTHON) .venv/maxtext || \
 	{ echo 'say `make test-maxtext MAXTEXT_PYTHON=/path/to/python3.12`' >&2; exit 1; }; } && \
 	$(UV) pip install --quiet --python .venv/maxtext/bin/python --require-hashes -r locks/maxtext.lock && \
 	touch .venv/maxtext/.installed; }
 	@$(BIN)/python -m tools.maxtext_check .venv/maxtext/bin/python
+	@PARITY_MAXTEXT_PYTHON=$(CURDIR)/.venv/maxtext/bin/python $(BIN)/python -m pytest -q tests/workers/commands/test_trainers.py
 
 test-trackers: .venv/trackers/.installed ## read runs with the packages of W&B, MLflow and trackio, from servers, databases and files that they write
 	@PYTHONPATH=$(CURDIR) .venv/trackers/bin/python -m pytest --confcutdir=tests/trackers -o filterwarnings=default -q tests/trackers

@@ -137,6 +137,9 @@ class Settings(BaseSettings):
         gt=0,
         description="days for which idempotency keys, sent deliveries, workers that are gone and compiled programs are kept",
     )
+    retention_mirror_days: float = Field(
+        default=30.0, gt=0, description="days without a run after which a worker removes its mirror of a launcher's repository"
+    )
 
     device_hour_price: float | None = Field(
         default=None,
@@ -186,6 +189,11 @@ class Settings(BaseSettings):
     def artifacts(self) -> Path:
         """Folder of profiles, with one folder per attempt, named RUN-ATTEMPT."""
         return (self.state_dir / "artifacts").resolve()
+
+    @property
+    def repositories(self) -> Path:
+        """Folder of the mirrors of launchers' repositories (`workers.commands.checkout`)."""
+        return (self.state_dir / "repositories").resolve()
 
     @property
     def processes(self) -> Path:

@@ -460,7 +460,10 @@ def _check_command(spec: JobSpec | RunSpec) -> None:
         most = max(arm.replicates for arm in spec.arms) - 1
         if spec.seed + most >= 2**31:
             raise SpecError("seed", spec.seed, f"a whole number from 0 to {2**31 - 1 - most}", "each replicate has the seed after it")
-        stated += [name for name in ("noise", "keep_checkpoints") if getattr(spec, name)]
+        for name in ("noise", "keep_checkpoints"):
+            if getattr(spec, name):
+                what = "nothing under engine command, whose worker can't stop a trainer early or keep its checkpoints"
+                raise SpecError(name, "set", what, "add replicates to the arms")
     if stated:
         remedy = "give it to the trainer, by a parameter of the launcher"
         raise SpecError(stated[0], "set", "nothing under engine command, whose trainer has a model and data of its own", remedy)

@@ -26,6 +26,7 @@ from server.settings import CHECKOUT, Settings
 from training import device as provenance
 from training.command import ENGINE as COMMAND
 from workers import lease, leftovers, supervisor
+from workers.commands.checkout import remove_unused
 from workers.commands.launchers import Launcher, LauncherError, read_launchers
 from workers.training_process import Slot, command, environment, terminate_seconds
 from workers.training_process import slots as slots_of
@@ -251,6 +252,8 @@ class Runtime:
         behind and delete old rows."""
         self._register_trainer()
         self._files.work()
+        for name in remove_unused(self._settings.repositories, self._settings.retention_mirror_days):
+            _log.info("mirror %s removed: no run used it", name)
         with self._database.write() as session:
             if not take(session, HOUSEKEEPING, self._worker.id, _DUTY_PERIODS * self._settings.reconcile_seconds):
                 return

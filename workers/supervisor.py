@@ -153,7 +153,7 @@ class Supervisor:
                 "launchers": str(settings.launchers),
                 "folder": str(self._attempt),
                 "checkpoints": str(self._checkpoints),
-                "mirrors": str((settings.state_dir / "repositories").resolve()),
+                "mirrors": str(settings.repositories),
                 "proofs": str((settings.state_dir / "launchers").resolve()),
             }
         return {

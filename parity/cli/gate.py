@@ -32,7 +32,6 @@ from parity.comparing.arms import read_yaml
 from parity.judging.criteria import FAIL_BY_GAP, CriteriaError
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
-from parity.judging.sign_offs import accepted
 from parity.report.text import markdown_sections
 from parity.report.words import words
 from parity.structure import canonical_json, frozen
@@ -85,7 +84,6 @@ REUSE, CODES = "Reuse of earlier verdicts", "Exit code"
 
 # For so long a server may be away when the question is sent; while a job is watched, `watching` has a patience of its own.
 _PATIENCE_SECONDS = 30.0
-_OF_A_COMMIT = frozenset({"TRAINER_FAILED", "NO_LOSS", "LOG_REFUSED", "OUTPUT_LIMIT"})  # how a run ends by the code that it trains
 _PAUSES = Pauses(first_seconds=2.0, longest_seconds=2.0, longest_retry_after_seconds=60.0)
 
 
@@ -280,7 +278,7 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
                 progress.print(f"{gate_report.origin(outcome)}. Following {url}", soft_wrap=True)
                 left = None if question.deadline is None else max(0.0, question.deadline - time.monotonic())
                 job = watching.follow(client, job["id"], progress, left)
-            return _ended(outcome, job)
+            return _exit_code_asked(client, gate_report.ended(outcome, job))
     except KeyboardInterrupt:
         if question.lookup:
             return replace(outcome, trouble="the lookup was stopped")
@@ -294,6 +292,13 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
         if not is_transient(error):
             raise
         return replace(outcome, trouble=str(error))
+
+
+def _exit_code_asked(client: Client, outcome: Outcome) -> Outcome:
+    """The outcome with the server's exit code, which counts where the operator pinned a policy for the token's repository."""
+    if outcome.pinned is None or outcome.job is None:
+        return outcome
+    return replace(outcome, server_code=client.gate_exit(outcome.job)["exit_code"])
 
 
 def _submit(client: Client, question: _Question, progress: Console) -> Document:
@@ -323,28 +328,6 @@ def _waiting(client: Client, job_id: str | None) -> str:
     except (UnreachableError, ClientError):
         waiting = None
     return f". {waiting}" if waiting else ""
-
-
-def _ended(outcome: Outcome, job: Document) -> Outcome:
-    outcome = replace(outcome, trained=gate_report.trained_words(job))
-    if job["status"] != "concluded":
-        why = f": {job['message']}" if job["message"] else ""
-        trouble = f"job {job['id']} {job['status']} without a verdict{why}"
-        return replace(outcome, trouble=trouble, result="fail" if _commit_does_not_train(job) else outcome.result)
-    sign_offs = job.get("sign_offs", ())  # an earlier server has none
-    return replace(
-        outcome,
-        result=result_of(job["verdicts"]),
-        verdicts=job["verdicts"],
-        reused=gate_report.reused_words(job),
-        accepted=accepted(job["verdicts"], job["criteria"], sign_offs) if sign_offs else {},
-        sign_offs=sign_offs,
-    )
-
-
-def _commit_does_not_train(job: Document) -> bool:
-    """Whether the baseline was trained, and the code of a candidate's commit was not able to: that is no trouble of the infrastructure."""
-    return job["code"] in _OF_A_COMMIT and any(run["state"] == "finished" for run in job["arms"][0]["runs"])
 
 
 @contextmanager

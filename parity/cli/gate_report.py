@@ -11,7 +11,7 @@ from parity.cli.terminal import EXIT_CODES, OUTPUT, UsageError
 from parity.judging.criteria import CriteriaError
 from parity.judging.decision import INCONCLUSIVE, PASS, WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
-from parity.judging.sign_offs import SignOffDocument, why_not_acceptable
+from parity.judging.sign_offs import SignOffDocument, accepted, why_not_acceptable
 from parity.report.facts import NOT_A_PASS, Accepted, accepted_words, judge_of, lapsed_words
 from parity.report.text import escaped, markdown_sections, render_junit
 from parity.report.words import words
@@ -85,8 +85,9 @@ class Outcome:
 
     `source` is `files` where `parity compare` judged, `concluded` where an earlier job's verdict is served again, with its age and the
     time until which it holds. `confirms` is the job whose narrow fail this one was to confirm; `unconfirmed` says why a narrow fail
-    stands alone. `reused` says whose curves the baseline has, where it was not trained, `trained` which commit each arm is. `accepted`
-    has the sign-offs that hold for these verdicts, by candidate, `sign_offs` all of the job.
+    stands alone. `reused` says whose curves the baseline has, where it was not trained, `trained` which commit each arm is. `pinned` is
+    what the operator pinned for the repository, `server_code` the exit code that the server gives under it. `accepted` has the sign-offs
+    that hold for these verdicts, by candidate, `sign_offs` all of the job.
     """
 
     result: Result
@@ -105,6 +106,7 @@ class Outcome:
     reused: str | None = None
     trained: Sequence[str] = ()
     pinned: Mapping[str, Any] | None = None
+    server_code: int | None = None
     accepted: Accepted = field(default_factory=dict)
     sign_offs: Sequence[SignOffDocument] = ()
 
@@ -161,6 +163,32 @@ class Files(Options, panel=OUTPUT):
             path.unlink(missing_ok=True)
 
 
+_OF_A_COMMIT = frozenset({"TRAINER_FAILED", "NO_LOSS", "LOG_REFUSED", "OUTPUT_LIMIT"})  # how a run ends by the code that it trains
+
+
+def ended(outcome: Outcome, job: Mapping[str, Any]) -> Outcome:
+    """The outcome once its job has ended: the verdicts, or why there are none."""
+    outcome = replace(outcome, trained=trained_words(job))
+    if job["status"] != "concluded":
+        why = f": {job['message']}" if job["message"] else ""
+        trouble = f"job {job['id']} {job['status']} without a verdict{why}"
+        return replace(outcome, trouble=trouble, result="fail" if _commit_does_not_train(job) else "infrastructure")
+    sign_offs = job.get("sign_offs", ())  # an earlier server has none
+    return replace(
+        outcome,
+        result=result_of(job["verdicts"]),
+        verdicts=job["verdicts"],
+        reused=reused_words(job),
+        accepted=accepted(job["verdicts"], job["criteria"], sign_offs) if sign_offs else {},
+        sign_offs=sign_offs,
+    )
+
+
+def _commit_does_not_train(job: Mapping[str, Any]) -> bool:
+    """Whether the baseline was trained, and the code of a candidate's commit was not able to: that is no trouble of the infrastructure."""
+    return job["code"] in _OF_A_COMMIT and any(run["state"] == "finished" for run in job["arms"][0]["runs"])
+
+
 def result_of(verdicts: Sequence[VerdictDocument]) -> Result:
     """The result of the worst of several verdicts, as a gate takes them; inconclusive without one."""
     worst = _worst(verdicts)
@@ -182,7 +210,13 @@ def _is_stated_only(document: VerdictDocument) -> bool:
 
 
 def exit_code_under(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
-    """The exit code under a policy, and a sentence where the policy changes it ("" where not); what the server pinned can't be loosened."""
+    """The exit code under a policy, and a sentence where the policy changes it ("" where not); what the server pinned can't be loosened.
+
+    Where the server gave an exit code, this one can only be stricter: a verdict that is no pass there is none here.
+    """
+    if outcome.server_code:
+        code, note = exit_code_under(replace(outcome, server_code=None), policy)
+        return code or outcome.server_code, note if code else "the exit code is the server's, under the policy that the operator pinned"
     stricter = tightened(policy, outcome.pinned)
     if stricter != policy:
         code, note = exit_code_under(replace(outcome, pinned=None), stricter)

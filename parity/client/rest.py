@@ -99,6 +99,10 @@ class Client:
         """
         return self._post("jobs:gate", question, headers=_idempotent(key))
 
+    def gate_exit(self, job_id: str) -> Document:
+        """How a gate of the token's repository leaves for a job under the pinned policy: `exit_code`, `result` and `note`."""
+        return self._get(f"jobs/{job_id}/gate")
+
     def job(self, job_id: str) -> Document:
         """A job with its arms, runs, progress and verdicts."""
         return self._get(f"jobs/{job_id}")

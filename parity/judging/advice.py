@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from parity.judging.agreement import RECIPE
+from parity.judging.agreement import ENGINE, RECIPE
 from parity.judging.curve import Curve
 from parity.judging.decision import AS_OF, FAIL, INCONCLUSIVE, PASS, Decision
 from parity.judging.document_types import STOPPED
@@ -56,6 +56,10 @@ _OF_ONE_RECIPE = {
 # What to try after a fail, as the sentences name it: a server makes a job of it.
 LAST_IN_BF16, MLP_ONLY = "Keep the last blocks in bf16", "Quantize the MLP layers only (mlp_only)"
 FIRST_AND_LAST_IN_BF16 = "most sensitive layers (first and last blocks) in bf16"
+_COMMAND = "command"  # the engine whose recipes are what a launcher calls by these names
+_OF_A_LAUNCHER = (
+    "Look at the first step where the arms diverge, then train a recipe of the launcher that keeps the first and last blocks in bf16."
+)
 _ATTENTION = frozenset({"query", "key", "value", "out"})
 STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
@@ -267,6 +271,8 @@ def _after_fail(m: Measurements, layer_policy: str | None) -> str:
     """The next experiments in order of cost, without those that the candidate's stated recipe has made already."""
     if m.compares != RECIPE:
         return _BISECT[m.compares]
+    if any(run.context.get(ENGINE) == _COMMAND for run in m.arms.candidate.runs):
+        return _OF_A_LAUNCHER
     recipe = (m.arms.candidate.recipe or "").lower()
     in_bf16 = [part.removeprefix("bf16@") for part in recipe.split("+") if part.startswith("bf16@")]
     has_last = any(where.startswith("blocks:") and "last" in where and "." not in where for where in in_bf16)

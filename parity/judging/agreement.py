@@ -325,6 +325,20 @@ def equal_start(baseline: Sequence[Curve], candidate: Sequence[Curve], quantum: 
     return next((start for run, other in pairs if (start := _equal_start(run, other, quantum)) is not None), None)
 
 
+def same_first_batch(baseline: Sequence[Curve], candidate: Sequence[Curve], quantum: float) -> bool:
+    """Whether each run of the candidate begins with the loss of a baseline's run of its seed, and not all with one that any batch gives.
+
+    For arms of one recipe: equal digits then need an equal model, batch and forward pass. `quantum` is the step to which losses are
+    rounded, nats.
+    """
+    if quantum > MAX_QUANTUM * (1.0 + 1e-9):
+        return False
+    firsts = [
+        next((loss for run in baseline if run.seed == own.seed and (loss := _first_loss(run, own)) is not None), None) for own in candidate
+    ]
+    return None not in firsts and not all(loss is None or _is_uniform(loss, quantum) for loss in firsts)
+
+
 def contradicted(name: str, runs: Sequence[Curve]) -> str | None:
     """The recipe on record that contradicts an arm's name or the recipe that is stated for it, by its precision; None where none does."""
     if recorded := next((run.context[RECORDED_RECIPE] for run in runs if RECORDED_RECIPE in run.context), None):
@@ -335,12 +349,18 @@ def contradicted(name: str, runs: Sequence[Curve]) -> str | None:
 
 
 def _equal_start(base: Curve, cand: Curve, quantum: float) -> EqualStart | None:
-    if not (len(base.steps) and len(cand.steps)) or not forward_differs(base.recipe, cand.recipe):
+    loss = _first_loss(base, cand) if forward_differs(base.recipe, cand.recipe) else None
+    if loss is None or _is_uniform(loss, quantum) or _norms_differ(base, cand):
         return None
-    step, loss = int(base.steps[0]), float(base.loss[0])
-    if step > FIRST_STEP or int(cand.steps[0]) != step or float(cand.loss[0]) != loss or not usable(base.loss[:1])[0]:
+    return EqualStart(step=int(base.steps[0]), loss=loss)
+
+
+def _first_loss(base: Curve, cand: Curve) -> float | None:
+    """The loss with which both logs begin at step 0 or 1; None where they don't."""
+    if not (len(base.steps) and len(cand.steps)) or int(base.steps[0]) > FIRST_STEP or int(cand.steps[0]) != int(base.steps[0]):
         return None
-    return None if _is_uniform(loss, quantum) or _norms_differ(base, cand) else EqualStart(step=step, loss=loss)
+    loss = float(base.loss[0])
+    return loss if float(cand.loss[0]) == loss and usable(base.loss[:1])[0] else None
 
 
 def _is_uniform(loss: float, quantum: float) -> bool:
@@ -458,6 +478,48 @@ def noise_ratio(aligned: Aligned, quantum: float, *, same_batches: bool) -> floa
     noise = [float(np.median([step_noise(run) for run in arm[:, late]])) for arm in (aligned.baseline, aligned.candidate)]
     least = max(quantum, NOISELESS * float(np.abs(aligned.baseline[0, late]).max()))
     return noise[1] / max(noise[0], 1e-300) if max(noise) > 0.0 and max(noise) >= NOISE_OVER_QUANTUM * least else None
+
+
+# By how much can averages alone raise the losses of a log? They lag behind a curve that falls.
+#
+# q      the noise ratio, over the memory of the baseline's log where that is smoothed itself
+# lag    at most the smaller of 1/(2 q^2) and sqrt(s)/q points of the baseline's log, s the candidate's logging interval in these points:
+#        w losses that are averaged lag by w/2 and have 1/sqrt(w) of the noise of one where no two means share a loss, or, seen through
+#        second differences, sqrt(0.67 s)/w where they do. An exponential average lags by 0.8/q, averages of averages by less. Four times
+#        that counts, since q is a ratio of two medians
+# lift   an exponential average with that lag, begun at the first loss, of the baseline's own curve, minus that curve. Of all averages with
+#        one lag this one takes most from a steep start
+#
+# Can fail: a log that is delayed and not averaged.
+
+LAG_ALLOWED = 4.0
+LIFT_SAMPLE = 4_096  # stretches of a run, each with its mean, show how it falls
+
+
+def averaging_lift(run: Curve, steps: IntArray, ratio: float, window: Window) -> FloatArray:
+    """By how much averages logged at (n,) steps of a run, which leave `ratio` of its batch noise, would raise its losses; nats (n,)."""
+    finite = usable(run.loss)
+    loss = run.loss[finite]
+    thin = 1 + len(loss) // LIFT_SAMPLE
+    curve = loss[: len(loss) // thin * thin].reshape(-1, thin).mean(axis=1)
+    lag = LAG_ALLOWED * _lag(run, steps, ratio, window) / thin
+    keep = lag / (1.0 + lag)
+    averaged, value = np.empty(len(curve)), float(curve[0])
+    for i, own in enumerate(curve.tolist()):
+        value = keep * value + (1.0 - keep) * own
+        averaged[i] = value
+    at = np.minimum(np.searchsorted(run.steps[finite], steps) // thin, len(curve) - 1)
+    lift: FloatArray = (averaged - curve)[at]
+    return lift
+
+
+def _lag(run: Curve, steps: IntArray, ratio: float, window: Window) -> float:
+    """How many points of a run averages lag at most that are logged at (n,) of its steps and leave `ratio` of its noise."""
+    inside = _finite(run.loss[window.part(run.steps)])[-RESOLUTION_SAMPLE:]
+    memory = memory_steps(inside) if smoothing_weight(inside) >= SMOOTHED_WEIGHT else 1.0
+    own = max(ratio / memory, 1e-9)
+    interval = float(np.median(np.diff(steps))) / (run.completeness.stride or 1) if len(steps) > 1 else 1.0
+    return min(0.5 / own**2, max(interval, 1.0) ** 0.5 / own)
 
 
 def regular_share(steps: IntArray) -> float:

@@ -8,22 +8,25 @@ from typing import NamedTuple
 import numpy as np
 
 from parity.judging.agreement import (
+    MAX_NOISE_RATIO,
     RECIPE,
     Comparison,
     EqualStart,
     Mismatch,
     Resolution,
+    averaging_lift,
     confounding_context,
     equal_start,
     find_mismatch,
     noise_ratio,
     resolution,
     same_data_recorded,
+    same_first_batch,
     without_assumed_floor,
 )
 from parity.judging.arms import Arm, Arms, Controls, EarlyStops, make_arms, usable_controls, usable_early_stops
 from parity.judging.criteria import ONE_LOOK, POINTS_TO_PASS, Amount, Criteria, Multiplicity
-from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, Rounding, all_usable, usable
+from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, FloatArray, IntArray, Rounding, all_usable, usable
 from parity.judging.independence import MIN_COMMON, NOISELESS, VISIBLE_STEPS, pairs_to_test, resemblance, rounding_step, shared_start
 from parity.judging.lending import Lender, Lenders, refused
 from parity.judging.pairing import SAME_ORDER, Aligned, align, common_losses, is_proven_somewhere, worst_correlation
@@ -60,7 +63,8 @@ class Measurements:
 
     `lending` holds the family of baseline and candidate, None for an arm that names none; `early` the early-stopped reruns of both.
     Whether the candidate trained with its recipe (`equal_start`, `resemblance`, `shared_start`) is asked of recipe arms only, whether all
-    runs are `identical` of the others.
+    runs are `identical` or begin with the `same_first_batch` of the others. `lift` (n,) is what averages in the candidate's log could add
+    to its losses at the window's common steps, nats; None where the log holds no averages.
     """
 
     compares: Comparison
@@ -81,6 +85,8 @@ class Measurements:
     differing_context: tuple[str, ...]
     resolution: Resolution
     noise_ratio: float | None
+    same_first_batch: bool
+    lift: FloatArray | None
     mismatch: Mismatch
     equal_start: EqualStart | None
     resemblance: str | None
@@ -166,6 +172,8 @@ def measure(
         if identical is not None:
             statistics = measure_window(dataclasses.replace(pair, exact=identical.rounding), window)
     are_recipes = compares == RECIPE
+    alike = not are_recipes and arms.share_seeds and same_first_batch(*arms.both_runs, resolved.quantum)
+    ratio = noise_ratio(aligned, resolved.quantum, same_batches=(proven or alike) and criteria.pairing == "paired")
     return Measurements(
         compares=compares,
         criteria=criteria,
@@ -184,7 +192,9 @@ def measure(
         same_data_recorded=same_data_recorded(arms.runs),
         differing_context=confounding_context(((*baseline, *further.controls), candidate), criteria.may_differ, compares),
         resolution=resolved,
-        noise_ratio=noise_ratio(aligned, resolved.quantum, same_batches=proven and criteria.pairing == "paired"),
+        noise_ratio=ratio,
+        same_first_batch=alike,
+        lift=_lift(arms, aligned.steps[part], ratio, window) if alike or _is_below(ratio) else None,
         mismatch=find_mismatch(*arms.both_runs, aligned, r_pair, resolved.quantum),
         equal_start=equal_start(*arms.both_runs, resolved.quantum) if are_recipes else None,
         resemblance=next((why for run, other in pairs if are_recipes and (why := resemblance(run, other)) is not None), None),
@@ -231,6 +241,17 @@ def _are_equal(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> bool:
     seeds = {run.seed for run in candidate}
     base, cand = (Counter((run.seed, run.digest()) for run in arm if run.seed in seeds) for arm in (baseline, candidate))
     return base == cand
+
+
+def _is_below(ratio: float | None) -> bool:
+    return ratio is not None and ratio < 1.0 / MAX_NOISE_RATIO
+
+
+def _lift(arms: Arms, steps: IntArray, ratio: float | None, window: Window) -> FloatArray | None:
+    if ratio is None or ratio >= 1.0 or len(steps) == 0:
+        return None
+    lift: FloatArray = np.mean([averaging_lift(run, steps, ratio, window) for run in arms.baseline.runs], axis=0)
+    return lift
 
 
 def _worst_run(

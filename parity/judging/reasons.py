@@ -22,7 +22,7 @@ from parity.judging.agreement import (
     contradicted,
 )
 from parity.judging.criteria import POINTS_TO_FAIL, WIDE_MARGIN, Criteria
-from parity.judging.curve import Curve
+from parity.judging.curve import Curve, FloatArray
 from parity.judging.decision import (
     AS_OF,
     FAIL,
@@ -55,8 +55,8 @@ from parity.judging.warnings import (
     noise_assumed,
     warnings_of,
 )
-from parity.judging.window import LEARNING_RATE, MAX_MASKED_SHARE, diverged_late
-from parity.judging.window_statistics import WindowStatistics
+from parity.judging.window import LEARNING_RATE, MAX_MASKED_SHARE, diverged_late, interpolate
+from parity.judging.window_statistics import WindowStatistics, late_part_above
 from parity.wording import count, first_few, interval_words, nats_decimals, percent, signed
 
 MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its steps
@@ -250,7 +250,7 @@ DATA_ORDER_MISMATCH = ReasonCode(
 
 @decides_as(INCONCLUSIVE, DATA_ORDER_MISMATCH)
 def _other_batches(m: Measurements) -> str | None:
-    return None if m.arms.share_seeds and m.batches_proven else _data_order(m)
+    return None if m.arms.share_seeds and (m.batches_proven or _broke(m)) else _data_order(m)
 
 
 @decides_as(INCONCLUSIVE, ROUNDED)
@@ -281,7 +281,16 @@ ARM_AVERAGED = ReasonCode(
 
 @decides_as(INCONCLUSIVE, ARM_AVERAGED)
 def _averaging_hides_pairing(m: Measurements) -> str | None:
-    return _arm_averaged(m) if _pairing_unseen(m) and not m.batches_proven else None
+    return _arm_averaged(m) if _pairing_unseen(m) and not m.batches_proven and not _broke(m) else None
+
+
+def _broke(m: Measurements) -> bool:
+    """Whether a candidate of the baseline's recipe began with the same batch and is worse than other batches, or averages, explain.
+
+    A broken trainer hides its batches: what it has not learned, or learned otherwise, makes batch noise of its own. Its first loss came
+    before its first update. The interval has the noise of other batches in it.
+    """
+    return m.same_first_batch and m.noise_ratio is not None and _gap_exceeds(m) is not None
 
 
 def _is_averaged(m: Measurements) -> bool:
@@ -392,6 +401,8 @@ def _diverged(m: Measurements, s: WindowStatistics, margin: Margin) -> str | Non
         return None
     if _data_order(m) is not None or (not s.end.above and s.end.rise <= s.end.limit):  # other batches, or noise alone, can do that
         return None
+    if not diverged_late(_without_averages(m, s), margin.nats):
+        return None
     return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_nats(m, margin)} nats."
 
 
@@ -466,7 +477,7 @@ def noise_unknown(record: str) -> str:
 @with_margin
 def _gap_exceeds(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     bounds = _nominal_bounds(m)
-    if s.n < POINTS_TO_FAIL or not bounds[0] > margin.nats:
+    if s.n < POINTS_TO_FAIL or not bounds[0] - _averages_explain(m, s) > margin.nats:
         return None
     words = interval_words(*bounds, _decimals(m, margin))
     as_of_step = "" if m.schedule.finished else f" as of step {m.schedule.step:,}"
@@ -484,8 +495,21 @@ def _gap_exceeds(m: Measurements, s: WindowStatistics, margin: Margin) -> str | 
 def _ends_above(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     if s.end is None or not s.end.above:
         return None
+    if m.lift is not None and not late_part_above(_without_averages(m, s), s.interval, margin.nats, m.levels):
+        return None
     where = f"the last quarter or half of the window is above the margin of {_nats(m, margin)} nats"
     return f"{m.arms.candidate.name} ends too high: {where}, although the interval over the whole window is not."
+
+
+def _without_averages(m: Measurements, s: WindowStatistics) -> FloatArray:
+    """The gap series (n,) without what averages in the candidate's log could add to it."""
+    gap: FloatArray = s.spikes.masked_gap if m.lift is None else s.spikes.masked_gap - interpolate(m.lift, s.spikes.mask)
+    return gap
+
+
+def _averages_explain(m: Measurements, s: WindowStatistics) -> float:
+    """How much of the mean gap averages in the candidate's log could explain, nats."""
+    return max(0.0, float((s.spikes.masked_gap - _without_averages(m, s)).mean()))
 
 
 @decides(
@@ -518,6 +542,11 @@ def _data_order(m: Measurements) -> str | None:
         return (
             f"The batch noise of the arms correlates only {m.r_pair:.2f} (above 0.9 expected), and the candidate is better by the margin "
             "or more: other data explains both."
+        )
+    if _broke(m):
+        return (
+            f"The arms begin with the same batch; in the last half their batch noise correlates only {m.r_pair:.2f}: other data there, or "
+            "a candidate that broke."
         )
     if m.batches_proven:
         return (

@@ -133,8 +133,8 @@ def measure_end(
     shown, reached = next(((tails, hit) for tails, hit in zip(every, reaches, strict=True) if hit.any()), (every[-1], reaches[-1]))
     size = np.abs(shown.rises) - shown.limits
     most = int(np.argmax(np.where(reached, np.abs(shown.rises), -np.inf) if reached.any() else size / np.maximum(shown.limits, 1e-300)))
-    above = _late_part_above(gap, whole, margin, levels)
-    at_nominal = above if nominal == levels[0] else _late_part_above(gap, whole, margin, (nominal, nominal))
+    above = late_part_above(gap, whole, margin, levels)
+    at_nominal = above if nominal == levels[0] else late_part_above(gap, whole, margin, (nominal, nominal))
     ends_high = whole.bounds(*levels)[1] < margin and (_ends_high(gap, margin) or at_nominal != above)
     return RunEnd(
         points=int(shown.lengths[most]),
@@ -185,7 +185,8 @@ def _ends_high(gap: FloatArray, margin: float) -> bool:
     return any(float(gap[-max(HIGH_POINTS, len(gap) // parts) :].mean()) >= margin for parts in (10, 20) if len(gap) >= MANY_POINTS)
 
 
-def _late_part_above(gap: FloatArray, whole: Interval, margin: float, levels: tuple[float, float]) -> bool:
+def late_part_above(gap: FloatArray, whole: Interval, margin: float, levels: tuple[float, float]) -> bool:
+    """Whether the last quarter or half of a gap series (n,) surely lies above the margin; see `measure_end` for the other values."""
     return any(_is_above(gap[len(gap) - len(gap) // parts :], whole, margin, levels) for parts in LATE_PARTS)
 
 

@@ -9,11 +9,12 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import Field
 from sqlalchemy.orm import Session, selectinload
 
+from parity.cli.gate_report import GatePolicy, Outcome, ended, exit_code_under
 from parity.design.plan import one_line, plan_document
 from parity.judging.evidence import bundle_bytes
 from parity.judging.live.rules import State, sentence
 from parity.recipes import UNSTATED
-from parity.structure import frozen
+from parity.structure import frozen, json_value
 from server.api.lists import JobPage, Sort, Wanted, job_list, principal_names
 from server.api.remarks import NoteDocument, SignOffEntry, StatementEntry, remarks_of
 from server.api.runs import AttemptDocument, RunDocument, attempt_documents, run_document, seconds_since
@@ -21,7 +22,7 @@ from server.api.verdicts import criteria_of
 from server.concurrency import Turns
 from server.curves.loading import multiplicity_of
 from server.database.sessions import find_job, time_text
-from server.database.states import RUN_ENDED
+from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Arm, Job, JobStatus, Role, Run
 from server.errors import ForbiddenError, InvalidError, NotFoundError
 from server.jobs import projects
@@ -623,6 +624,37 @@ def gate(
     else:
         response.status_code = 200
     return replace(document, pinned=policy)
+
+
+@frozen
+class GateExitDocument:
+    """How a gate of the token's repository leaves for a job: None for both while the job has not ended.
+
+    `note` says what the pinned policy makes of the result, or of the job that has none.
+    """
+
+    repository: str
+    result: Literal["pass", "fail", "inconclusive", "infrastructure"] | None
+    exit_code: int | None
+    note: str
+
+
+@router.get("/jobs/{job_id}/gate")
+def gate_exit(job_id: str, context: InContext, asker: Sender) -> GateExitDocument:
+    """The exit code of a gate under the policy that the operator pinned for the token's repository; 422 for a job that asks for less."""
+    if asker.repository is None:
+        raise InvalidError(f"token {asker.name!r} names no repository, so nothing is pinned for it; expected a token of a repository")
+    with context.database.read() as session:
+        job = find_job(session, job_id)
+        policy = pinned(context.settings.gate_policies, asker.repository, job_spec(job), criteria_of(job.criteria))
+        document = json_value(job_document(session, job, context.settings.lease_seconds))
+    if document["status"] not in JOB_ENDED:
+        return GateExitDocument(repository=policy.repository, result=None, exit_code=None, note=f"job {job_id} is {document['status']}")
+    outcome = ended(Outcome(result="infrastructure", revision=""), document)
+    code, note = exit_code_under(
+        outcome, GatePolicy(on_inconclusive=policy.on_inconclusive, on_infra=policy.on_infra, advisory=policy.advisory)
+    )
+    return GateExitDocument(repository=policy.repository, result=outcome.result, exit_code=code, note=note or outcome.trouble or "")
 
 
 def _gated_document(session: Session, reply: Answer, request: GateRequest, response: Response, settings: Settings) -> GateDocument:

@@ -27,6 +27,7 @@ from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundE
 from server.jobs.fingerprint import in_words, manifest_differences, run_spec, spec_differences, unsound
 from server.jobs.workers import changed, live_workers
 from server.records import Body
+from training.command import ENGINE as COMMAND
 from training.spec import JobSpec, RunSpec, capability
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
@@ -85,9 +86,11 @@ def is_expired(baseline: Baseline) -> bool:
 
 
 def resolve(session: Session, choice: BaselineChoice | None, spec: JobSpec, lease_seconds: float) -> NamedBaseline | None:
-    """Look up the baseline that a job names; None if it names none. ConflictError if the job cannot reuse it."""
+    """Look up the baseline that a job names; None if it names none. ConflictError if the job cannot reuse it, InvalidError if none can."""
     if choice is None or choice.name is None:
         return None
+    if spec.engine == COMMAND:
+        raise InvalidError(f"baseline.name is {choice.name}, expected none under engine {COMMAND}, whose baseline is a commit")
     baseline = find(session, choice.name, choice.version)
     if is_expired(baseline):
         ended = time.strftime("%Y-%m-%d", time.gmtime(baseline.expires_at))

@@ -145,7 +145,7 @@ def submit_registered(
     outdated: Callable[[Job], bool] = lambda _newest: False,
 ) -> Job:
     """`submit_job`, counted as a look at its question. Raises LookError for a look that is not registered."""
-    _check_command(wanted, named)
+    _check_command(wanted)
     job = submit_job(session, wanted.spec, wanted.criteria, principal, wanted.order, wanted.revision, named, wanted.labels)
     ledger.register(session, job, outdated)  # before what nobody stated is left out: a default that is written out asks the same question
     if wanted.sent is not None and job.engine == "external":
@@ -157,8 +157,8 @@ def submit_registered(
     return job
 
 
-def _check_command(wanted: Submission, named: NamedBaseline | None) -> None:
-    """InvalidError for a job of engine command that states a model or data, be it the default, or names a baseline."""
+def _check_command(wanted: Submission) -> None:
+    """InvalidError for a job of engine command that states a model or data, be it the default."""
     if wanted.spec.engine != COMMAND:
         return
     stated = sorted(OF_OUR_TRAINERS & (wanted.sent or {}).keys())
@@ -167,8 +167,6 @@ def _check_command(wanted: Submission, named: NamedBaseline | None) -> None:
             f"job.{stated[0]} is set, expected nothing under engine {COMMAND}, whose trainer has a model and data of its own; "
             "give it to the trainer, by a parameter of the launcher"
         )
-    if named is not None:
-        raise InvalidError(f"baseline.name is {named.baseline.name}, expected none under engine {COMMAND}, whose baseline is a commit")
 
 
 def as_sent(wanted: Submission, config: str) -> str:

@@ -150,8 +150,9 @@ class Difference:
 
 @frozen
 class Comparison:
-    """Facts that differ, facts that all runs share, and how many of the runs have recorded a manifest."""
+    """In what candidates differ by plan, facts that differ, facts that all share, and how many of the runs recorded a manifest."""
 
+    question: str
     differences: list[Difference]
     shared: dict[str, str]
     recorded_runs: int
@@ -174,6 +175,7 @@ def compare(arms: Sequence[ArmDocument], may_differ: Collection[str], compared: 
     )
     differing = [key for key in values if len(values[key]) > 1 and (key in confounding or key in by_plan)]
     return Comparison(
+        question=" or the ".join(each for each in COMPARISONS if each in compared) or "recipe",
         differences=[
             Difference(key=key, values=[_of_arm(arm, key) for arm in arms], declared=key in by_plan or key in may_differ)
             for key in differing
@@ -182,6 +184,12 @@ def compare(arms: Sequence[ArmDocument], may_differ: Collection[str], compared: 
         recorded_runs=len(manifests),
         runs=len(runs),
     )
+
+
+def _asked(job: Job) -> set[str]:
+    """In what the candidates of a job differ from the arms that they are judged against."""
+    others = compared_of(job)
+    return {*others.values(), *({"recipe"} if len(others) < len(job.arms) - 1 else ())}
 
 
 def _of_arm(arm: ArmDocument, key: str) -> str:
@@ -297,7 +305,7 @@ def show(
         added = additions().about_job(session, job)
         document = job_document(session, job, context.settings.lease_seconds, price_of(context.settings))
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
-        unstated, compared = statements.unstated(job), {"recipe", *compared_of(job).values()}
+        unstated, compared = statements.unstated(job), _asked(job)
         dots = job_page.verdict_dots(context.cache, session, job) if document.verdicts else {}
         live = {} if document.verdicts else job_page.live_paths(job)
         past = [(arm.name, look) for arm in job.arms[1:] for look in forecasts.forecasts(job, arm.name)]

@@ -117,6 +117,7 @@ RULES: Mapping[str, Rule] = {
     "GET /api/v1/trend": _READ,
     "GET /api/v1/trend.csv": _READ,
     "GET /api/v1/jobs/{job_id}": _READ,
+    "GET /api/v1/jobs/{job_id}/gate": _SUBMIT,
     "POST /api/v1/jobs/{job_id}:again": _SUBMIT,
     "POST /api/v1/jobs/{job_id}:add-run": _OWN_JOB,
     "POST /api/v1/jobs/{job_id}:cancel": _OWN_JOB,

@@ -11,6 +11,7 @@ A contributor controls everything in the repository, so no command of git that r
 import fcntl
 import hashlib
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from workers.commands.launchers import Launcher, allows
 
 _REFS = "refs/parity"  # where the mirror keeps what it fetched, under the names of the repository
 _FETCH_SECONDS, _READ_SECONDS = 900.0, 120.0
+_DAY_SECONDS = 86_400.0
 _MOST_FILES, _MOST_BYTES = 200_000, 4 * 2**30
 _LINK, _EXECUTABLE, _SUBMODULE = "120000", "100755", "160000"
 _LONGEST_MESSAGE = 500
@@ -72,6 +74,20 @@ def find(launcher: Launcher, revision: str, folder: Path) -> tuple[Path, Tree]:
             expected = f"a commit on {' or '.join(launcher.refs)}; push it there, or let the worker's operator list its ref"
             raise CheckoutError("REVISION_NOT_FOUND", f"commit {revision} is not on record in {shown(launcher)}, expected {expected}")
         return mirror, _tree(git, launcher, revision)
+
+
+def remove_unused(folder: Path, days: float) -> list[str]:
+    """Remove the mirrors in which no run looked for a commit for so many days; the names of those that went. One in use is left."""
+    removed = []
+    for lock in sorted(folder.glob("*.lock")):
+        mirror = lock.with_suffix(".git")
+        with suppress(OSError), lock.open("r+") as held:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The lock stays: another worker may wait for it, and one that was removed would be a second one.
+            if mirror.is_dir() and time.time() - os.fstat(held.fileno()).st_mtime > days * _DAY_SECONDS:
+                shutil.rmtree(mirror)
+                removed.append(mirror.name)
+    return removed
 
 
 def write(launcher: Launcher, mirror: Path, tree: Tree, target: Path) -> None:
@@ -166,7 +182,7 @@ def _tree(git: "_Git", launcher: Launcher, revision: str) -> Tree:
 def _locked(mirror: Path) -> Iterator[None]:
     """Hold the lock of a mirror, as long as its process lives."""
     mirror.parent.mkdir(parents=True, exist_ok=True)
-    with mirror.with_suffix(".lock").open("w") as lock:
+    with mirror.with_suffix(".lock").open("a") as lock:
         deadline = time.monotonic() + _FETCH_SECONDS
         while True:
             with suppress(BlockingIOError):
@@ -175,6 +191,7 @@ def _locked(mirror: Path) -> Iterator[None]:
             if time.monotonic() > deadline:
                 raise CheckoutError("REPOSITORY_UNREACHABLE", f"the mirror {mirror} was locked for {_FETCH_SECONDS:g} s", transient=True)
             time.sleep(0.1)
+        os.utime(lock.fileno())  # when the mirror was last used
         yield
 
 

@@ -83,6 +83,22 @@ def test_what_the_server_pinned_is_not_loosened(result, policy, pinned, code):
     assert ("team/model" in note) is bool(loosened)
 
 
+@pytest.mark.parametrize(
+    ("result", "policy", "server", "code"),
+    [
+        ("pass", {}, 1, 1),
+        ("fail", {"advisory": True}, 1, 1),
+        ("pass", {}, 0, 0),
+        ("fail", {}, 0, 1),  # pinned as advisory, and not by this gate
+        ("inconclusive", {}, 3, 3),
+    ],
+)
+def test_the_servers_exit_code_is_not_loosened(result, policy, server, code):
+    told = {"repository": "team/model", "on_inconclusive": "fail", "on_infra": "fail", "advisory": False}
+    outcome = dataclasses.replace(OUTCOME, result=result, trouble=None, pinned=told, server_code=server)
+    assert exit_code_under(outcome, GatePolicy(**policy))[0] == code
+
+
 def _verdict(code, gap=None, verdict="inconclusive"):
     return {
         "verdict": verdict,

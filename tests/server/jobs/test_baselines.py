@@ -419,3 +419,12 @@ def test_reading_takes_view_and_promoting_submit(settings, database, judged, app
         assert send("POST", f"{URL}/fp8/versions/1:expire", "view", json=REASON).status_code == 403
     with database.read() as session:
         assert [event.kind for event in session.scalars(select(BaselineEvent))] == ["promoted"]
+
+
+def test_a_job_of_a_launcher_has_a_commit_as_its_baseline_and_no_named_one(api, promoted):
+    promoted()
+    job = {"name": "mine", "engine": "command", "command": {"launcher": "loop"}, "schedule": {"steps": 400, "warmup_steps": 0}}
+    job |= {"baseline": {"recipe": "fp8_current", "revision": "a" * 40, "name": "base"}}
+    job |= {"candidates": [{"recipe": "fp8_current", "revision": "b" * 40, "name": "head"}]}
+    refused = api.post("/api/v1/jobs", json={"job": job, "criteria": {"margin": "1.0%"}, "baseline": {"name": "fp8"}})
+    assert (refused.status_code, "baseline.name is fp8, expected none under engine command" in refused.json()["detail"]) == (422, True)

@@ -158,3 +158,49 @@ def test_a_gate_asks_under_the_policy_of_its_tokens_repository(application, api_
         assert told == {"repository": "team/model", "on_inconclusive": "fail", "on_infra": "fail", "advisory": True}
         assert (refused.status_code, "at least 500" in refused.json()["detail"]) == (422, True)
         assert ask(plain, schedule={"steps": 400}).json()["pinned"] is None
+
+
+@pytest.mark.both_databases
+@pytest.mark.parametrize(
+    ("gaps", "pinned_keys", "code", "result"),
+    [
+        ({"nvfp4": 0.0}, "", 0, "pass"),
+        ({"nvfp4": 0.3}, "", 1, "fail"),
+        ({"nvfp4": 0.3}, "advisory = true", 0, "fail"),
+        ({"nvfp4": 0.0, "mxfp8": 0.3}, 'on_inconclusive = "pass"', 1, "fail"),
+    ],
+)
+def test_the_server_says_how_a_gate_leaves(application, api_settings, database, judged, tmp_path, gaps, pinned_keys, code, result):
+    job, _ = judged(gaps)
+    path = tmp_path / "policies.toml"
+    with database.write() as session:
+        text = auth.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
+        plain = auth.create_token(session, "person", ["submit"], None)[1]
+    app = application(api_settings.model_copy(update={"gate_policies": path, "require_tokens": True}))
+
+    def ask(token, policy):
+        path.write_text(f'[repository."team/model"]\n{policy}\n')
+        return client.get(f"/api/v1/jobs/{job}/gate", headers={"Authorization": f"Bearer {token}"})
+
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        told = ask(text, pinned_keys).json()
+        assert (told["repository"], told["exit_code"], told["result"]) == ("team/model", code, result)
+        assert ("advisory" in told["note"]) is ("advisory" in pinned_keys)
+        assert ask(text, "steps = 1000000").status_code == 422
+        assert ask(plain, "").status_code == 422
+
+
+@pytest.mark.both_databases
+def test_a_job_that_goes_on_has_no_exit_code_yet(application, api_settings, database, request_body, tmp_path):
+    path = tmp_path / "policies.toml"
+    path.write_text('[repository."team/model"]\n')
+    with database.write() as session:
+        text = auth.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
+    app = application(api_settings.model_copy(update={"gate_policies": path, "require_tokens": True}))
+    with TestClient(app, base_url="http://127.0.0.1", headers={"Authorization": f"Bearer {text}"}) as client:
+        job = client.post("/api/v1/jobs:gate", json={**request_body, "revision": "r"}).json()["job"]["id"]
+        told = client.get(f"/api/v1/jobs/{job}/gate").json()
+        assert (told["exit_code"], told["result"]) == (None, None)
+        client.post(f"/api/v1/jobs/{job}:cancel")
+        told = client.get(f"/api/v1/jobs/{job}/gate").json()
+        assert (told["exit_code"], told["result"]) == (4, "infrastructure")

@@ -53,3 +53,11 @@ def test_values_are_told_by_arm_and_what_is_declared_does_not_confound(compared)
     assert dataclasses.asdict(comparison.differences[0]) == {"key": "version.jax", "values": ["1", "2"], "declared": True}
     assert comparison.shared == {"same": "s"}
     assert (comparison.recorded_runs, comparison.runs) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "question"),
+    [({"recipe"}, "recipe"), ({"revision"}, "revision"), ({"recipe", "revision"}, "recipe or the revision")],
+)
+def test_the_page_names_what_the_arms_are_meant_to_differ_in(asked, question):
+    assert compare([], (), asked).question == question

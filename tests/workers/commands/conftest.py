@@ -1,14 +1,29 @@
-"""A git repository with a trainer, and a file of launchers that starts it."""
+"""A git repository with a trainer, a file of launchers that starts it, and a worker that has these launchers."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
+from parity.judging.criteria import criteria_from_mapping
+from server.database import store
+from server.database.tables import Job, Run, Worker
+from server.jobs import conclude
+from server.jobs.submit import Submission, submit_registered
+from training.command import Command
+from training.spec import Arm, JobSpec, Schedule
+from workers import lease, supervisor
+from workers.commands.launchers import read_launchers
+from workers.training_process import Slot
+
+STEPS = 60
 LOOP = (Path(__file__).parent / "loop.py").read_text(encoding="utf-8")
 _ENVIRONMENT = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 _AUTHOR = {f"GIT_{who}_{what}": "someone@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
@@ -73,3 +88,93 @@ def write_launchers(tmp_path, repository):
         return path
 
     return write
+
+
+class Stack:
+    """A worker with launchers on a record, without its threads."""
+
+    def __init__(self, settings, database, owner_database, launchers):
+        self.settings = settings.model_copy(update={"launchers": launchers, "capability": "command"})
+        self.database, self.owner_database = database, owner_database
+        documents = {name: own.document() for name, own in read_launchers(launchers).items()}
+        device = {"device_class": "command", "threads_per_run": 1, "devices": 1, "launchers": documents}
+        self.worker = Worker(
+            id="w-launchers",
+            name="launchers",
+            capability="command",
+            slots=1,
+            device=device,
+            started_at=time.time(),
+            heartbeat_at=time.time(),
+        )
+        with database.write() as session:
+            session.add(self.worker)
+            session.flush()
+            session.expunge(self.worker)
+
+    def submit(self, base, *candidates, parameters=None, steps=STEPS, launcher="loop", sent=None):
+        command = Command(launcher=launcher, parameters=parameters or {})
+        spec = JobSpec(
+            name="a change",
+            engine="command",
+            command=command,
+            schedule=Schedule(steps=steps, warmup_steps=0),
+            baseline=Arm(recipe="bf16", revision=base, name="base"),
+            candidates=tuple(candidates),
+        )
+        with self.owner_database.write() as session:
+            wanted = Submission(spec=spec, criteria=criteria_from_mapping({"margin": "1.0%"}), revision="r", sent=sent)
+            return submit_registered(session, wanted, "someone").id
+
+    def claim(self):
+        with self.database.write() as session:
+            return lease.claim(session, self.worker, self.settings.lease_seconds)
+
+    def train(self, stopping=None, held=None, **changes):
+        """Claim the next run and train it; returns the run."""
+        held = held or self.claim()
+        supervisor.train(self.settings.model_copy(update=changes), self.database, held, Slot(), stopping or threading.Event())
+        return self.run(held.run_id)
+
+    def claim_and_train(self):
+        held = self.claim()
+        return None if held is None else self.train(held=held)
+
+    def verdicts(self, base, *candidates, steps=400, **more):
+        """Train a job and judge it; the verdicts by candidate."""
+        job = self.submit(base, *candidates, steps=steps, **more)
+        while self.claim_and_train():
+            pass
+        conclude.conclude(self.database, job)
+        with self.database.read() as session:
+            return {document["candidate"]["name"]: document for document in conclude.verdict_documents(session.get_one(Job, job))}
+
+    def run(self, run_id):
+        with self.database.read() as session:
+            run = session.get_one(Run, run_id)
+            assert run.arm.name
+            return run
+
+    def job(self):
+        """The newest job, with its runs."""
+        with self.database.read() as session:
+            job = session.scalars(select(Job).order_by(Job.id.desc())).first()
+            assert job.runs
+            return job
+
+    def steps(self, run_id):
+        with self.database.read() as session:
+            return store.read(session, run_id, "train")
+
+
+@pytest.fixture
+def stack(settings, database, owner_database, write_launchers):
+    def make(**changes):
+        return Stack(settings, database, owner_database, write_launchers(**changes))
+
+    return make
+
+
+def head_of(revision, name="head", recipe="bf16", **more):
+    """An arm at a commit."""
+    return Arm(recipe=recipe, revision=revision, name=name, **more)

@@ -1,5 +1,6 @@
 """Commits from real repositories: found on listed refs, written byte by byte, and nothing of the repository runs."""
 
+import fcntl
 import os
 import threading
 
@@ -141,3 +142,21 @@ def test_no_hook_and_no_configuration_of_anybody_runs(repository, base, find, tm
 def test_a_password_in_the_url_is_not_shown(write_launchers):
     launcher = read_launchers(write_launchers(repository='"https://user:secret@git.example/team/model.git"'))["loop"]
     assert checkout.shown(launcher) == "https://git.example/team/model.git"
+
+
+def test_a_mirror_that_no_run_used_is_removed_and_one_in_use_is_not(repository, base, find, tmp_path):
+    _, mirror, _ = find(base)
+    folder, lock = mirror.parent, mirror.with_suffix(".lock")
+    assert (checkout.remove_unused(folder, 30.0), mirror.is_dir()) == ([], True)
+    os.utime(lock, (1.0, 1.0))
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert (checkout.remove_unused(folder, 30.0), mirror.is_dir()) == ([], True)
+    find(base)  # which uses it again
+    assert checkout.remove_unused(folder, 30.0) == []
+    os.utime(lock, (1.0, 1.0))
+    assert (checkout.remove_unused(folder, 30.0), mirror.is_dir()) == ([mirror.name], False)
+    assert checkout.remove_unused(folder, 30.0) == []
+    _, again, _ = find(base)
+    assert again == mirror
+    assert (mirror / "HEAD").exists()

@@ -7,100 +7,19 @@ import time
 import psutil
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
-from server.database import store
-from server.database.tables import Attempt, Job, Run, Worker
+from server.database.tables import Attempt
 from server.errors import InvalidError
-from server.jobs import conclude
 from server.jobs.lifecycle import cancel_job
-from server.jobs.submit import Submission, submit_registered
-from training.command import Command
-from training.spec import Arm, JobSpec, Schedule
-from workers import lease, supervisor
-from workers.commands.launchers import read_launchers
-from workers.training_process import Slot
+from tests.workers.commands.conftest import STEPS, head_of
+from workers import supervisor
 
-STEPS = 60
 REPORT = 'import json, sys\nlog = open(sys.argv[3].removeprefix("--out=") + "/metrics.jsonl", "w")\n'
-
-
-class Stack:
-    """A worker with launchers on a record, without its threads."""
-
-    def __init__(self, settings, database, owner_database, launchers):
-        self.settings = settings.model_copy(update={"launchers": launchers, "capability": "command"})
-        self.database, self.owner_database = database, owner_database
-        documents = {name: own.document() for name, own in read_launchers(launchers).items()}
-        device = {"device_class": "command", "threads_per_run": 1, "devices": 1, "launchers": documents}
-        self.worker = Worker(
-            id="w-launchers",
-            name="launchers",
-            capability="command",
-            slots=1,
-            device=device,
-            started_at=time.time(),
-            heartbeat_at=time.time(),
-        )
-        with database.write() as session:
-            session.add(self.worker)
-            session.flush()
-            session.expunge(self.worker)
-
-    def submit(self, base, *candidates, parameters=None, steps=STEPS, launcher="loop", sent=None):
-        command = Command(launcher=launcher, parameters=parameters or {})
-        spec = JobSpec(
-            name="a change",
-            engine="command",
-            command=command,
-            schedule=Schedule(steps=steps, warmup_steps=0),
-            baseline=Arm(recipe="bf16", revision=base, name="base"),
-            candidates=tuple(candidates),
-        )
-        with self.owner_database.write() as session:
-            wanted = Submission(spec=spec, criteria=criteria_from_mapping({"margin": "1.0%"}), revision="r", sent=sent)
-            return submit_registered(session, wanted, "someone").id
-
-    def claim(self):
-        with self.database.write() as session:
-            return lease.claim(session, self.worker, self.settings.lease_seconds)
-
-    def train(self, stopping=None, held=None, **changes):
-        """Claim the next run and train it; returns the run."""
-        held = held or self.claim()
-        supervisor.train(self.settings.model_copy(update=changes), self.database, held, Slot(), stopping or threading.Event())
-        return self.run(held.run_id)
-
-    def claim_and_train(self):
-        held = self.claim()
-        return None if held is None else self.train(held=held)
-
-    def run(self, run_id):
-        with self.database.read() as session:
-            run = session.get_one(Run, run_id)
-            assert run.arm.name
-            return run
-
-    def steps(self, run_id):
-        with self.database.read() as session:
-            return store.read(session, run_id, "train")
-
-
-@pytest.fixture
-def stack(settings, database, owner_database, write_launchers):
-    def make(**changes):
-        return Stack(settings, database, owner_database, write_launchers(**changes))
-
-    return make
-
-
-def _head(revision, name="head", recipe="bf16", **more):
-    return Arm(recipe=recipe, revision=revision, name=name, **more)
 
 
 def test_each_arm_trains_its_own_commit_and_recipe(stack, repository, base):
     head = repository.commit({"train/loop.py": (repository.path / "train/loop.py").read_text().replace("SKIPPED = 1", "SKIPPED = 4")})
     own = stack()
-    own.submit(base, _head(head), _head(base, "quantized", "nvfp4"), parameters={"width": 8})
+    own.submit(base, head_of(head), head_of(base, "quantized", "nvfp4"), parameters={"width": 8})
     runs = {run.arm.name: run for run in (own.train() for _ in range(3))}
     assert {(run.state, run.code, run.steps_done, run.epoch) for run in runs.values()} == {("finished", None, STEPS, 1)}
     steps, columns = own.steps(runs["base"].id)
@@ -119,7 +38,7 @@ def test_each_arm_trains_its_own_commit_and_recipe(stack, repository, base):
 def test_a_replicate_has_a_seed_of_its_own(stack, base, repository):
     head = repository.commit({"train/more.py": ""})
     own = stack()
-    own.submit(base, _head(head, replicates=2))
+    own.submit(base, head_of(head, replicates=2))
     runs = [own.train() for _ in range(3)]
     assert sorted((run.arm.name, run.seed) for run in runs) == [("base", 0), ("head", 0), ("head", 1)]
     firsts = {run.seed: own.steps(run.id)[1]["lm_loss"][0] for run in runs}
@@ -129,23 +48,23 @@ def test_a_replicate_has_a_seed_of_its_own(stack, base, repository):
 def test_a_commit_of_the_readme_trains_nothing(stack, base, repository):
     own = stack()
     first = repository.commit({"train/more.py": "x = 1\n"})
-    own.submit(base, _head(first), _head(first, "quantized", "nvfp4"))
+    own.submit(base, head_of(first), head_of(first, "quantized", "nvfp4"))
     trained = [own.train() for _ in range(3)]
     readme = repository.commit({"README.md": "changed"})
-    own.submit(base, _head(readme), _head(readme, "quantized", "nvfp4"))
+    own.submit(base, head_of(readme), head_of(readme, "quantized", "nvfp4"))
     reused = [own.train() for _ in range(3)]
     assert [run.reused_from for run in trained] == [None, None, None]
     assert [run.reused_from for run in reused] == [run.id for run in trained]
     assert reused[1].manifest["code_revision"] == readme != first
     another = repository.commit({"train/more.py": "x = 2\n"})
-    own.submit(base, _head(another))
+    own.submit(base, head_of(another))
     assert [own.train().reused_from for _ in range(2)] == [trained[0].id, None]
 
 
 def test_nothing_is_reused_where_the_launcher_does_not_say_which_libraries_it_has(stack, base, repository):
     own = stack(pinned='""')
     head = repository.commit({"README.md": "changed"})
-    own.submit(base, _head(head))
+    own.submit(base, head_of(head))
     assert [own.train().reused_from for _ in range(2)] == [None, None]
 
 
@@ -184,7 +103,7 @@ def test_nothing_is_reused_where_the_launcher_does_not_say_which_libraries_it_ha
 def test_how_a_trainer_ends_is_told(stack, base, repository, script, state, code):
     head = repository.commit({"train/loop.py": script})
     own = stack()
-    own.submit(base, _head(head))
+    own.submit(base, head_of(head))
     runs = [own.train() for _ in range(2)]
     assert [(run.state, run.code) for run in runs] == [("finished", None), (state, code)]
     if code == "TRAINER_FAILED":
@@ -195,7 +114,7 @@ def test_a_launcher_that_does_not_run_the_commit_is_refused(stack, base, reposit
     elsewhere = tmp_path / "elsewhere.py"
     elsewhere.write_text((repository.path / "train/loop.py").read_text())
     own = stack(command=f'["{sys.executable}", "{elsewhere}", "--steps={{steps}}", "--seed={{seed}}", "--out={{output}}"]')
-    own.submit(base, _head(repository.commit({"train/more.py": ""})))
+    own.submit(base, head_of(repository.commit({"train/more.py": ""})))
     refused = own.train()
     assert (refused.state, refused.code, refused.steps_done) == ("failed", "LAUNCHER_REFUSED", 0)
     assert own.train().code == "LAUNCHER_REFUSED"  # remembered
@@ -203,21 +122,21 @@ def test_a_launcher_that_does_not_run_the_commit_is_refused(stack, base, reposit
 
 def test_a_worker_takes_only_jobs_of_its_launchers_and_refuses_what_they_do_not_have(stack, base, repository):
     own = stack()
-    head = _head(repository.commit({"train/more.py": ""}))
+    head = head_of(repository.commit({"train/more.py": ""}))
     own.submit(base, head, launcher="another")
     assert own.claim() is None
     own.submit(base, head, parameters={"width": 1000})
     assert own.train().code == "PARAMETER_REFUSED"
-    own.submit(base, _head(base, "quantized", "mxfp8"))
+    own.submit(base, head_of(base, "quantized", "mxfp8"))
     codes = {run.arm.name: run.code for run in (own.train() for _ in range(3))}
     assert codes["quantized"] == "RECIPE_REFUSED"
-    own.submit("0" * 40, _head(base))
+    own.submit("0" * 40, head_of(base))
     assert own.train().code == "REVISION_NOT_FOUND"
 
 
 def test_a_job_says_nothing_of_a_model(stack, base, repository):
     with pytest.raises(InvalidError, match=r"job\.model"):
-        stack().submit(base, _head(repository.commit({"train/more.py": ""})), sent={"model": {}})
+        stack().submit(base, head_of(repository.commit({"train/more.py": ""})), sent={"model": {}})
 
 
 def test_the_trainer_has_none_of_the_workers_secrets(stack, base, repository, monkeypatch):
@@ -225,7 +144,7 @@ def test_the_trainer_has_none_of_the_workers_secrets(stack, base, repository, mo
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted")
     head = repository.commit({"train/loop.py": "import os\nraise SystemExit(repr(sorted(os.environ.items())))"})
     own = stack()
-    own.submit(base, _head(head))
+    own.submit(base, head_of(head))
     message = [own.train() for _ in range(2)][1].message
     assert "PATH" in message
     assert "planted" not in message
@@ -237,7 +156,7 @@ def test_a_trainer_that_replaces_what_it_printed_shows_nothing_else(stack, base,
     secret.write_text("the secret of somebody else")
     script = f"import os, sys\nout = os.path.dirname(sys.argv[3][6:]) + '/stdout'\nos.unlink(out)\nos.symlink({str(secret)!r}, out)\n"
     own = stack()
-    own.submit(base, _head(repository.commit({"train/loop.py": script + "sys.exit('over')"})))
+    own.submit(base, head_of(repository.commit({"train/loop.py": script + "sys.exit('over')"})))
     message = [own.train() for _ in range(2)][1].message
     assert "over" in message
     assert "secret of somebody" not in message
@@ -246,7 +165,7 @@ def test_a_trainer_that_replaces_what_it_printed_shows_nothing_else(stack, base,
 def test_a_trainer_that_changes_its_files_is_told(stack, base, repository):
     text = (repository.path / "train/loop.py").read_text().replace("    main()\n", "    main()\n    open(__file__, 'a').write('#')\n")
     own = stack()
-    own.submit(base, _head(repository.commit({"train/loop.py": text})))
+    own.submit(base, head_of(repository.commit({"train/loop.py": text})))
     runs = [own.train() for _ in range(2)]
     with own.database.read() as session:
         messages = [session.get_one(Attempt, (run.id, 1)).message for run in runs]
@@ -285,7 +204,7 @@ def _trainers():
 @pytest.mark.parametrize("victim", ["the process that follows it", "the trainer"])
 def test_each_step_is_recorded_once_whoever_is_killed(stack, base, repository, victim):
     own = stack()
-    own.submit(base, _head(_slow(repository)))
+    own.submit(base, head_of(_slow(repository)))
     whole = own.train()
     held = own.claim()
 
@@ -307,7 +226,7 @@ def test_each_step_is_recorded_once_whoever_is_killed(stack, base, repository, v
 
 def test_cancel_ends_the_trainer(stack, base, repository):
     own = stack()
-    job = own.submit(_slow(repository, 0.05), _head(base))
+    job = own.submit(_slow(repository, 0.05), head_of(base))
     held = own.claim()
 
     def cancel():
@@ -332,7 +251,7 @@ def test_the_launchers_limits_hold(stack, base, repository, limits, code, state)
         .read_text()
         .replace("            log.write(", "            __import__('time').sleep(2 * step)\n            log.write(")
     )
-    own.submit(repository.commit({"train/loop.py": script}), _head(base))
+    own.submit(repository.commit({"train/loop.py": script}), head_of(base))
     run = own.train()
     assert (run.state, run.code) == (state, code)
     assert _trainers() == []
@@ -340,23 +259,13 @@ def test_the_launchers_limits_hold(stack, base, repository, limits, code, state)
 
 def test_folders_of_attempts_whose_worker_was_killed_are_removed(stack, base):
     own = stack()
-    own.submit(base, _head(base, "quantized", "nvfp4"))
+    own.submit(base, head_of(base, "quantized", "nvfp4"))
     held = own.claim()
     commands = own.settings.state_dir / "commands"
     for name in (f"{held.run_id}-{held.epoch}", f"{held.run_id}-99", "r0123456789ab-0123456789-1"):
         (commands / name).mkdir(parents=True)
     supervisor.sweep(own.settings, own.database)
     assert [path.name for path in commands.iterdir()] == [f"{held.run_id}-{held.epoch}"]
-
-
-def _verdicts(own, base, *candidates, steps=400):
-    """Train a job and judge it; the verdicts by candidate."""
-    job = own.submit(base, *candidates, steps=steps)
-    while own.claim_and_train():
-        pass
-    conclude.conclude(own.database, job)
-    with own.database.read() as session:
-        return {document["candidate"]["name"]: document for document in conclude.verdict_documents(session.get_one(Job, job))}
 
 
 def test_a_change_is_judged_on_what_it_changes(stack, base, repository):
@@ -367,13 +276,15 @@ def test_a_change_is_judged_on_what_it_changes(stack, base, repository):
     readme = repository.commit({"README.md": "changed"}, "change")
     worse = repository.commit({"train/loop.py": loop.replace("np.round(gradient, 1)", "0.0 * gradient")}, "change")
     verdicts = {
-        name: _verdicts(own, base, _head(commit))["head"] for name, commit in (("broken", broken), ("mended", mended), ("readme", readme))
+        name: own.verdicts(base, head_of(commit))["head"] for name, commit in (("broken", broken), ("mended", mended), ("readme", readme))
     }
     assert {name: verdict["verdict"] for name, verdict in verdicts.items()} == {"broken": "fail", "mended": "pass", "readme": "pass"}
     assert {verdicts[name]["codes"][0] for name in ("mended", "readme")} == {"IDENTICAL"}
     assert {verdict["compares"] for verdict in verdicts.values()} == {"revision"}
-    pair = _verdicts(own, base, _head(worse), _head(worse, "head-nvfp4", "nvfp4"))
+    pair = own.verdicts(base, head_of(worse), head_of(worse, "head-nvfp4", "nvfp4"))
     assert {name: (verdict["verdict"], verdict["baseline"]["name"]) for name, verdict in pair.items()} == {
         "head": ("pass", "base"),
         "head-nvfp4": ("fail", "head"),
     }
+    assert not any(name in sentence for sentence in pair["head-nvfp4"]["advice"]["sentences"] for name in ("mlp_only", "overrides"))
+    assert "launcher" in pair["head-nvfp4"]["advice"]["sentences"][0]

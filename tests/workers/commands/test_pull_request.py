@@ -1,0 +1,139 @@
+"""examples/ci/github-command.yml on a stack of its own: its steps, as a runner takes them, in a clone of a pull request's repository."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from parity.client.rest import Client
+from server.settings import CHECKOUT
+
+ACTION = yaml.safe_load((CHECKOUT / "action.yml").read_text(encoding="utf-8"))
+WORKFLOW = yaml.safe_load((CHECKOUT / "examples" / "ci" / "github-command.yml").read_text(encoding="utf-8"))
+JOB = """\
+job:
+  name: pull-request
+  engine: command
+  command: {launcher: loop}
+  schedule: {steps: 400, warmup_steps: 0}
+  baseline: {recipe: bf16, revision: base, name: base}
+  candidates: [{recipe: bf16, revision: head, name: head}]
+criteria: {margin: "1%"}
+"""
+POLICY = '[repository."team/model"]\nmargin = "1%"\nlauncher = "loop"\nsteps = 400\nquestions = ["revision"]\n'
+
+
+@pytest.fixture
+def stack(tmp_path_factory, repository, base, write_launchers):
+    """The address of a stack that `PARITY_LAUNCHERS` gave launchers, and a token of the repository."""
+    state = tmp_path_factory.mktemp("s")
+    (state / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
+    policies = state / "policies.toml"
+    policies.write_text(POLICY, encoding="utf-8")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PARITY_")}
+    own = {"STATE_DIR": state, "PORT": port, "LAUNCHERS": write_launchers(), "GATE_POLICIES": policies, "REQUIRE_TOKENS": "true"}
+    environment = kept | {f"PARITY_{name}": str(value) for name, value in own.items()} | {"PARITY_FLUSH_SECONDS": "0.2", "NO_COLOR": "1"}
+    words = [sys.executable, "-m"]
+    with subprocess.Popen(
+        [*words, "workers.standalone", "serve"], cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        for line in process.stdout:
+            if "parity is up" in line:
+                break
+        create = [*words, "server.tokens", "create", "ci", "--scope", "submit", "--repository", "team/model"]
+        made = subprocess.run(create, check=True, capture_output=True, text=True, cwd=CHECKOUT, env=environment)
+        yield f"http://127.0.0.1:{port}", made.stdout.strip()
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, out
+
+
+@pytest.fixture
+def pull_request(stack, repository, base, tmp_path):
+    """A function that runs the workflow for a branch; the exit code, the action's outputs and the job."""
+    address, token = stack
+    (step,) = [each for each in WORKFLOW["jobs"]["gate"]["steps"] if each["uses"].startswith("OWNER/parity@")]
+    given = step["with"]
+    assert {*given} <= {*ACTION["inputs"]}
+    assert "secrets.PARITY_TOKEN" in given["token"]
+
+    def run(head):
+        clone, runner = tmp_path / f"clone-{head}", tmp_path / f"runner-{head}"
+        subprocess.run(["git", "clone", "--quiet", str(repository.path), str(clone)], check=True, capture_output=True)
+        subprocess.run(["git", "checkout", "--quiet", head], cwd=clone, check=True, capture_output=True)
+        runner.mkdir()
+        (runner / "parity").symlink_to(Path(sys.prefix))
+        event = {"pull_request": {"number": 7, "base": {"sha": base}, "head": {"sha": head}}}
+        (runner / "event.json").write_text(json.dumps(event))
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PARITY_", "GATE_"))}
+        kept |= {"GITHUB_ACTION_PATH": str(CHECKOUT), "GITHUB_API_URL": "http://127.0.0.1:9", "GITHUB_REPOSITORY": "team/model"}
+        kept |= {"GITHUB_SHA": "d" * 40, "GITHUB_EVENT_PATH": str(runner / "event.json"), "RUNNER_TEMP": str(runner)}
+        kept |= {"GITHUB_STEP_SUMMARY": str(runner / "summary")}
+        values = {f"inputs.{name}": declared.get("default", "") for name, declared in ACTION["inputs"].items()}
+        values |= {f"inputs.{name}": value for name, value in {**given, "server": address, "token": token, "github-token": "none"}.items()}
+        values["github.event.pull_request.number"] = "7"
+        failed, log = 0, ""
+        for each in ACTION["runs"]["steps"]:
+            if each["id"] == "install" or (failed and each.get("if") != "always()"):
+                continue
+            output = runner / "output"
+            output.write_text("")
+            own = {name: _filled(text, values) for name, text in each.get("env", {}).items()}
+            done = subprocess.run(
+                ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", each["run"]],
+                env=kept | {"GITHUB_OUTPUT": str(output)} | own,
+                cwd=clone,
+                check=False,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            log += done.stdout
+            failed = failed or done.returncode
+            pairs = (line.partition("=") for line in output.read_text().splitlines())
+            values |= {f"steps.{each['id']}.outputs.{name}": value for name, _, value in pairs}
+        outputs = {name: _filled(declared["value"], values) for name, declared in ACTION["outputs"].items()}
+        with Client(address, token) as client:
+            return failed, outputs, client.job(outputs["job"]) if outputs["job"] else None, log
+
+    return run
+
+
+def _filled(text, values):
+    return re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda match: str(values.get(match[1], "")), text)
+
+
+def test_a_pull_request_is_stopped_by_what_it_breaks_and_trains_nothing_where_it_changes_none(repository, base, stack, pull_request):
+    loop = (repository.path / "train/loop.py").read_text(encoding="utf-8")
+    repository.commit({"parity.yaml": JOB}, "change", base)
+    readme = repository.commit({"README.md": "changed"}, "change")
+    broken = repository.commit({"train/loop.py": loop.replace("SKIPPED = 1", "SKIPPED = 4")}, "change")
+    crashed = repository.commit({"train/loop.py": "raise SystemExit('broken trainer')"}, "change")
+    loosened = repository.commit({"train/loop.py": loop, "parity.yaml": JOB.replace("1%", "50%")}, "change")
+
+    code, outputs, job, log = pull_request(broken)
+    assert (code, outputs["verdict"], outputs["exit_code"]) == (1, "fail", "1"), log
+    assert float(outputs["ci_low"]) > float(outputs["margin_nats"])
+    assert job["arms"][1]["runs"][0]["manifest"]["code_revision"] == broken
+
+    code, outputs, job, log = pull_request(readme)
+    assert (code, outputs["verdict"], outputs["exit_code"]) == (0, "pass", "0"), log
+    runs = [run for arm in job["arms"] for run in arm["runs"]]
+    assert [run["reused"] is not None for run in runs] == [True, True]
+    assert job["verdicts"][0]["codes"][0] == "IDENTICAL"
+
+    code, outputs, job, log = pull_request(crashed)
+    assert (code, outputs["verdict"], job["status"]) == (1, "fail", "failed"), log
+
+    code, outputs, job, log = pull_request(loosened)
+    assert (code, job, "at most 1 %" in log) == (2, None, True), log
