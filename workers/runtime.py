@@ -11,16 +11,15 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Select, exists, func, or_, select, update
+from sqlalchemy import Select, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from server import logs, retention
 from server.database import sessions, tables
 from server.database.sessions import Database
-from server.database.states import JOB_OPEN, RUN_OPEN
 from server.database.tables import HOUSEKEEPING, Duty, Job, Run, Worker
 from server.jobs import forecasts
-from server.jobs.conclude import conclude, conclude_each
+from server.jobs.conclude import conclude, conclude_each, unjudged_jobs
 from server.jobs.external import mark_or_fail_stale
 from server.settings import CHECKOUT, Settings
 from training import device as provenance
@@ -97,7 +96,7 @@ class EndedJobs:
 
 def _all_runs_ended(since: float | None, again: Collection[str]) -> Select[str]:
     """The open jobs without an open run; with `since`, of those with a run that ended after it, and those named."""
-    jobs = select(Job.id).where(Job.status.in_(JOB_OPEN), ~Job.is_open, ~exists().where(Run.job_id == Job.id, Run.state.in_(RUN_OPEN)))
+    jobs = unjudged_jobs()
     if since is None:
         return jobs
     return jobs.where(or_(Job.id.in_(select(Run.job_id).where(Run.finished_at >= since)), Job.id.in_(again)))

@@ -140,6 +140,9 @@ class Job(Base):
     # The process that judges the job, until when (unix seconds); nobody else judges it meanwhile.
     judging_by: Mapped[str | None]
     judging_until: Mapped[float | None]
+    # How often it could not be judged for a reason that may pass, and until when (unix seconds) nobody tries again.
+    judge_tries: Mapped[int] = mapped_column(default=0, server_default="0")
+    judge_after: Mapped[float | None]
     # Whether it takes further arms and runs (`server.jobs.projects`); it is not judged before its owner says so.
     is_open: Mapped[bool] = mapped_column(default=False, server_default=false())
     # How many of a project's runs had finished when it was last judged; None for a job that never was a project.

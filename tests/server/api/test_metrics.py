@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from server.database.states import begin_attempt, end_attempt
-from server.database.tables import HOUSEKEEPING, Duty, Run, Worker
+from server.database.tables import HOUSEKEEPING, Duty, Job, Run, Worker
 from server.settings import CHECKOUT
 
 pytestmark = pytest.mark.both_databases
@@ -50,6 +50,22 @@ def test_states_losses_and_lag_are_counted(api, database, recorded):
     assert values['parity_attempts{state="lost"}'] == 2
     assert values['parity_attempts{state="crashed"}'] == 1
     assert 0 < values["parity_recorder_lag_seconds"] < 60
+
+
+def test_a_job_that_gets_no_verdict_is_seen(api, database, recorded):
+    values = _values(api.get("/metrics"))
+    names = ("parity_unjudged_jobs", "parity_judged_again_jobs", "parity_oldest_unjudged_seconds")
+    assert [values[name] for name in names] == [0, 0, 0]
+    for tries, age in ((0, 30.0), (2, 900.0)):
+        job_id = recorded({"nvfp4": 0.0})
+        with database.write() as session:
+            job = session.get_one(Job, job_id)
+            job.judge_tries = tries
+            for run in job.runs:
+                run.finished_at = time.time() - age
+    values = _values(api.get("/metrics"))
+    assert (values[names[0]], values[names[1]]) == (2, 1)
+    assert 900 <= values[names[2]] < 1000
 
 
 def test_what_waits_and_who_could_train_it(api, database, recorded):

@@ -1,0 +1,23 @@
+"""How often a job could not be judged for a reason that may pass, and when that is tried again.
+
+Revision ID: 0030
+Revises: 0029
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0030"
+down_revision = "0029"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("jobs", sa.Column("judge_tries", sa.BigInteger(), nullable=False, server_default="0"))
+    op.add_column("jobs", sa.Column("judge_after", sa.Float(53)))
+
+
+def downgrade() -> None:
+    op.drop_column("jobs", "judge_after")
+    op.drop_column("jobs", "judge_tries")
