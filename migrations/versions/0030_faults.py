@@ -1,4 +1,4 @@
-"""How often a job could not be judged for a reason that may pass, and when that is tried again.
+"""How often a job could not be judged for a reason that may pass, and when that is tried again; checksums of recorded steps.
 
 Revision ID: 0030
 Revises: 0029
@@ -16,8 +16,12 @@ depends_on = None
 def upgrade() -> None:
     op.add_column("jobs", sa.Column("judge_tries", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("jobs", sa.Column("judge_after", sa.Float(53)))
+    op.add_column("chunks", sa.Column("checksum", sa.BigInteger()))
+    op.add_column("chunk_columns", sa.Column("checksum", sa.BigInteger()))
 
 
 def downgrade() -> None:
+    op.drop_column("chunk_columns", "checksum")
+    op.drop_column("chunks", "checksum")
     op.drop_column("jobs", "judge_after")
     op.drop_column("jobs", "judge_tries")

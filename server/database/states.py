@@ -72,6 +72,8 @@ JOB_OPEN, RUN_OPEN = frozenset(JOB_MOVES) - JOB_ENDED, frozenset(RUN_MOVES) - RU
 EARLY_STOP = "EARLY_STOP"  # the code of a run that the live rules ended
 SILENT = "SILENT"  # of a run that its own trainer sent no data for too long
 JUDGE_FAILED = "JUDGE_FAILED"  # of a job that the judge cannot judge, however often it tries
+RECORD_DAMAGED = "RECORD_DAMAGED"  # of a job with recorded steps that are not as they were written
+JUDGED_IN_VAIN = frozenset({JUDGE_FAILED, RECORD_DAMAGED})  # the runs of such a job have ended well, so that it can be judged again
 JUDGING_AGAIN = "JUDGING_AGAIN"  # of an open job that could not be judged for a reason that may pass
 
 

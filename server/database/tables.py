@@ -338,6 +338,8 @@ class Chunk(Base):
     count: Mapped[int]
     columns: Mapped[list[str]]
     payload: Mapped[bytes | None]
+    # Of all the others (`server.database.store`); None if it was written before there were checksums.
+    checksum: Mapped[int | None]
 
 
 class ChunkColumn(Base):
@@ -358,6 +360,7 @@ class ChunkColumn(Base):
     first_step: Mapped[NumberedKey]
     name: Mapped[Key]
     payload: Mapped[bytes]
+    checksum: Mapped[int | None]
 
 
 class Verdict(Base):

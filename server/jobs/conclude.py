@@ -34,9 +34,19 @@ from server.concurrency import Repeating
 from server.curves import loading
 from server.database import sessions
 from server.database.sessions import Database, find_job
-from server.database.states import EARLY_STOP, JOB_ENDED, JOB_OPEN, JUDGE_FAILED, JUDGING_AGAIN, RUN_ENDED, RUN_OPEN
+from server.database.states import (
+    EARLY_STOP,
+    JOB_ENDED,
+    JOB_OPEN,
+    JUDGE_FAILED,
+    JUDGED_IN_VAIN,
+    JUDGING_AGAIN,
+    RECORD_DAMAGED,
+    RUN_ENDED,
+    RUN_OPEN,
+)
 from server.database.tables import Arm, Job, Run, Verdict, new_id
-from server.errors import ConflictError
+from server.errors import ConflictError, DamagedError
 from server.jobs import forecasts, lifecycle, statements
 from server.jobs.fingerprint import job_spec
 from server.jobs.floors import family_in, family_of, keep_reruns, lent_floors, named_floors, reruns_of
@@ -309,7 +319,7 @@ def judge_again(session: Session, job_id: str) -> None:
     job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
     if not lifecycle.reopen_job(session, job):
         state = f"{job.status} ({job.code})" if job.code else job.status
-        raise ConflictError(f"job {job_id} is {state}; expected one that failed with {JUDGE_FAILED}")
+        raise ConflictError(f"job {job_id} is {state}; expected one that failed with {' or '.join(sorted(JUDGED_IN_VAIN))}")
 
 
 def _judge(database: Database, job_id: str) -> None:
@@ -320,6 +330,9 @@ def _judge(database: Database, job_id: str) -> None:
             outcome = decide(session, job_id)
         except _OF_THE_DATABASE:
             raise
+        except DamagedError as error:
+            _log.error("job %s could not be judged: %s", job_id, error)
+            outcome = Outcome(code=RECORD_DAMAGED, message=error.detail)
         except Exception as error:
             if isinstance(error, _OF_THE_MACHINE) and tries < _MOST_TRIES:
                 raise

@@ -11,7 +11,7 @@ from server.database.sessions import find_job
 from server.database.states import (
     JOB_ENDED,
     JOB_OPEN,
-    JUDGE_FAILED,
+    JUDGED_IN_VAIN,
     RUN_ENDED,
     RUN_MOVES,
     SILENT,
@@ -148,7 +148,7 @@ def end_job(
 
 def reopen_job(session: Session, job: Job) -> bool:
     """failed -> running: a job that only the judge failed on is to be judged again; False for any other. Lock the job's row before."""
-    if job.code != JUDGE_FAILED or job.status != "failed":
+    if job.code not in JUDGED_IN_VAIN or job.status != "failed":
         return False
     fresh = {"code": None, "message": None, "finished_at": None, "judge_tries": 0, "judge_after": None}
     if not move_job(session, job.id, ("failed",), "running", **fresh):

@@ -27,7 +27,7 @@ from server.api.jobs import ArmDocument, JobDocument
 from server.api.live import observed
 from server.api.remarks import SignOffEntry
 from server.concurrency import Cache
-from server.database.states import JOB_ENDED, JUDGE_FAILED, JUDGING_AGAIN
+from server.database.states import JOB_ENDED, JUDGED_IN_VAIN, JUDGING_AGAIN
 from server.database.tables import Job
 from server.gaps import candidate_gaps
 from server.jobs import forecasts
@@ -194,7 +194,7 @@ def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
 
 
 def _next_of_none(job: JobDocument) -> str:
-    if job.status == "failed" and job.code == JUDGE_FAILED:
+    if job.status == "failed" and job.code in JUDGED_IN_VAIN:
         return f"parity runs conclude {job.id} has it judged again, with the token of an admin; parity runs judge {job.id} only asks how."
     if job.is_open and len(job.arms) > 1 and job.status not in JOB_ENDED:
         return (
