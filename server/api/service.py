@@ -22,7 +22,7 @@ from server.jobs.baselines import BaselineChoice
 from server.jobs.conclude import unjudged_jobs
 from server.jobs.remarks import MOST_TAGS, TAG
 from server.jobs.workers import live_workers
-from server.queue import queue_name, redis_client
+from server.queue import NEEDED, queue_name, redis_client
 from server.records import Body, of
 from server.web import auth
 from server.web.auth import SCOPES, Context, InContext, Scope
@@ -111,13 +111,22 @@ async def healthz() -> Health:  # in the event loop: it takes no time, and waits
     return Health()
 
 
+@frozen
+class Ready:
+    """The service works. `degraded` has a sentence for each part without which it works all the same, only slower."""
+
+    status: Literal["ok", "degraded"]
+    degraded: list[str]
+
+
 @router.get("/readyz", tags=["health"])
-def readyz(context: InContext) -> Health:
-    """The database is migrated and can be written, and the broker answers; otherwise, within two seconds, 503 with the failing parts."""
-    sentences = context.readiness.problems()
-    if sentences:
-        raise UnavailableError("; ".join(sentences))
-    return Health()
+def readyz(context: InContext) -> Ready:
+    """The database is migrated and can be written; otherwise, within two seconds, 503. Without the broker the service is
+    `degraded`: workers look for work by themselves."""
+    problems = context.readiness.problems()
+    if NEEDED in problems:
+        raise UnavailableError("; ".join(problems.values()))
+    return Ready(status="degraded" if problems else "ok", degraded=[*problems.values()])
 
 
 @router.get("/api/v1/workers", tags=["workers"])
@@ -183,6 +192,7 @@ def metrics(context: InContext) -> Response:
     doorbells = _doorbells(context, capabilities)
     gauges("parity_doorbells", "Doorbell messages that no worker has received", doorbells or {})
     gauge("parity_broker_up", "1 if the broker responds, else 0", doorbells is not None)
+    gauge("parity_degraded", "1 if the service works without a part that makes it faster: the broker; else 0", doorbells is None)
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
