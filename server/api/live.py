@@ -24,6 +24,7 @@ from server.database.tables import Event
 from server.jobs import forecasts
 from server.records import of
 from server.web.auth import Context, InContext, is_still_known
+from server.web.live import PAGES, Stream
 from server.web.requests import UNCHANGED, Tags
 
 # The events of a job, as server-sent events; the only async route.
@@ -74,11 +75,11 @@ async def follow(
     """Events after `Last-Event-ID`: `status`, `run`, `verdict`, `forecast`, `futile`, `hopeless`. Without an id, and not repeated:
     `metric`, the newest recorded step of a run, and `alive`, at the start and after 15 s of silence. If events after `Last-Event-ID` are no
     longer kept (`PARITY_RETENTION_EVENT_DAYS`), `reload` comes first: read the job again; the stream continues with the events that are
-    left. It closes when the job has ended, and within a minute after the token has expired."""
+    left. It closes when the job has ended, and within a minute after the token has expired. 429 and 503: too many are open."""
     cursor = after if last_event_id is None else last_event_id
     still_known = partial(is_still_known, request, context)
     stream = _stream(context, job_id, cursor, kept, still_known) if cursor < kept.last else ()
-    return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
+    return Stream(request, PAGES, stream, media_type="text/event-stream", headers=_HEADERS)
 
 
 async def _stream(context: Context, job_id: str, cursor: int, kept: _Kept, still_known: Callable[[], bool]) -> AsyncIterator[bytes]:
