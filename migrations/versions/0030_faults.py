@@ -1,4 +1,5 @@
-"""How often a job could not be judged for a reason that may pass, and when that is tried again; checksums of recorded steps.
+"""How often a job could not be judged for a reason that may pass, and when that is tried again; checksums of recorded steps;
+the whole order of claims in an index.
 
 Revision ID: 0030
 Revises: 0029
@@ -16,6 +17,8 @@ depends_on = None
 def upgrade() -> None:
     op.add_column("jobs", sa.Column("judge_tries", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("jobs", sa.Column("judge_after", sa.Float(53)))
+    op.drop_index("runs_by_claim", "runs")
+    op.create_index("runs_by_claim", "runs", ["state", "capability", "priority", "created_at", "job_id", "position"])
     op.add_column("chunks", sa.Column("checksum", sa.BigInteger()))
     op.add_column("chunk_columns", sa.Column("checksum", sa.BigInteger()))
 
@@ -23,5 +26,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_column("chunk_columns", "checksum")
     op.drop_column("chunks", "checksum")
+    op.drop_index("runs_by_claim", "runs")
+    op.create_index("runs_by_claim", "runs", ["state", "capability", "priority", "created_at"])
     op.drop_column("jobs", "judge_after")
     op.drop_column("jobs", "judge_tries")

@@ -238,7 +238,8 @@ class Run(Base):
     """
 
     __tablename__ = "runs"
-    __table_args__ = (Index("runs_by_claim", "state", "capability", "priority", "created_at"),)
+    # The whole order in which workers claim them: with it a claim sorts nothing, whatever the database knows of its tables.
+    __table_args__ = (Index("runs_by_claim", "state", "capability", "priority", "created_at", "job_id", "position"),)
 
     id: Mapped[Key]
     job_id: Mapped[JobKey]
