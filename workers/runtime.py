@@ -24,6 +24,7 @@ from server.jobs.external import mark_or_fail_stale
 from server.settings import CHECKOUT, Settings
 from training import device as provenance
 from training.command import ENGINE as COMMAND
+from training.spec import SPEC_VERSION
 from workers import lease, leftovers, supervisor
 from workers.commands.launchers import Launcher, LauncherError, read_launchers
 from workers.training_process import Slot, command, environment, terminate_seconds
@@ -289,8 +290,8 @@ def launchers_of(settings: Settings) -> Mapping[str, Launcher]:
 def _device(settings: Settings) -> dict[str, Any]:
     """This machine's device with its trainer; of a worker with launchers only that it has them, for its trainers know their devices."""
     if settings.capability == COMMAND:
-        return {"device_class": COMMAND, "threads_per_run": 1, "devices": 1, **_trainer(settings)}
-    return _asked_device(settings) | {"threads_per_run": 1, **_trainer(settings)}
+        return {"device_class": COMMAND, "threads_per_run": 1, "devices": 1, "spec_version": SPEC_VERSION, **_trainer(settings)}
+    return _asked_device(settings) | {"threads_per_run": 1, "spec_version": SPEC_VERSION, **_trainer(settings)}
 
 
 def _asked_device(settings: Settings) -> dict[str, Any]:

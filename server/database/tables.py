@@ -17,6 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from parity.judging.decision import State
 from parity.recipes import UNSTATED
 from server.settings import WebhookEvent
+from training.spec import SPEC_VERSION
 from training.switches import Override, Rounding, Switches, arm_label, from_document
 
 JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
@@ -101,6 +102,8 @@ class Job(Base):
     engine: Mapped[str]
     capability: Mapped[str]
     spec: Mapped[dict[str, Any]]
+    # A worker that reads older versions only leaves its runs to others.
+    spec_version: Mapped[int] = mapped_column(default=SPEC_VERSION, server_default="1")
     # Devices that each of its runs trains on together.
     devices: Mapped[int] = mapped_column(default=1, server_default="1")
     criteria: Mapped[dict[str, Any]]
