@@ -26,6 +26,7 @@ from server.queue import NEEDED, queue_name, redis_client
 from server.records import Body, of
 from server.web import auth
 from server.web.auth import SCOPES, Context, InContext, Scope
+from server.web.middleware import REQUESTS
 from server.web.requests import BodyRoute, StrictBody
 from training.spec import JobSpec
 
@@ -151,7 +152,7 @@ _OUTCOMES = ("pass", "fail", "inconclusive")
 
 @metrics_router.get("/metrics", response_class=Response)
 def metrics(context: InContext) -> Response:
-    """Jobs, runs, attempts, verdicts, workers, queues and the recorder's lag, in Prometheus' text format."""
+    """Jobs, runs, attempts, verdicts, workers, queues, the recorder's lag and this process's requests, in Prometheus' text format."""
     registry = CollectorRegistry()
 
     def gauge(name: str, meaning: str, value: float) -> None:
@@ -193,7 +194,7 @@ def metrics(context: InContext) -> Response:
     gauges("parity_doorbells", "Doorbell messages that no worker has received", doorbells or {})
     gauge("parity_broker_up", "1 if the broker responds, else 0", doorbells is not None)
     gauge("parity_degraded", "1 if the service works without a part that makes it faster: the broker; else 0", doorbells is None)
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    return Response(generate_latest(registry) + generate_latest(REQUESTS), media_type=CONTENT_TYPE_LATEST)
 
 
 def _counted(session: Session, column: InstrumentedAttribute[Any], values: Iterable[str]) -> dict[str, int]:

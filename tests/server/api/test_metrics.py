@@ -91,8 +91,27 @@ def test_every_series_that_an_alert_names_is_there(api):
     page = (CHECKOUT / "docs" / "operations.md").read_text()
     named = set(re.findall(r"parity_[a-z_]+", page.split("## What to watch")[1].split("\n## ")[0]))
     assert len(named) >= 8
+    api.get("/healthz")
     text = api.get("/metrics").text
-    assert not [name for name in named if f"# TYPE {name} gauge" not in text]
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
+    assert not [name for name in named if kinds.get(re.sub("_(count|bucket)$", "", name)) not in ("gauge", "histogram")]
+
+
+def test_requests_are_counted_by_route_and_status(api, database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, steps=60)
+    route = 'method="GET",route="/api/v1/jobs/{job_id}"'
+    before = _values(api.get("/metrics"))
+    assert [api.get(f"/api/v1/jobs/{each}").status_code for each in (job_id, job_id, "j-none")] == [200, 200, 404]
+    api.get("/nowhere")
+    values = _values(api.get("/metrics"))
+
+    def more(labels):
+        name = f"parity_request_seconds_count{{{labels}}}"
+        return values[name] - before.get(name, 0)
+
+    assert more(f'{route},status="2xx"') == 2
+    assert more(f'{route},status="4xx"') == 1
+    assert job_id not in api.get("/metrics").text
 
 
 def test_a_broker_that_is_away_is_a_value_and_no_error(settings, database, application):
