@@ -5,6 +5,7 @@ import logging
 import re
 import secrets
 import time
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -46,7 +47,6 @@ _SECONDS = Histogram(
     buckets=(0.005, 0.02, 0.1, 0.5, 2.0, 10.0),
     registry=REQUESTS,
 )
-_METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"})
 
 
 class Guard:
@@ -191,7 +191,7 @@ def _request_id(request: Request) -> str:
 def _count_request(request: Request, status: int | None, seconds: float) -> None:
     """Count a request by its route, not its path, so that there are no more series than routes."""
     route = getattr(request.scope.get("route"), "path_format", None) or "none"
-    method = request.method if request.method in _METHODS else "other"
+    method = "other" if route == "none" or status == HTTPStatus.METHOD_NOT_ALLOWED else request.method
     _SECONDS.labels(method, route, "none" if status is None else f"{status // 100}xx").observe(seconds)
 
 

@@ -102,7 +102,7 @@ def test_requests_are_counted_by_route_and_status(api, database, recorded):
     route = 'method="GET",route="/api/v1/jobs/{job_id}"'
     before = _values(api.get("/metrics"))
     assert [api.get(f"/api/v1/jobs/{each}").status_code for each in (job_id, job_id, "j-none")] == [200, 200, 404]
-    api.get("/nowhere")
+    assert [api.request("FORGED", path).status_code for path in ("/nowhere", "/api/v1/jobs")] == [404, 405]
     values = _values(api.get("/metrics"))
 
     def more(labels):
@@ -111,7 +111,9 @@ def test_requests_are_counted_by_route_and_status(api, database, recorded):
 
     assert more(f'{route},status="2xx"') == 2
     assert more(f'{route},status="4xx"') == 1
-    assert job_id not in api.get("/metrics").text
+    text = api.get("/metrics").text
+    assert job_id not in text
+    assert "FORGED" not in text
 
 
 def test_a_broker_that_is_away_is_a_value_and_no_error(settings, database, application):
