@@ -29,7 +29,8 @@ class Failover:
             return
         driver = connection.connection.driver_connection
         if connection.dialect.name == "sqlite":
-            driver.set_progress_handler(lambda: 1, 1)  # the statement is interrupted, like one that meets a bad disk
+            once = iter((1,))
+            driver.set_progress_handler(lambda: next(once, 0), 1)  # the statement is interrupted, like one that meets a bad disk
             self._cut = driver
             return
         with self._owner.read() as other:
