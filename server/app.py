@@ -22,6 +22,7 @@ from server.web.auth import Context, additions
 from server.web.limits import BODY_BYTES, Limiter
 from server.web.live import Broadcast
 from server.web.middleware import Guard
+from server.web.requests import check_query
 
 
 def context_of(settings: Settings) -> Context:
@@ -75,7 +76,7 @@ def create_app(settings: Settings) -> FastAPI:
     for router in (*about_jobs, baselines.router, curves.router, *with_curves, *of_service):
         app.include_router(
             router,
-            dependencies=[Depends(auth.authorize)],
+            dependencies=[Depends(auth.authorize), Depends(check_query)],
             max_body_size=settings.max_body_bytes if router in with_curves else min(BODY_BYTES, settings.max_body_bytes),
             responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503),
         )

@@ -14,6 +14,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -32,6 +33,7 @@ from server.settings import SECRET_PREFIX, Settings, Webhook, WebhookEvent
 
 _log = logging.getLogger(__name__)
 _TIMEOUT_SECONDS = 10.0
+_MOST_THREADS = 16
 
 
 class Deliverer(Repeating):
@@ -55,28 +57,45 @@ class Deliverer(Repeating):
 
 
 def deliver_due(settings: Settings, database: Database, stopping: Callable[[], bool] = lambda: False) -> list[str]:
-    """Try every due delivery; returns the ids of those tried. After a failure, the webhook's other deliveries wait for the next call."""
+    """Try every due delivery; returns the ids of those tried. After a failure, the webhook's other deliveries wait for the next call.
+
+    Webhooks have a thread each, so that a slow receiver delays its own deliveries only.
+    """
     hooks = {hook.id: hook for hook in settings.webhooks}
+    waiting: dict[str, list[str]] = {}
     with database.read() as session:
-        waiting = due(session)
+        for delivery_id, webhook_id in due(session):
+            waiting.setdefault(webhook_id, []).append(delivery_id)
+    if not waiting:
+        return []
+    with ThreadPoolExecutor(min(_MOST_THREADS, len(waiting)), thread_name_prefix="webhook") as pool:
+        tried = [
+            pool.submit(_deliver_each, settings, database, hooks.get(webhook_id), ids, stopping) for webhook_id, ids in waiting.items()
+        ]
+    return [delivery_id for each in tried for delivery_id in each.result()]
+
+
+def _deliver_each(
+    settings: Settings, database: Database, hook: Webhook | None, delivery_ids: Sequence[str], stopping: Callable[[], bool]
+) -> list[str]:
+    """Try the deliveries of one webhook in their order, until one fails or its time is over; returns the ids of those tried."""
     tried: list[str] = []
-    failing: set[str] = set()
-    for delivery_id, webhook_id in waiting:
-        if stopping():
+    until = time.monotonic() + _TIMEOUT_SECONDS  # all webhooks begin their next round together
+    for delivery_id in delivery_ids:
+        if stopping() or time.monotonic() > until:
             break
-        if webhook_id in failing:
-            continue
         with database.write() as session:
             attempt = begin_attempt(session, delivery_id)
         if attempt is None:
             continue
-        status, failure = _try(settings, database, delivery_id, hooks.get(webhook_id))
+        status, failure = _try(settings, database, delivery_id, hook)
         with database.write() as session:
             end_attempt(session, delivery_id, attempt, status, failure)
         tried.append(delivery_id)
         if failure:
-            failing.add(webhook_id)
-            _log.warning("webhook %s: attempt %d at delivery %s failed: %s", webhook_id, attempt, delivery_id, failure)
+            name = hook.id if hook else "of an earlier setting"
+            _log.warning("webhook %s: attempt %d at delivery %s failed: %s", name, attempt, delivery_id, failure)
+            break
     return tried
 
 

@@ -119,6 +119,13 @@ class ForbiddenError(ServiceError):
     title = "Not allowed"
 
 
+class DamagedError(ServiceError):
+    """Recorded steps do not have the checksum that they were written with."""
+
+    kind = "damaged"
+    title = "The record is damaged"
+
+
 class UnavailableError(ServiceError):
     """A service that the server depends on is unreachable; a later retry may succeed."""
 

@@ -93,6 +93,8 @@ class Doorbell:
 ANSWER_SECONDS = 1.8
 """Time for all checks together: an orchestrator asks with a limit of a few seconds."""
 _CURRENT_SECONDS = 1.0
+NEEDED = "database"
+"""The part without which nothing works; without the broker workers look for work by themselves."""
 
 
 def alembic_config(url: str) -> Config:
@@ -112,23 +114,23 @@ class Readiness:
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._checks: dict[str, Callable[[], str | None]] = {
-            "database": lambda: _database_problem(database),
+            NEEDED: lambda: _database_problem(database),
             "broker": lambda: _broker_problem(settings.redis),
         }
         self._lock = threading.Lock()
         self._begun: dict[str, tuple[float, Future[str | None]]] = {}
 
-    def problems(self) -> list[str]:
-        """One sentence per part that is not ready, after at most `ANSWER_SECONDS`; empty if all are."""
+    def problems(self) -> dict[str, str]:
+        """A sentence for each part that does not work, by its name (`NEEDED` or `broker`), after at most `ANSWER_SECONDS`."""
         end = time.monotonic() + ANSWER_SECONDS
         pending = {name: self._result(name) for name in self._checks}
-        sentences = []
+        sentences = {}
         for name, result in pending.items():
             try:
-                sentences.append(result.result(max(0.0, end - time.monotonic())))
+                sentences[name] = result.result(max(0.0, end - time.monotonic()))
             except TimeoutError:
-                sentences.append(f"the {name} has not answered for {ANSWER_SECONDS:g} s")
-        return [sentence for sentence in sentences if sentence]
+                sentences[name] = f"the {name} has not answered for {ANSWER_SECONDS:g} s"
+        return {name: sentence for name, sentence in sentences.items() if sentence}
 
     def _result(self, name: str) -> Future[str | None]:
         with self._lock:

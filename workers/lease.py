@@ -20,7 +20,7 @@ from server.jobs.conclude import needed_kind
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
 from server.jobs.workers import device_counts, devices_fit, is_bound_to, refused_recipe
 from training.command import ENGINE as COMMAND
-from training.spec import RunSpec
+from training.spec import SPEC_VERSION, RunSpec
 
 # Chooses the run that a worker claims next: by priority, then age, among those that it can train and the job's token allows.
 
@@ -70,7 +70,7 @@ def _statements(
     open_jobs = exists().where(Job.capability == capability, Job.status.in_(sorted(JOB_OPEN)), *on_device)
     any_fits = or_(*(open_jobs.where(each) for each in bound))
     highest = select(func.max(Run.priority)).where(*waiting)
-    fits = [or_(*bound), *on_device]
+    fits = [or_(*bound), *on_device, Job.spec_version <= SPEC_VERSION]
     if able is not None:
         fits.append(tuple_(Job.engine, Arm.recipe).in_(able))
     if launchers is not None:

@@ -11,20 +11,20 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Select, exists, func, or_, select, update
+from sqlalchemy import Select, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from server import logs, retention
 from server.database import sessions, tables
 from server.database.sessions import Database
-from server.database.states import JOB_OPEN, RUN_OPEN
 from server.database.tables import HOUSEKEEPING, Duty, Job, Run, Worker
 from server.jobs import forecasts
-from server.jobs.conclude import conclude, conclude_each
+from server.jobs.conclude import conclude, conclude_each, unjudged_jobs
 from server.jobs.external import mark_or_fail_stale
 from server.settings import CHECKOUT, Settings
 from training import device as provenance
 from training.command import ENGINE as COMMAND
+from training.spec import SPEC_VERSION
 from workers import lease, leftovers, supervisor
 from workers.commands.checkout import remove_unused
 from workers.commands.launchers import Launcher, LauncherError, read_launchers
@@ -98,7 +98,7 @@ class EndedJobs:
 
 def _all_runs_ended(since: float | None, again: Collection[str]) -> Select[str]:
     """The open jobs without an open run; with `since`, of those with a run that ended after it, and those named."""
-    jobs = select(Job.id).where(Job.status.in_(JOB_OPEN), ~Job.is_open, ~exists().where(Run.job_id == Job.id, Run.state.in_(RUN_OPEN)))
+    jobs = unjudged_jobs()
     if since is None:
         return jobs
     return jobs.where(or_(Job.id.in_(select(Run.job_id).where(Run.finished_at >= since)), Job.id.in_(again)))
@@ -293,8 +293,8 @@ def launchers_of(settings: Settings) -> Mapping[str, Launcher]:
 def _device(settings: Settings) -> dict[str, Any]:
     """This machine's device with its trainer; of a worker with launchers only that it has them, for its trainers know their devices."""
     if settings.capability == COMMAND:
-        return {"device_class": COMMAND, "threads_per_run": 1, "devices": 1, **_trainer(settings)}
-    return _asked_device(settings) | {"threads_per_run": 1, **_trainer(settings)}
+        return {"device_class": COMMAND, "threads_per_run": 1, "devices": 1, "spec_version": SPEC_VERSION, **_trainer(settings)}
+    return _asked_device(settings) | {"threads_per_run": 1, "spec_version": SPEC_VERSION, **_trainer(settings)}
 
 
 def _asked_device(settings: Settings) -> dict[str, Any]:

@@ -301,7 +301,8 @@ def judge_now(job: JobId, at: AskedForVerdicts) -> int:
 def conclude(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
     """Close a project of parity.Run, which takes no further run then, and print its recorded verdict.
 
-    Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass. Needs the token that made the project, or scope admin.
+    A job that failed with JUDGE_FAILED is judged again, for a token of scope admin. Exits with the worst verdict: 1 fail, 3 inconclusive,
+    0 pass. Needs the token that made the project, or scope admin.
     """
     with at.client() as client:
         client.conclude(job)

@@ -40,7 +40,7 @@ from server.logs import cut
 from server.records import Number, kind_of, number, of
 from server.web.auth import Context, InContext
 from server.web.limits import LARGEST, MOST_VALUES, check_values
-from server.web.live import Stream
+from server.web.live import EXPORTS, Stream
 from server.web.requests import UNCHANGED, FirstStep, LastStep, Spacing, Tags
 
 # What one run recorded, over REST: every step (JSON in pages, CSV and Arrow as streams), metrics in buckets, statistics by layer.
@@ -140,7 +140,7 @@ def steps(
     headers["Content-Disposition"] = f'attachment; filename="{run_id}-{kind}.{chosen}"'
     if "zstd" in accept_encoding:
         parts, headers["Content-Encoding"] = formats.zstd(parts), "zstd"
-    return Stream(request, context.streams, parts, media_type, headers)
+    return Stream(request, EXPORTS, parts, media_type=media_type, headers=headers)
 
 
 @router.get("/runs/{run_id}/metrics", responses=UNCHANGED)

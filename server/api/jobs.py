@@ -29,7 +29,7 @@ from server.jobs import projects
 from server.jobs.added_runs import AddedRunRequest, add_runs
 from server.jobs.again import merged, origin_note, request_of
 from server.jobs.baselines import BaselineChoice, resolve
-from server.jobs.conclude import case_of, kind_of, shown_documents, verdict_documents
+from server.jobs.conclude import case_of, judge_again, kind_of, shown_documents, verdict_documents
 from server.jobs.cost import CostDocument, Price, cost_of, price_of
 from server.jobs.fingerprint import job_spec
 from server.jobs.forecasts import Known, known_before, latest, lenders_for, planned
@@ -42,7 +42,7 @@ from server.jobs.submit import Labels, Order, Submission, check_queue, check_siz
 from server.jobs.workers import can_take, live_workers, why_waiting
 from server.records import Body, Number, Sent, of
 from server.settings import Settings
-from server.web.auth import Context, InContext, Principal, Sender
+from server.web.auth import RULES, Context, InContext, Principal, Sender, check_rule
 from server.web.requests import BodyRoute, StrictBody, validated
 from training.rules import OTHERS_TRAINERS
 from training.spec import JobSpec, Model
@@ -508,13 +508,18 @@ def submit_run(context: Context, job_id: str, request: AddedRunRequest, sender: 
 
 
 @router.post("/jobs/{job_id}:conclude", status_code=202)
-def conclude(job_id: str, context: InContext) -> JobDocument:
-    """Close a project, as its owner or an admin: its finished runs are judged soon after, and it takes no further run.
+def conclude(job_id: str, context: InContext, sender: Sender) -> JobDocument:
+    """Close a project, as its owner or an admin: its finished runs are judged soon after, and it takes no further run. An admin has a job
+    that failed with `JUDGE_FAILED` judged again, so that it gets its verdict.
 
-    409 for a job that is no open project, while a run of it trains, and where an arm has no finished run.
+    409 for another job, while a run of the project trains, and where an arm has no finished run.
     """
     with context.database.write() as session:
-        projects.close(session, job_id)
+        if find_job(session, job_id).status == "failed":
+            check_rule(context, RULES["POST /api/v1/tokens"], sender, {})
+            judge_again(session, job_id)
+        else:
+            projects.close(session, job_id)
     context.judge.wake(job_id)
     return _document(context, job_id)
 

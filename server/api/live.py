@@ -24,6 +24,7 @@ from server.database.tables import Event
 from server.jobs import forecasts
 from server.records import of
 from server.web.auth import Context, InContext, is_still_known
+from server.web.live import PAGES, Stream
 from server.web.requests import UNCHANGED, Tags
 
 # The events of a job, as server-sent events; the only async route.
@@ -45,9 +46,10 @@ events_router = APIRouter(prefix="/api/v1", tags=["jobs"])
 
 
 class _Kept(NamedTuple):
-    """The numbers of the first event of a job that retention has kept, and of the last one (infinite until the job has ended)."""
+    """The numbers of the first event of a job that retention has kept, of the newest, and of the last one (infinite until it has ended)."""
 
     first: int
+    newest: int
     last: float
 
 
@@ -55,7 +57,8 @@ def _kept(job_id: str, context: InContext) -> _Kept:
     """Which events of the job there are. Raises a 404 before the stream's first byte."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        return _Kept(first_kept(session, job_id), job.event_sequence if job.status in JOB_ENDED else math.inf)
+        newest = job.event_sequence
+        return _Kept(first_kept(session, job_id), newest, newest if job.status in JOB_ENDED else math.inf)
 
 
 @events_router.get("/jobs/{job_id}/events", response_class=StreamingResponse, responses={200: _DESCRIBED})
@@ -72,18 +75,18 @@ async def follow(
     """Events after `Last-Event-ID`: `status`, `run`, `verdict`, `forecast`, `futile`, `hopeless`. Without an id, and not repeated:
     `metric`, the newest recorded step of a run, and `alive`, at the start and after 15 s of silence. If events after `Last-Event-ID` are no
     longer kept (`PARITY_RETENTION_EVENT_DAYS`), `reload` comes first: read the job again; the stream continues with the events that are
-    left. It closes when the job has ended, and within a minute after the token has expired."""
+    left. It closes when the job has ended, and within a minute after the token has expired. 429 and 503: too many are open."""
     cursor = after if last_event_id is None else last_event_id
     still_known = partial(is_still_known, request, context)
-    stream = _stream(context, job_id, cursor, kept.first, still_known) if cursor < kept.last else ()
-    return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
+    stream = _stream(context, job_id, cursor, kept, still_known) if cursor < kept.last else ()
+    return Stream(request, PAGES, stream, media_type="text/event-stream", headers=_HEADERS)
 
 
-async def _stream(context: Context, job_id: str, cursor: int, first: int, still_known: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def _stream(context: Context, job_id: str, cursor: int, kept: _Kept, still_known: Callable[[], bool]) -> AsyncIterator[bytes]:
     # Immediately, so that a page knows that it is connected.
     yield _ALIVE
-    if cursor + 1 < first:
-        cursor = first - 1
+    if cursor + 1 < kept.first:
+        cursor = kept.first - 1
         detail = f"events up to {cursor} are no longer kept; read the job again"
         yield f"id: {cursor}\nevent: reload\ndata: {json.dumps({'detail': detail})}\n\n".encode()
     looked = time.monotonic()
@@ -99,8 +102,13 @@ async def _stream(context: Context, job_id: str, cursor: int, first: int, still_
         if frame is None:
             frame = _FRAMES[event] = _frame(event)
         yield frame
-        if isinstance(event, Event) and event.kind == "status" and event.payload.get("status") in JOB_ENDED:
+        # An end that is followed by another event is none: a job that the judge failed on is judged again.
+        if isinstance(event, Event) and event.sequence >= kept.newest and (event.sequence >= kept.last or _is_end(event)):
             return
+
+
+def _is_end(event: Event) -> bool:
+    return event.kind == "status" and event.payload.get("status") in JOB_ENDED
 
 
 def _frame(event: Event | Progress) -> bytes:

@@ -7,7 +7,7 @@ import redis
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 from pydantic import Field, TypeAdapter
-from sqlalchemy import ColumnElement, case, func, select, text
+from sqlalchemy import ColumnElement, Select, case, func, select, text
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from parity.cli.gate_report import MAX_AGE_DAYS, GatePolicy
@@ -19,12 +19,14 @@ from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_MOVES
 from server.database.tables import HOUSEKEEPING, Attempt, Duty, Job, Run, Token, Verdict, Worker
 from server.errors import UnavailableError
 from server.jobs.baselines import BaselineChoice
+from server.jobs.conclude import unjudged_jobs
 from server.jobs.remarks import MOST_TAGS, TAG
 from server.jobs.workers import live_workers
-from server.queue import queue_name, redis_client
+from server.queue import NEEDED, queue_name, redis_client
 from server.records import Body, of
 from server.web import auth
 from server.web.auth import SCOPES, Context, InContext, Scope
+from server.web.middleware import REQUESTS
 from server.web.requests import BodyRoute, StrictBody
 from training.spec import JobSpec
 
@@ -110,13 +112,22 @@ async def healthz() -> Health:  # in the event loop: it takes no time, and waits
     return Health()
 
 
+@frozen
+class Ready:
+    """The service works. `degraded` has a sentence for each part without which it works all the same, only slower."""
+
+    status: Literal["ok", "degraded"]
+    degraded: list[str]
+
+
 @router.get("/readyz", tags=["health"])
-def readyz(context: InContext) -> Health:
-    """The database is migrated and can be written, and the broker answers; otherwise, within two seconds, 503 with the failing parts."""
-    sentences = context.readiness.problems()
-    if sentences:
-        raise UnavailableError("; ".join(sentences))
-    return Health()
+def readyz(context: InContext) -> Ready:
+    """The database is migrated and can be written; otherwise, within two seconds, 503. Without the broker the service is
+    `degraded`: workers look for work by themselves."""
+    problems = context.readiness.problems()
+    if NEEDED in problems:
+        raise UnavailableError("; ".join(problems.values()))
+    return Ready(status="degraded" if problems else "ok", degraded=[*problems.values()])
 
 
 @router.get("/api/v1/workers", tags=["workers"])
@@ -141,7 +152,7 @@ _OUTCOMES = ("pass", "fail", "inconclusive")
 
 @metrics_router.get("/metrics", response_class=Response)
 def metrics(context: InContext) -> Response:
-    """Jobs, runs, attempts, verdicts, workers, queues and the recorder's lag, in Prometheus' text format."""
+    """Jobs, runs, attempts, verdicts, workers, queues, the recorder's lag and this process's requests, in Prometheus' text format."""
     registry = CollectorRegistry()
 
     def gauge(name: str, meaning: str, value: float) -> None:
@@ -160,6 +171,11 @@ def metrics(context: InContext) -> Response:
         gauges("parity_verdicts", "Verdicts by outcome", _counted(session, Verdict.outcome, _OUTCOMES), "outcome")
         lag = "Seconds since the last recorded step, for the training job that has been silent for longest"
         gauge("parity_recorder_lag_seconds", lag, _lag(session))
+        waiting_for = session.execute(_waiting_for_verdicts()).one()
+        gauge("parity_unjudged_jobs", "Jobs whose runs have all ended and that wait for their verdict", waiting_for.jobs)
+        gauge("parity_judged_again_jobs", "Of these, those that could not be judged and are tried again", waiting_for.again or 0)
+        since = 0.0 if waiting_for.since is None else sessions.now(session) - waiting_for.since
+        gauge("parity_oldest_unjudged_seconds", "Seconds since the last run ended of the job that has waited longest", max(0.0, since))
         gauge("parity_housekeeper_up", "1 if a worker does the housekeeping for all, else 0", _is_kept(session))
         gauge("parity_database_bytes", "Size of the database", _bytes(session))
         # 0 for a capability without workers: an alert on waiting runs without a live worker needs both series.
@@ -177,7 +193,8 @@ def metrics(context: InContext) -> Response:
     doorbells = _doorbells(context, capabilities)
     gauges("parity_doorbells", "Doorbell messages that no worker has received", doorbells or {})
     gauge("parity_broker_up", "1 if the broker responds, else 0", doorbells is not None)
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    gauge("parity_degraded", "1 if the service works without a part that makes it faster: the broker; else 0", doorbells is None)
+    return Response(generate_latest(registry) + generate_latest(REQUESTS), media_type=CONTENT_TYPE_LATEST)
 
 
 def _counted(session: Session, column: InstrumentedAttribute[Any], values: Iterable[str]) -> dict[str, int]:
@@ -194,6 +211,14 @@ def _lag(session: Session) -> float:
     began = select(func.max(Attempt.started_at)).where(Attempt.run_id == Run.id).correlate(Run).scalar_subquery()
     newest = select(func.max(case((Run.recorded_at > began, Run.recorded_at), else_=began))).where(*training).group_by(Run.job_id)
     return max((sessions.now(session) - instant for instant in session.scalars(newest)), default=0.0)
+
+
+def _waiting_for_verdicts() -> Select[Any]:
+    """How many jobs wait for their verdict, how many of them were tried in vain, and when the last run ended of the oldest one."""
+    ended = select(func.max(Run.finished_at)).where(Run.job_id == Job.id).correlate(Job).scalar_subquery()
+    tried = func.sum(case((Job.judge_tries > 0, 1), else_=0))
+    waiting = (func.count().label("jobs"), tried.label("again"), func.min(ended).label("since"))
+    return select(*waiting).select_from(Job).where(Job.id.in_(unjudged_jobs()))
 
 
 def _is_kept(session: Session) -> bool:

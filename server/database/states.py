@@ -35,12 +35,13 @@ State = TypeVar("State", bound=str)
 # On the tables: the mapper's updates take twice as long.
 _jobs, _runs, _attempts = table_of(Job), table_of(Run), table_of(Attempt)
 
-# job: queued until a run starts; its verdicts and its end are written in one transaction.
+# job: queued until a run starts; its verdicts and its end are written in one transaction. `failed -> running` is for a job that only the
+# judge failed on: an admin has it judged again.
 JOB_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
     "queued": frozenset({"running", "concluded", "failed", "cancelled"}),
     "running": frozenset({"concluded", "failed", "cancelled"}),
     "concluded": frozenset(),
-    "failed": frozenset(),
+    "failed": frozenset({"running"}),
     "cancelled": frozenset(),
 }
 # run: `running -> queued` is for a dead worker's run, which another worker takes; `queued -> failed` for a run that cannot be read.
@@ -65,11 +66,15 @@ ATTEMPT_MOVES: dict[AttemptState, frozenset[AttemptState]] = {
     "lost": frozenset({"running"}),
     "released": frozenset(),
 }
-JOB_ENDED = frozenset(state for state, following in JOB_MOVES.items() if not following)
+JOB_ENDED: frozenset[JobStatus] = frozenset({"concluded", "failed", "cancelled"})
 RUN_ENDED: frozenset[RunState] = frozenset({"finished", "failed", "cancelled"})
 JOB_OPEN, RUN_OPEN = frozenset(JOB_MOVES) - JOB_ENDED, frozenset(RUN_MOVES) - RUN_ENDED
 EARLY_STOP = "EARLY_STOP"  # the code of a run that the live rules ended
 SILENT = "SILENT"  # of a run that its own trainer sent no data for too long
+JUDGE_FAILED = "JUDGE_FAILED"  # of a job that the judge cannot judge, however often it tries
+RECORD_DAMAGED = "RECORD_DAMAGED"  # of a job with recorded steps that are not as they were written
+JUDGED_IN_VAIN = frozenset({JUDGE_FAILED, RECORD_DAMAGED})  # the runs of such a job have ended well, so that it can be judged again
+JUDGING_AGAIN = "JUDGING_AGAIN"  # of an open job that could not be judged for a reason that may pass
 
 
 def move_job(session: Session, job_id: str, start: Iterable[JobStatus], end: JobStatus, **values: Any) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import threading
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise, zip_longest
 from typing import Any
@@ -35,6 +36,7 @@ from sqlalchemy.orm import Session
 from parity.structure import frozen
 from server.database.sessions import IN_BINARY
 from server.database.tables import Chunk, ChunkColumn, Run, table_of
+from server.errors import DamagedError
 
 # Encodes a float64 column as bytes without loss: as float32 if that holds every value, with zstd if that saves space.
 #
@@ -171,6 +173,49 @@ def _gaps(ranges: Sequence[Range], stride: int) -> list[Gap]:
     return gaps
 
 
+# Checksums: what a disk or a memory changes between a write and a read is found, and never judged.
+#
+# CRC-32 finds every change of up to 32 bits in a row, and of others all but one in four thousand million. That of a chunk covers whose it
+# is, its steps, the names of its columns, and its values where they are packed; a large chunk also says whether a column of steps belongs
+# to it, and each of its columns has a checksum of its own, so that a reader of one touches no other.
+
+_PACKED, _EVEN, _UNEVEN = "packed", "even", "uneven"
+
+
+def checksum(*facts: object, payload: bytes = b"") -> int:
+    """The checksum of a row: of these facts in their order, and of its values."""
+    return zlib.crc32(payload, zlib.crc32(repr(facts).encode()))
+
+
+def _check(row: Any, columns: Sequence[Any], attempt: tuple[str, str, int], names: Sequence[str] | None) -> None:
+    """DamagedError unless a chunk has the checksum that it was written with; `columns` are the rows of those of its columns that are read,
+    and `names` which were wanted (None: all). What was written before there were checksums has none."""
+    if row.checksum is None:
+        return
+    whose = (*attempt, row.first_step)
+    place = (*whose, row.last_step, row.steps)
+    payload = row.payload
+    if payload is not None:
+        if row.checksum != checksum(*place, row.names, _PACKED, payload=payload):
+            raise damaged(*whose, "its values")
+        return
+    stored = [column.name for column in columns if column.name is not None]
+    if row.checksum != checksum(*place, row.names, _UNEVEN if "step" in stored else _EVEN):
+        raise damaged(*whose, "its steps or columns")
+    for column in columns:
+        if column.name is not None and column.value_checksum != checksum(*place, column.name, payload=column.value):
+            raise damaged(*whose, f"column {column.name}")
+    for name in _names(row.names):
+        if name != "step" and (names is None or name in names) and name not in stored:
+            raise damaged(*whose, f"column {name}")
+
+
+def damaged(run_id: str, kind: str, epoch: int, first_step: int, what: str) -> DamagedError:
+    """The error of a chunk that is not as it was written."""
+    where = f"run {run_id}, {kind}, attempt {epoch}, the chunk from step {first_step}"
+    return DamagedError(f"{where}: {what} changed since they were recorded; `python -m server.check` lists all damage and what to do")
+
+
 # The metrics store: float64 columns in chunks, keyed (run, kind, epoch, first step).
 #
 # Where attempts overlap, the newest epoch wins from its first step on, so a curve never mixes two attempts on the same steps. A run that
@@ -214,8 +259,16 @@ _PIECES = (
 )
 # Chunks that are full already stay as they are.
 _SMALL = case((_chunk.count < bindparam("size"), _chunk.payload)).label("payload")
-_TO_SEAL = select(*_PLACE, _NAMES, _SMALL).where(_attempt(_chunks)).order_by(_chunk.first_step)
-_ROWS = (*_PLACE, _NAMES, _chunk.payload, _column.name, _column.payload.label("value"))
+_TO_SEAL = select(*_PLACE, _NAMES, _SMALL, _chunk.checksum).where(_attempt(_chunks)).order_by(_chunk.first_step)
+_ROWS = (
+    *_PLACE,
+    _NAMES,
+    _chunk.payload,
+    _chunk.checksum,
+    _column.name,
+    _column.payload.label("value"),
+    _column.checksum.label("value_checksum"),
+)
 """What `table` needs of a chunk and of a column of it, in one statement."""
 
 
@@ -312,7 +365,8 @@ def seal(session: Session, run_id: str, kind: str, epoch: int, steps: int = SEAL
         if len(group) > 1:
             small = [_piece(row, epoch) for row in group]
             is_packed = all(row.payload is not None for row in group)
-            parts = [table([row], None, decode) for row in group] if is_packed else load(session, run_id, kind, small)
+            own = (run_id, kind, epoch)
+            parts = [_packed_table(row, own) for row in group] if is_packed else load(session, run_id, kind, small)
             replace(session, run_id, kind, small, join(parts))
     return len(groups)
 
@@ -347,13 +401,21 @@ def _rows(chunk: NewChunk) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     steps = columns["step"]
     first, last, count = int(steps[0]), int(steps[-1]), len(steps)
     key = {"run_id": chunk.run_id, "kind": chunk.kind, "epoch": chunk.epoch, "first_step": first}
+    names = json.dumps([*columns])
     row = {**key, "last_step": last, "count": count, "columns": list(columns), "payload": None}
+    facts = (*chunk.key, last, count)
     is_even = count == 1 or np.array_equal(steps, even_steps(first, last, count))
     stored = {name: values for name, values in columns.items() if name != "step" or not is_even}
     if len(stored) * count <= _PACKED_VALUES:
         row["payload"] = encode(np.concatenate([*stored.values()], dtype=np.float64) if stored else np.empty(0))
+        row["checksum"] = checksum(*facts, names, _PACKED, payload=row["payload"])
         return row, []
-    return row, [{**key, "name": name, "payload": encode(np.asarray(values, np.float64))} for name, values in stored.items()]
+    row["checksum"] = checksum(*facts, names, _EVEN if is_even else _UNEVEN)
+    own = []
+    for name, values in stored.items():
+        payload = encode(np.asarray(values, np.float64))
+        own.append({**key, "name": name, "payload": payload, "checksum": checksum(*facts, name, payload=payload)})
+    return row, own
 
 
 def even_steps(first: int, last: int, count: int) -> NDArray[np.float64]:
@@ -489,7 +551,7 @@ def _stretch(
     else:
         rows = session.connection().execute(_STRETCH_OF_SOME, where | {"names": ["step", *names]})
     for _, columns in groupby(rows, key=lambda row: row.first_step):
-        part = _between(table(columns, names, decode), first, end)
+        part = _between(table([*columns], names, decode, attempt), first, end)
         if len(part["step"]):
             yield part
 
@@ -503,8 +565,12 @@ def _between(table: Columns, first: float, end: float) -> Columns:
     return {name: values[inside] for name, values in table.items()}
 
 
-def table(rows: Iterable[Any], names: Sequence[str] | None, decode: _Decode) -> Columns:
-    """The table of a chunk, `step` first, from its rows: one for each column that is stored by itself, or one if they are packed."""
+def table(rows: Sequence[Any], names: Sequence[str] | None, decode: _Decode, attempt: tuple[str, str, int]) -> Columns:
+    """The table of a chunk, `step` first, from its rows: one for each column that is stored by itself, or one if they are packed.
+
+    DamagedError where they are not as they were written by this attempt (run, kind, epoch).
+    """
+    _check(rows[0], rows, attempt, names)
     columns: Columns = {}
     for row in rows:
         if not columns:
@@ -515,6 +581,12 @@ def table(rows: Iterable[Any], names: Sequence[str] | None, decode: _Decode) -> 
         elif row.name is not None:
             columns[row.name] = decode(row.value)
     return columns
+
+
+def _packed_table(row: Any, attempt: tuple[str, str, int]) -> Columns:
+    """The table of a chunk whose values are packed; DamagedError as `table`."""
+    _check(row, (), attempt, None)
+    return {"step": even_steps(row.first_step, row.last_step, row.steps), **packed_columns(row, decode)}
 
 
 def packed_columns(row: Any, decode: _Decode) -> Columns:
@@ -607,5 +679,5 @@ def _parts(
     for (run_id, epoch, first), columns in groupby(rows, key=lambda row: (row.run_id, row.epoch, row.first_step)):
         limit = limits.get(run_id, {}).get(epoch, -math.inf)  # of an attempt that began since: nothing
         if first < limit:
-            parts.setdefault(run_id, []).append(_between(table(columns, names, stored), first, limit))
+            parts.setdefault(run_id, []).append(_between(table([*columns], names, stored, (run_id, kind, epoch)), first, limit))
     return parts

@@ -17,6 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from parity.judging.decision import State
 from parity.recipes import UNSTATED
 from server.settings import WebhookEvent
+from training.spec import SPEC_VERSION
 from training.switches import Override, Rounding, Switches, arm_label, from_document
 
 JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
@@ -101,6 +102,8 @@ class Job(Base):
     engine: Mapped[str]
     capability: Mapped[str]
     spec: Mapped[dict[str, Any]]
+    # A worker that reads older versions only leaves its runs to others.
+    spec_version: Mapped[int] = mapped_column(default=SPEC_VERSION, server_default="1")
     # Devices that each of its runs trains on together.
     devices: Mapped[int] = mapped_column(default=1, server_default="1")
     criteria: Mapped[dict[str, Any]]
@@ -140,6 +143,9 @@ class Job(Base):
     # The process that judges the job, until when (unix seconds); nobody else judges it meanwhile.
     judging_by: Mapped[str | None]
     judging_until: Mapped[float | None]
+    # How often it could not be judged for a reason that may pass, and until when (unix seconds) nobody tries again.
+    judge_tries: Mapped[int] = mapped_column(default=0, server_default="0")
+    judge_after: Mapped[float | None]
     # Whether it takes further arms and runs (`server.jobs.projects`); it is not judged before its owner says so.
     is_open: Mapped[bool] = mapped_column(default=False, server_default=false())
     # How many of a project's runs had finished when it was last judged; None for a job that never was a project.
@@ -235,7 +241,8 @@ class Run(Base):
     """
 
     __tablename__ = "runs"
-    __table_args__ = (Index("runs_by_claim", "state", "capability", "priority", "created_at"),)
+    # The whole order in which workers claim them: with it a claim sorts nothing, whatever the database knows of its tables.
+    __table_args__ = (Index("runs_by_claim", "state", "capability", "priority", "created_at", "job_id", "position"),)
 
     id: Mapped[Key]
     job_id: Mapped[JobKey]
@@ -335,6 +342,8 @@ class Chunk(Base):
     count: Mapped[int]
     columns: Mapped[list[str]]
     payload: Mapped[bytes | None]
+    # Of all the others (`server.database.store`); None if it was written before there were checksums.
+    checksum: Mapped[int | None]
 
 
 class ChunkColumn(Base):
@@ -355,6 +364,7 @@ class ChunkColumn(Base):
     first_step: Mapped[NumberedKey]
     name: Mapped[Key]
     payload: Mapped[bytes]
+    checksum: Mapped[int | None]
 
 
 class Verdict(Base):

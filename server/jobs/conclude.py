@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import Any, Literal, cast
 
-from sqlalchemy import Row, or_, select, update
+from sqlalchemy import Row, Select, exists, or_, select, update
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from parity.extensions import lab
@@ -27,15 +29,28 @@ from parity.judging.path import path_of
 from parity.judging.verdict import Verdict as Judged
 from parity.report.words import BEST_FIRST, lead_of, with_words
 from parity.structure import frozen
+from parity.wording import count
 from server.concurrency import Repeating
 from server.curves import loading
 from server.database import sessions
-from server.database.sessions import Database
-from server.database.states import EARLY_STOP, JOB_ENDED, JOB_OPEN, RUN_ENDED
+from server.database.sessions import Database, find_job
+from server.database.states import (
+    EARLY_STOP,
+    JOB_ENDED,
+    JOB_OPEN,
+    JUDGE_FAILED,
+    JUDGED_IN_VAIN,
+    JUDGING_AGAIN,
+    RECORD_DAMAGED,
+    RUN_ENDED,
+    RUN_OPEN,
+)
 from server.database.tables import Arm, Job, Run, Verdict, new_id
+from server.errors import ConflictError, DamagedError
 from server.jobs import forecasts, lifecycle, statements
 from server.jobs.fingerprint import job_spec
 from server.jobs.floors import family_in, family_of, keep_reruns, lent_floors, named_floors, reruns_of
+from server.logs import without_secrets
 from server.records import of
 from training.command import ENGINE as COMMAND
 from training.command import Compared
@@ -193,21 +208,30 @@ def needed_kind(job: Job) -> Kind:
 # Whoever finds a job without an open run may conclude it: the worker that ended the last run, the housekeeper, and the API for runs that
 # others train. Judging takes minutes for a large job, so the judge claims the job, and the others leave it alone while the claim is
 # renewed. That spares work only: the end is a compare-and-set, so a judge that was silent for too long writes nothing.
+#
+# What fails for a reason that may pass is tried again: whatever the database refuses for as long as it takes, because no curve is to blame,
+# and a lack of memory or of files `_MOST_TRIES` times. The job says so meanwhile (`JUDGING_AGAIN`). All else would fail again, and ends it.
 
 _CLAIM_SECONDS = 30.0  # of silence, after which a judge is taken for dead
 _RENEWALS = 3  # in that time
 _one_at_a_time = threading.Lock()  # in this process: each job judged has all its curves in memory
+_MOST_TRIES = 5
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 600.0  # after the second try, and at most; the second follows the first at once
+_OF_THE_DATABASE = (DBAPIError, PendingRollbackError, PoolTimeoutError)
+_OF_THE_MACHINE = (MemoryError, OSError)
 
 
 def conclude(database: Database, job_id: str) -> bool:
     """Judge a job and write its verdicts, if all its runs have ended and it is not concluded yet. Safe to call at any time.
 
-    False if another judge has the job now, and will write its verdicts; if that judge has died, who calls this again later does.
+    False if another judge has the job now, and will write its verdicts, or if it could not be judged and rests until it is tried again;
+    if that judge has died, or the rest is over, who calls this again later judges it. Raises what kept it from being judged this time.
     """
     with database.read() as session:
         if not ready_to_conclude(session, job_id):
             return True
-        if session.scalar(select(Job.id).where(Job.id == job_id, Job.judging_until >= sessions.now(session))) is not None:
+        now = sessions.now(session)
+        if session.scalar(select(Job.id).where(Job.id == job_id, or_(Job.judging_until >= now, Job.judge_after > now))) is not None:
             return False
     with _one_at_a_time, _claimed(database, job_id) as is_ours:
         if is_ours:
@@ -238,7 +262,7 @@ def claim(session: Session, job_id: str, judge: str) -> bool:
 
 @contextmanager
 def _claimed(database: Database, job_id: str) -> Iterator[bool]:
-    """Whether the job is claimed, for as long as the block takes. An exception gives it to the next who looks."""
+    """Whether the job is claimed, for as long as the block takes. An exception is noted, and gives it to the next who looks."""
     judge = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
 
     def renew() -> bool:
@@ -253,22 +277,67 @@ def _claimed(database: Database, job_id: str) -> Iterator[bool]:
     keeper.start()
     try:
         yield True
-    except BaseException:
-        with database.write() as session:
-            session.execute(update(Job).where(Job.id == job_id, Job.judging_by == judge).values(judging_until=None))
+    except BaseException as error:
+        try:
+            with database.write() as session:
+                _give_back(session, job_id, judge, error)
+        except Exception:  # noqa: BLE001 (the database is away; the claim ends by itself)
+            _log.exception("job %s could not be judged, and that could not be noted", job_id)
         raise
     finally:
         keeper.close()
 
 
+def _give_back(session: Session, job_id: str, judge: str, error: BaseException) -> None:
+    """End a judge's claim; with an error that is not the end of its process, note it and when to try again."""
+    job = session.get(Job, job_id, with_for_update=True)
+    if job is None or job.judging_by != judge or job.status not in JOB_OPEN:
+        return
+    job.judging_until = None
+    if not isinstance(error, Exception):
+        return
+    job.judge_tries += 1
+    pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(job.judge_tries - 2, 30), _LONGEST_PAUSE_SECONDS) if job.judge_tries > 1 else 0.0
+    job.judge_after = sessions.now(session) + pause
+    reason = str(error.orig) if isinstance(error, DBAPIError) else repr(error)
+    job.code = JUDGING_AGAIN
+    job.message = without_secrets(
+        f"no verdict after {count(job.judge_tries, 'try', 'tries')}, and it is tried again: {reason.strip():.500}"
+    )
+    _log.warning("job %s: %s, in %.0f s", job_id, job.message, pause)
+    lifecycle.tell_changed(session, job)
+
+
+def unjudged_jobs() -> Select[str]:
+    """The open jobs without an open run, which wait for their verdict."""
+    return select(Job.id).where(Job.status.in_(JOB_OPEN), ~Job.is_open, ~exists().where(Run.job_id == Job.id, Run.state.in_(RUN_OPEN)))
+
+
+def judge_again(session: Session, job_id: str) -> None:
+    """Open a job again that only the judge failed on, so that it is judged and gets a verdict. ConflictError for any other."""
+    find_job(session, job_id)
+    job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
+    if not lifecycle.reopen_job(session, job):
+        state = f"{job.status} ({job.code})" if job.code else job.status
+        raise ConflictError(f"job {job_id} is {state}; expected one that failed with {' or '.join(sorted(JUDGED_IN_VAIN))}")
+
+
 def _judge(database: Database, job_id: str) -> None:
     _look_at_the_end(database, job_id)
     with database.read() as session:
+        tries = session.get_one(Job, job_id).judge_tries + 1
         try:
             outcome = decide(session, job_id)
-        except Exception as error:  # noqa: BLE001 (whatever the judge raises, the job must end, with the reason)
+        except _OF_THE_DATABASE:
+            raise
+        except DamagedError as error:
+            _log.error("job %s could not be judged: %s", job_id, error)
+            outcome = Outcome(code=RECORD_DAMAGED, message=error.detail)
+        except Exception as error:
+            if isinstance(error, _OF_THE_MACHINE) and tries < _MOST_TRIES:
+                raise
             _log.exception("job %s could not be judged", job_id)
-            outcome = Outcome(code="JUDGE_FAILED", message=f"judging failed, but the curves are kept: {error!r}")
+            outcome = Outcome(code=JUDGE_FAILED, message=f"judging failed, but the curves are kept: {error!r}")
     with database.write() as session:
         session.get(Job, job_id, with_for_update=True)
         if ready_to_conclude(session, job_id):  # the trainer of a silent run may have come back meanwhile

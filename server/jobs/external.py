@@ -197,6 +197,10 @@ def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: 
     """
     columns = _named(kind, batch.columns)
     run = _held(session, settings, run_id, epoch)
+    # Equal is right: trainers that count from 1 log the last step under the number of steps.
+    if run.planned_steps is not None and batch.steps.max() > run.planned_steps:
+        where = f"step is {batch.steps.max():,}, expected at most {run.planned_steps:,}, the planned steps of run {run_id}"
+        raise InvalidError(f"{where}; nothing of this batch was saved: send optimizer steps, or submit a job with a longer schedule")
     _check_columns(session, run_id, kind, columns)
     try:
         new = merge(session, run_id, kind, epoch, batch.steps, columns)

@@ -11,6 +11,7 @@ from server.database.sessions import find_job
 from server.database.states import (
     JOB_ENDED,
     JOB_OPEN,
+    JUDGED_IN_VAIN,
     RUN_ENDED,
     RUN_MOVES,
     SILENT,
@@ -142,6 +143,18 @@ def end_job(
         states.emit(session, job_id, "verdict", dict(verdicts))
     states.emit(session, job_id, "status", {"status": end})
     announce(session, job_id, *(("verdict.given", "job.ended") if verdicts else ("job.ended",)))
+    return True
+
+
+def reopen_job(session: Session, job: Job) -> bool:
+    """failed -> running: a job that only the judge failed on is to be judged again; False for any other. Lock the job's row before."""
+    if job.code not in JUDGED_IN_VAIN or job.status != "failed":
+        return False
+    fresh = {"code": None, "message": None, "finished_at": None, "judge_tries": 0, "judge_after": None}
+    if not move_job(session, job.id, ("failed",), "running", **fresh):
+        return False
+    session.expire(job, ["status", *fresh])
+    states.emit(session, job.id, "status", {"status": "running"})
     return True
 
 

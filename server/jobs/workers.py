@@ -99,6 +99,9 @@ def device_counts(worker: Worker, engine: str) -> tuple[int, int]:
 
 def _unable(worker: Worker, job: Job) -> str | None:
     """Why a worker cannot run an arm of this job, as it registered, or None."""
+    reads = worker.device.get("spec_version", 1)
+    if job.spec_version > reads:
+        return f"its version reads specifications up to version {reads}, this job has version {job.spec_version}"
     if job.engine == COMMAND:
         return _refused_launcher(worker, job)
     return refused_recipe(worker, job.engine, [recipe for arm in job.arms for recipe in recipes(arm.recipe, arm.overrides)])

@@ -27,7 +27,7 @@ from server.api.jobs import ArmDocument, JobDocument
 from server.api.live import observed
 from server.api.remarks import SignOffEntry
 from server.concurrency import Cache
-from server.database.states import JOB_ENDED
+from server.database.states import JOB_ENDED, JUDGED_IN_VAIN, JUDGING_AGAIN
 from server.database.tables import Job
 from server.gaps import candidate_gaps
 from server.jobs import forecasts
@@ -181,8 +181,12 @@ def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
         measure = f"{job.arms[0].name} is the baseline; the next arm that parity.Run names is its candidate."
     elif job.is_open:
         chip, lead, measure = "▸ NO VERDICT YET", "Open until it is concluded.", "The project takes further runs."
+    elif job.code == JUDGING_AGAIN:
+        chip, lead, measure = "▸ NO VERDICT YET", "The judge could not finish yet.", job.message or ""
     elif job.share_done >= 1.0:
-        chip, lead, measure = "▸ NO VERDICT YET", "The judge reads the curves.", "All steps are done."
+        ended = max((run.finished_at for arm in job.arms for run in arm.runs if run.finished_at), default=None)
+        since = f" since {ended[:16].replace('T', ', ')} UTC" if ended else ""
+        chip, lead, measure = "▸ NO VERDICT YET", "The judge reads the curves.", f"All steps are done{since}."
     else:
         chip, lead = "▸ NO VERDICT YET", "Too early for a forecast."
         measure = measure or "The first forecast comes once both arms have trained a tenth of the planned steps."
@@ -190,6 +194,8 @@ def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
 
 
 def _next_of_none(job: JobDocument) -> str:
+    if job.status == "failed" and job.code in JUDGED_IN_VAIN:
+        return f"parity runs conclude {job.id} has it judged again, with the token of an admin; parity runs judge {job.id} only asks how."
     if job.is_open and len(job.arms) > 1 and job.status not in JOB_ENDED:
         return (
             f"parity runs judge {job.id} judges the runs that have finished, as of now; parity runs conclude {job.id} records the verdict."

@@ -13,7 +13,7 @@ from parity.report.words import BEST_FIRST, NO_GAP_TO_TELL, PROBABLE, code_in_br
 from parity.structure import frozen
 from parity.wording import MINUS, count, interval_words, nats_decimals, signed
 from server.api.lists import JobSummary, belonging_to
-from server.database.states import JOB_OPEN
+from server.database.states import JOB_OPEN, JUDGING_AGAIN
 from server.database.tables import Job
 from server.jobs.conclude import VerdictSummary
 from server.jobs.forecasts import latest
@@ -151,6 +151,8 @@ def _live(job: JobSummary, answer: Answer, forecasts: Mapping[str, Forecast]) ->
     if job.status == "queued":
         return replace(answer, state="queued", lead="Waiting for its trainer." if job.engine == "external" else "Queued.")
     training = replace(answer, state="live", lead="Training; no forecast yet.", progress=job.share_done)
+    if job.code == JUDGING_AGAIN:
+        return replace(training, lead="Trained; the judge could not finish yet.")
     if not forecasts:
         return training
     name, live = min(forecasts.items(), key=lambda each: _outlook(each[1]))

@@ -4,8 +4,9 @@ import asyncio
 import math
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fastapi import Request
 from sqlalchemy import select
@@ -14,20 +15,33 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from parity.structure import frozen
 from server.concurrency import Repeating
 from server.database.sessions import Database
 from server.database.states import AT_ONCE as EVENTS_AT_ONCE
 from server.database.states import Progress, after
 from server.database.states import progress as progress_of
 from server.database.tables import Event, Job
-from server.errors import TooManyError
+from server.errors import TooManyError, UnavailableError
 
 # Responses that are made while the client reads them: limited in number for each sender, and cut when the client stops reading.
 
-AT_ONCE = 16
-"""Streams that one sender may read at once from one process."""
 IDLE_SECONDS = 30.0
 """A client that has not made room for the next part for so long is disconnected."""
+
+
+@frozen
+class Share:
+    """How many streams of one kind one sender may read at once from one process, and all senders together."""
+
+    what: str
+    each: int
+    in_all: int
+
+
+EXPORTS = Share(what="exports", each=16, in_all=64)
+PAGES = Share(what="event streams", each=1000, in_all=3000)
+"""A team may share one principal, and an open page costs little; more than the files that a process may open are refused by the system."""
 
 
 class OpenStreams:
@@ -35,46 +49,51 @@ class OpenStreams:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: Counter[str] = Counter()
+        self._open: Counter[tuple[str, str]] = Counter()
 
-    def enter(self, sender: str) -> None:
-        """Count one more; TooManyError if the sender has its share already."""
+    def enter(self, share: Share, sender: str) -> None:
+        """Count one more; TooManyError if the sender has its share already, UnavailableError if all together have theirs."""
+        remedy = "read or close one, then retry"
         with self._lock:
-            if self._open[sender] >= AT_ONCE:
-                raise TooManyError(
-                    f"{self._open[sender]} exports are open; expected at most {AT_ONCE} at once: read or close one, then retry"
-                )
-            self._open[sender] += 1
+            own, whole = self._open[share.what, sender], self._open[share.what, ""]
+            if own >= share.each:
+                raise TooManyError(f"{own:,} {share.what} are open; expected at most {share.each:,} at once: {remedy}")
+            if whole >= share.in_all:
+                raise UnavailableError(f"{whole:,} {share.what} are open, the most that this server sends at once; retry in a moment")
+            self._open.update(((share.what, sender), (share.what, "")))
 
-    def leave(self, sender: str) -> None:
+    def leave(self, share: Share, sender: str) -> None:
         """Count one less."""
         with self._lock:
-            self._open[sender] -= 1
-            if not self._open[sender]:
-                del self._open[sender]
+            for key in ((share.what, sender), (share.what, "")):
+                self._open[key] -= 1
+                if not self._open[key]:
+                    del self._open[key]
 
 
 class Stream(StreamingResponse):
-    """Parts of an export. The connection is cut, without the end of the body, if the client stops reading."""
+    """A response that is made while its client reads it. If the client stops reading, the connection is cut before the body's end."""
 
-    def __init__(self, request: Request, streams: OpenStreams, parts: Iterable[bytes], media_type: str, headers: Mapping[str, str]) -> None:
-        super().__init__(parts, media_type=media_type, headers=dict(headers))
-        self._streams, self._sender = streams, str(request.state.sender)
+    def __init__(self, request: Request, share: Share, parts: Iterable[bytes] | AsyncIterable[bytes], **more: Any) -> None:
+        """`more`: the media type and the headers."""
+        super().__init__(parts, **more)
+        self._share, self._sender = share, str(request.state.sender)
+        self._streams: OpenStreams = request.app.state.context.streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the parts; TooManyError, before anything is sent, if the sender has too many streams open."""
+        """Send the parts; TooManyError or UnavailableError, before anything is sent, if too many streams are open."""
 
         async def send_in_time(message: Message) -> None:
             async with asyncio.timeout(IDLE_SECONDS):
                 await send(message)
 
-        self._streams.enter(self._sender)
+        self._streams.enter(self._share, self._sender)
         try:
             await super().__call__(scope, receive, send_in_time)
         except (ClientDisconnect, TimeoutError):
             return
         finally:
-            self._streams.leave(self._sender)
+            self._streams.leave(self._share, self._sender)
 
 
 # Sends events of jobs, and the progress of their runs, to open pages: one poller thread per process reads the database.

@@ -5,8 +5,10 @@ import logging
 import re
 import secrets
 import time
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
+from prometheus_client import CollectorRegistry, Histogram
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.body_limit import MAX_BODY_SIZE_SCOPE_KEY
@@ -36,6 +38,15 @@ _HEADERS = {
 }
 # Monitoring polls these every few seconds; logging them would bury the other lines.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
+REQUESTS = CollectorRegistry()
+"""What this process has served since it began; all else in `/metrics` is counted from the database."""
+_SECONDS = Histogram(
+    "parity_request_seconds",
+    "Seconds from a request to the end of its response, of this process; event streams and exports last as long as their clients read",
+    ["method", "route", "status"],
+    buckets=(0.005, 0.02, 0.1, 0.5, 2.0, 10.0),
+    registry=REQUESTS,
+)
 
 
 class Guard:
@@ -66,7 +77,9 @@ class Guard:
                     raise
                 await problems.unexpected(request, error)(scope, receive, answer.send)
             finally:
-                _log_request(request, answer.status, time.perf_counter() - began)
+                seconds = time.perf_counter() - began
+                _count_request(request, answer.status, seconds)
+                _log_request(request, answer.status, seconds)
 
     def _refusal(self, request: Request) -> ServiceError | None:
         try:
@@ -175,11 +188,21 @@ def _request_id(request: Request) -> str:
     return given if re.fullmatch(r"[A-Za-z0-9._:-]{1,100}", given) else secrets.token_hex(8)
 
 
+def _count_request(request: Request, status: int | None, seconds: float) -> None:
+    """Count a request by its route, not its path, so that there are no more series than routes."""
+    route = getattr(request.scope.get("route"), "path_format", None) or "none"
+    method = "other" if route == "none" or status == HTTPStatus.METHOD_NOT_ALLOWED else request.method
+    _SECONDS.labels(method, route, "none" if status is None else f"{status // 100}xx").observe(seconds)
+
+
 def _log_request(request: Request, status: int | None, seconds: float) -> None:
-    """One log line per request, without its query, headers or body."""
+    """One log line per request with who sent it, without its query, headers or body."""
     given = request.scope.get("path_params", {})
     ids = {name.removesuffix("_id"): cut(value) for name, value in given.items() if name in ("job_id", "run_id")}
+    sender = getattr(request.state, "sender", None)
     values = {"method": request.method, "path": cut(request.url.path), "status": status, "milliseconds": round(1000 * seconds, 1), **ids}
+    if sender:
+        values["principal"] = sender
     level = logging.DEBUG if request.url.path in _QUIET and status == 200 else logging.INFO
     _log.log(level, "request", extra=values)
 

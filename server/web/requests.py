@@ -251,6 +251,21 @@ def _kind(value: object) -> str:
     return "text" if isinstance(value, str) else ""
 
 
+# The keys of a query: a misspelt one would be ignored, and the response would be to another question.
+
+
+async def check_query(request: Request) -> None:  # in the event loop: it takes no time, and waits for no thread
+    """InvalidError for a key that the route does not know, with those that it knows."""
+    if not request.query_params:
+        return
+    operation = request.app.openapi()["paths"][request.scope["route"].path_format][request.method.lower()]
+    known = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
+    unknown = next((key for key in request.query_params if key not in known), None)
+    if unknown is not None:
+        expected = f"one of {', '.join(known)}" if known else "no query at all"
+        raise InvalidError.at(f"/query/{escaped(unknown)}", f"query key {unknown!r:.80} is not known here; expected {expected}")
+
+
 # Query parameters that the routes of curves share.
 
 FirstStep = Annotated[int, Query(alias="from", ge=0, le=LARGEST, description="first step")]

@@ -33,7 +33,7 @@ import numpy as np
 import psutil
 from alembic import command
 from pydantic import TypeAdapter
-from sqlalchemy import create_engine, func, make_url, select
+from sqlalchemy import create_engine, func, make_url, select, text
 from sqlalchemy.exc import OperationalError
 
 from parity.client.rest import Client, ClientError, UnreachableError
@@ -204,6 +204,7 @@ class Matrix:
         }
         if self.postgres:
             faults["PostgreSQL killed"] = self.kill_postgres
+            faults["connections cut"] = self.cut_connections
         else:
             faults["SQLite locked for a second"] = self.lock_sqlite
             faults["disk full for a second"] = self.fill_disk
@@ -268,6 +269,12 @@ class Matrix:
         self.postgres.kill()
         time.sleep(self.random.uniform(0.1, 2 * LEASE_SECONDS))
         self.postgres.start()
+
+    def cut_connections(self) -> None:
+        """End every connection of the service, also that of a judge in the middle of its work."""
+        with contextlib.suppress(OperationalError), self.database.read() as session:
+            others = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+            session.execute(text(others))
 
     def lock_sqlite(self) -> None:
         path = make_url(self.stack.settings.database).database

@@ -26,12 +26,14 @@ SECRET = SECRET_PREFIX + base64.b64encode(bytes(range(32))).decode()
 
 
 class Receiver:
-    """An HTTP server that keeps what it gets and answers as it is told: a status, `hang`, or `drip` (a header without end)."""
+    """An HTTP server that keeps what it gets and answers as it is told: a status, `hang`, `meet` (once another one is asked, too), or
+    `drip` (a header without end)."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.answers: list[int | str] = []
         self.closing = threading.Event()
+        self.meeting = threading.Barrier(1)
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -41,6 +43,10 @@ class Receiver:
                 answer = receiver.answers.pop(0) if receiver.answers else 204
                 if answer == "hang":
                     receiver.closing.wait(20)
+                elif answer == "meet":
+                    receiver.meeting.wait(8)
+                    self.send_response(204)
+                    self.end_headers()
                 elif answer == "drip":
                     self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
                     while not receiver.closing.wait(0.05):
@@ -235,6 +241,23 @@ def test_who_does_not_answer_in_time_holds_up_nobody(database, make_receiver, re
     assert _row(database, late) == ("pending", 1, None, "no response within 0.4 s")
     assert "no response" in _row(database, later)[3]
     assert _row(database, good)[0] == "delivered"
+
+
+@both_databases
+def test_webhooks_are_sent_at_the_same_time(database, make_receiver, sent, deliver_due):
+    both = make_receiver(), make_receiver()
+    both[0].meeting = both[1].meeting = threading.Barrier(2)
+    for receiver in both:
+        receiver.answers = ["meet"]
+    deliveries_of_both = [sent(_url(receiver)) for receiver in both]
+    assert set(deliver_due()) == {*deliveries_of_both}
+    assert [_row(database, each)[0] for each in deliveries_of_both] == ["delivered", "delivered"]
+
+
+def test_a_slow_receiver_has_a_round_of_limited_length(database, receiver, register, waiting, deliver_due, monkeypatch):
+    monkeypatch.setattr(deliveries, "_TIMEOUT_SECONDS", 0.0)
+    waiting(register(_url(receiver)), 5)
+    assert len(deliver_due()) <= 1
 
 
 @both_databases

@@ -55,14 +55,14 @@ def test_no_request_waits_for_a_redis_that_hangs(settings, database, request_bod
         for method, path, body, status in (
             ("GET", "/api/v1/jobs", None, 200),
             ("POST", "/api/v1/jobs", request_body, 202),
-            ("GET", "/readyz", None, 503),
+            ("GET", "/readyz", None, 200),
         ):
             start = time.monotonic()
             answer = client.request(method, path, json=body, headers={"Authorization": f"Bearer {token}"})
             assert answer.status_code == status, answer.text
             assert time.monotonic() - start < 10
-        assert "broker" in answer.json()["detail"]
-        assert answer.headers["Retry-After"] == "2"
+        assert answer.json()["status"] == "degraded"
+        assert "broker" in answer.json()["degraded"][0]
 
 
 @contextmanager

@@ -1,5 +1,8 @@
 """What a specification refuses, and the sentences it refuses with."""
 
+import dataclasses
+import hashlib
+import typing
 from dataclasses import asdict, replace
 
 import pytest
@@ -7,7 +10,7 @@ import pytest
 from parity import recipes
 from training import rules
 from training.rules import PRESETS, SpecError
-from training.spec import Arm, Data, JobSpec, Model, Noise, Projections, RunSpec, Schedule, capability
+from training.spec import SPEC_VERSION, Arm, Data, JobSpec, Model, Noise, Projections, RunSpec, Schedule, capability
 from training.switches import Switches
 
 JOB = JobSpec(name="job", baseline=Arm(recipe="fp8_current", replicates=2), candidates=(Arm(recipe="nvfp4", replicates=3),))
@@ -190,3 +193,23 @@ def test_another_recipe_is_kept_as_said_and_only_for_an_external_trainer():
 def test_the_words_for_other_recipes_are_those_of_the_judge():
     assert rules.OTHER == recipes.OTHER
     assert set(rules.RECIPES) < set(recipes.RECIPES)
+
+
+def _shape(kind, seen):
+    """The fields of a value and of the values in it, with their types as they are written."""
+    if not dataclasses.is_dataclass(kind) or kind in seen:
+        return
+    seen[kind] = [(each.name, str(each.type)) for each in dataclasses.fields(kind)]
+    for hint in typing.get_type_hints(kind).values():
+        for part in (hint, *typing.get_args(hint), *(deep for each in typing.get_args(hint) for deep in typing.get_args(each))):
+            _shape(part, seen)
+
+
+def test_a_changed_specification_has_a_new_version():
+    """An older worker refuses a field that it does not know: raise SPEC_VERSION with this digest, so that it leaves the job to others."""
+    seen = {}
+    _shape(JobSpec, seen)
+    assert len(seen) >= 8
+    shape = sorted((kind.__qualname__, fields) for kind, fields in seen.items())
+    digest = hashlib.sha256(repr(shape).encode()).hexdigest()[:16]
+    assert (SPEC_VERSION, digest) == (1, "5fd9ad94f803f83c")

@@ -7,6 +7,7 @@ import jsonschema
 import pytest
 import yaml
 from alembic import command
+from fastapi.testclient import TestClient
 
 from server.database.tables import Worker
 from server.queue import alembic_config
@@ -19,7 +20,18 @@ EXAMPLES = sorted((CHECKOUT / "examples").glob("*.yaml"))
 
 def test_healthy_and_ready(api):
     assert api.get("/healthz").json() == {"status": "ok"}
-    assert api.get("/readyz").json() == {"status": "ok"}
+    assert api.get("/readyz").json() == {"status": "ok", "degraded": []}
+
+
+def test_without_its_broker_the_service_is_ready_and_says_what_it_lacks(settings, database, application):
+    away = settings.model_copy(update={"redis_url": "redis+socket:///nowhere/redis.sock"})
+    with TestClient(application(away), base_url="http://127.0.0.1") as client:
+        answer = client.get("/readyz")
+        assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
+        (sentence,) = answer.json()["degraded"]
+        assert "broker" in sentence
+        assert "/nowhere" not in sentence
+        assert "parity_degraded 1.0" in client.get("/metrics").text
 
 
 def test_not_ready_without_migrations(api, settings):

@@ -8,10 +8,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from parity import cli
+from server.database.states import JUDGE_FAILED, JUDGING_AGAIN
 from server.database.tables import Job
+from server.jobs import lifecycle
 from server.jobs.conclude import decide, write_outcome
 from server.jobs.fingerprint import fingerprint_of, run_spec, spec_differences
 from server.queue import queue_name, redis_client
+from tests.server.conftest import people_of
 
 pytestmark = pytest.mark.both_databases
 # Of the default model's nvfp4 run without facts, before arms had overrides.
@@ -309,3 +312,40 @@ def test_a_job_that_is_too_large_is_refused_and_leaves_nothing(settings, databas
             answer = client.post(f"/api/v1/{route}", json=request_body | {"criteria": {"margin": "1%", "question": "another"}})
             assert (answer.status_code, "6 of your runs" in answer.json()["detail"]) == (429, True), answer.text
         assert len(client.get("/api/v1/jobs").json()["items"]) == 1
+
+
+def test_a_job_that_only_the_judge_failed_on_gets_its_verdict_from_an_admin(api_settings, database, application, recorded, ended):
+    people = people_of(database, {"owner": ["submit"], "admin": ["admin"]})
+    job_id = recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        session.get_one(Job, job_id).submitted_by = people["owner id"]
+        assert lifecycle.end_job(session, job_id, "failed", code=JUDGE_FAILED, message="judging failed")
+    guarded = api_settings.model_copy(update={"require_tokens": True})
+    with TestClient(application(guarded), base_url="http://127.0.0.1") as api:
+        page = api.get(f"/api/v1/jobs/{job_id}", headers=people["owner"]).json()
+        assert (page["status"], page["code"]) == ("failed", "JUDGE_FAILED")
+        assert api.post(f"/api/v1/jobs/{job_id}:conclude", headers=people["owner"]).status_code == 403
+        answer = api.post(f"/api/v1/jobs/{job_id}:conclude", headers=people["admin"])
+        assert (answer.status_code, answer.json()["code"]) == (202, None)
+        document = ended(api, job_id, people["admin"])
+        assert (document["status"], [each["verdict"] for each in document["verdicts"]]) == ("concluded", ["pass"])
+        assert api.post(f"/api/v1/jobs/{job_id}:conclude", headers=people["admin"]).status_code == 409
+
+
+def test_a_job_that_failed_on_its_own_is_not_judged_again(api, database, recorded):
+    job_id = recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        assert lifecycle.end_job(session, job_id, "failed", code="DATA_NOT_FOUND", message="no /corpus")
+    answer = api.post(f"/api/v1/jobs/{job_id}:conclude")
+    assert answer.status_code == 409
+    assert "DATA_NOT_FOUND" in answer.json()["detail"]
+
+
+def test_a_page_says_why_there_is_no_verdict_yet(api, database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, state="finished")
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        job.judge_tries, job.code, job.message = 3, JUDGING_AGAIN, "no verdict after 3 tries, and it is tried again: the disk is full"
+        lifecycle.move_job(session, job_id, ("queued",), "running")
+    assert "the disk is full" in api.get(f"/jobs/{job_id}").text
+    assert "the judge could not finish yet" in api.get("/jobs").text

@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from server.database.states import begin_attempt, end_attempt
-from server.database.tables import HOUSEKEEPING, Duty, Run, Worker
+from server.database.tables import HOUSEKEEPING, Duty, Job, Run, Worker
 from server.settings import CHECKOUT
 
 pytestmark = pytest.mark.both_databases
@@ -52,6 +52,22 @@ def test_states_losses_and_lag_are_counted(api, database, recorded):
     assert 0 < values["parity_recorder_lag_seconds"] < 60
 
 
+def test_a_job_that_gets_no_verdict_is_seen(api, database, recorded):
+    values = _values(api.get("/metrics"))
+    names = ("parity_unjudged_jobs", "parity_judged_again_jobs", "parity_oldest_unjudged_seconds")
+    assert [values[name] for name in names] == [0, 0, 0]
+    for tries, age in ((0, 30.0), (2, 900.0)):
+        job_id = recorded({"nvfp4": 0.0})
+        with database.write() as session:
+            job = session.get_one(Job, job_id)
+            job.judge_tries = tries
+            for run in job.runs:
+                run.finished_at = time.time() - age
+    values = _values(api.get("/metrics"))
+    assert (values[names[0]], values[names[1]]) == (2, 1)
+    assert 900 <= values[names[2]] < 1000
+
+
 def test_what_waits_and_who_could_train_it(api, database, recorded):
     waiting = recorded({"nvfp4": 0.0}, done=0, state="queued")
     now = time.time()
@@ -75,8 +91,29 @@ def test_every_series_that_an_alert_names_is_there(api):
     page = (CHECKOUT / "docs" / "operations.md").read_text()
     named = set(re.findall(r"parity_[a-z_]+", page.split("## What to watch")[1].split("\n## ")[0]))
     assert len(named) >= 8
+    api.get("/healthz")
     text = api.get("/metrics").text
-    assert not [name for name in named if f"# TYPE {name} gauge" not in text]
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
+    assert not [name for name in named if kinds.get(re.sub("_(count|bucket)$", "", name)) not in ("gauge", "histogram")]
+
+
+def test_requests_are_counted_by_route_and_status(api, database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, steps=60)
+    route = 'method="GET",route="/api/v1/jobs/{job_id}"'
+    before = _values(api.get("/metrics"))
+    assert [api.get(f"/api/v1/jobs/{each}").status_code for each in (job_id, job_id, "j-none")] == [200, 200, 404]
+    assert [api.request("FORGED", path).status_code for path in ("/nowhere", "/api/v1/jobs")] == [404, 405]
+    values = _values(api.get("/metrics"))
+
+    def more(labels):
+        name = f"parity_request_seconds_count{{{labels}}}"
+        return values[name] - before.get(name, 0)
+
+    assert more(f'{route},status="2xx"') == 2
+    assert more(f'{route},status="4xx"') == 1
+    text = api.get("/metrics").text
+    assert job_id not in text
+    assert "FORGED" not in text
 
 
 def test_a_broker_that_is_away_is_a_value_and_no_error(settings, database, application):

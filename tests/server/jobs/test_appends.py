@@ -66,6 +66,24 @@ def test_steps_progress_and_lease_are_written_together(database, settings, appen
         assert run.steps_per_second > 0
 
 
+@pytest.mark.parametrize("kind", ["train", "validation"])
+def test_a_step_above_the_plan_is_refused_and_one_equal_to_it_is_not(database, settings, append, runs, kind):
+    with database.read() as session:
+        planned = session.get_one(Run, runs[0]).planned_steps
+
+    def send(steps):
+        with database.write() as session:
+            batch = Batch(steps=np.array(steps), columns={"loss": np.ones(len(steps))})
+            return external.append(session, settings, runs[0], 2, kind, batch)
+
+    assert send([planned - 1, planned]) == 2
+    with pytest.raises(InvalidError, match=f"{planned + 1:,}, expected at most {planned:,}"):
+        send([planned + 1, 0])
+    with database.write() as session:
+        session.get_one(Run, runs[0]).planned_steps = None  # nobody has stated it
+    assert send([planned + 1, 0]) == 2
+
+
 def test_only_the_running_attempt_is_written(database, append, runs):
     assert append(runs[0], 5) == 1
     with database.write() as session:

@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import event, func, select
+from sqlalchemy.exc import DBAPIError, OperationalError, PendingRollbackError
 from sqlalchemy.orm import selectinload
 
 from parity.judging.criteria import Criteria
@@ -13,13 +14,16 @@ from parity.judging.path import path_of
 from parity.judging.sign_offs import sha256_of
 from server.database import sessions, states
 from server.database.tables import Job, Run
+from server.errors import ConflictError
 from server.jobs import conclude as conclude_module
 from server.jobs.conclude import (
     _floors_of,
     case_of,
     claim,
     conclude,
+    conclude_each,
     decide,
+    judge_again,
     settled,
     shown_documents,
     verdict_documents,
@@ -306,3 +310,120 @@ def test_no_list_reads_a_path(database, recorded):
         assert statements
         assert not any("path" in each for each in statements if "verdicts" in each)
         assert row.path.startswith("[")
+
+
+def _cut_connection(session, owner_database):
+    """Cut a session's connection to its database, as a restarted server or a failover does."""
+    if owner_database.engine.dialect.name == "sqlite":
+        session.connection().invalidate()
+        return
+    pid = session.scalar(select(func.pg_backend_pid()))
+    with owner_database.read() as other:
+        other.execute(select(func.pg_terminate_backend(pid)))
+
+
+class Faulty:
+    """A judge that a fault meets on its way, as often as `times` says."""
+
+    def __init__(self, monkeypatch, fault, times):
+        self._fault, self.left = fault, times
+        monkeypatch.setattr(conclude_module, "case_of", self._case_of)
+
+    def _case_of(self, session, *arguments, **more):
+        if self.left > 0:
+            self.left -= 1
+            self._fault(session)
+        return case_of(session, *arguments, **more)
+
+
+def _raise(error):
+    def fault(_session):
+        raise error
+
+    return fault
+
+
+def _judging(database, job_id):
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        return job.status, job.code, job.judge_tries, job.judge_after, job.judging_until
+
+
+@pytest.mark.parametrize("where", ["before", "between"])
+def test_a_cut_connection_delays_a_verdict(database, owner_database, recorded, monkeypatch, where):
+    def fault(session):
+        _cut_connection(session, owner_database)
+        if where == "between":  # what the judge reads next fails as well
+            with pytest.raises((DBAPIError, PendingRollbackError)):
+                session.execute(select(Run.id))
+
+    job_id, _ = recorded({"nvfp4": 0.0}), Faulty(monkeypatch, fault, 1)
+    assert conclude_each(database, [job_id]) == {job_id}
+    status, code, tries, after, claimed_until = _judging(database, job_id)
+    assert (status, code, tries, claimed_until) == ("queued", "JUDGING_AGAIN", 1, None)
+    with database.read() as session:
+        assert after <= sessions.now(session)  # the second try follows at once
+        assert [event.kind for event in states.after(session, job_id, 0)][-1] == "status"
+    assert conclude_each(database, [job_id]) == set()
+    assert _status(database, job_id)[:2] == ("concluded", 1)
+    assert _judging(database, job_id)[1] is None
+
+
+def test_whatever_the_database_refuses_is_tried_again_with_growing_pauses(database, recorded, monkeypatch, caplog):
+    job_id = recorded({"nvfp4": 0.0})
+    Faulty(monkeypatch, _raise(OperationalError("SELECT secret", {}, Exception("the disk is full"))), 100)
+    pauses = []
+    for tries in range(1, 13):
+        assert conclude_each(database, [job_id]) == {job_id}
+        with database.read() as session:
+            job = session.get_one(Job, job_id)
+            assert (job.status, job.code, job.judge_tries) == ("queued", "JUDGING_AGAIN", tries)
+            assert "the disk is full" in job.message
+            assert "SELECT" not in job.message
+            pauses.append(round(job.judge_after - sessions.now(session)))
+        assert pauses[-1] == 0 or not conclude(database, job_id)  # it rests
+        with database.write() as session:
+            session.get_one(Job, job_id).judge_after = 0.0
+    assert pauses[:4] == [0, 10, 20, 40]
+    assert pauses[-1] == 600
+    assert "no verdict after 12 tries" in caplog.text
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(24, "Too many open files")], ids=["memory", "files"])
+def test_a_lack_of_memory_or_files_is_tried_again_five_times(database, recorded, monkeypatch, error):
+    job_id, judge = recorded({"nvfp4": 0.0}), Faulty(monkeypatch, _raise(error), 100)
+    for tries in range(1, 5):
+        assert conclude_each(database, [job_id]) == {job_id}
+        assert _judging(database, job_id)[:3] == ("queued", "JUDGING_AGAIN", tries)
+        with database.write() as session:
+            session.get_one(Job, job_id).judge_after = 0.0
+    assert conclude_each(database, [job_id]) == set()
+    assert _judging(database, job_id)[:2] == ("failed", "JUDGE_FAILED")
+    assert judge.left == 95
+
+
+def test_a_judge_that_fails_for_good_is_not_tried_again(database, recorded, monkeypatch):
+    job_id, judge = recorded({"nvfp4": 0.0}), Faulty(monkeypatch, _raise(ValueError("a bug")), 100)
+    assert conclude_each(database, [job_id]) == set()
+    assert _judging(database, job_id)[:3] == ("failed", "JUDGE_FAILED", 0)
+    assert judge.left == 99
+
+
+def test_a_job_that_only_the_judge_failed_on_is_judged_again(database, recorded, monkeypatch):
+    job_id, _ = recorded({"nvfp4": 0.0}), Faulty(monkeypatch, _raise(ValueError("a bug")), 1)
+    conclude(database, job_id)
+    with database.write() as session:
+        judge_again(session, job_id)
+    assert _status(database, job_id)[:2] == ("running", 0)
+    assert conclude(database, job_id)
+    assert _status(database, job_id)[:2] == ("concluded", 1)
+    with database.write() as session, pytest.raises(ConflictError, match="concluded"):
+        judge_again(session, job_id)
+
+
+def test_a_failure_that_cannot_be_noted_hides_no_other(database, recorded, monkeypatch):
+    job_id, _ = recorded({"nvfp4": 0.0}), Faulty(monkeypatch, _raise(MemoryError()), 1)
+    monkeypatch.setattr(conclude_module, "_give_back", lambda *_: 1 / 0)
+    with pytest.raises(MemoryError):
+        conclude(database, job_id)
+    assert _judging(database, job_id)[:3] == ("queued", None, 0)

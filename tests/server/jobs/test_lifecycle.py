@@ -89,7 +89,13 @@ def test_every_edge_of_a_job_has_a_verb_that_does_all_of_it(database, job_in, st
         session.add(Webhook(id="h-one", events=["job.ended", "verdict.given"]))
     verdicts = {"nvfp4": "pass"} if end == "concluded" else {}
     with database.write() as session:
-        if end == "running":
+        if start == "failed":
+            job = session.get_one(Job, job_id, with_for_update=True)
+            assert not lifecycle.reopen_job(session, job)  # it failed on its own
+            job.code, job.message, job.finished_at, job.started_at, job.judge_tries = states.JUDGE_FAILED, "why", 2.0, 1.0, 5
+            assert lifecycle.reopen_job(session, job)
+            assert not lifecycle.reopen_job(session, job)
+        elif end == "running":
             assert lifecycle.claim(session, session.get_one(Run, run_id), WORKER, 5.0) == 1
         else:
             assert lifecycle.end_job(session, job_id, end, code="CODE", message="why", verdicts=verdicts)
@@ -100,7 +106,9 @@ def test_every_edge_of_a_job_has_a_verb_that_does_all_of_it(database, job_in, st
         assert [payload for kind, payload in emitted if kind == "status"] == [{"status": end}]
         assert [payload for kind, payload in emitted if kind == "verdict"] == ([verdicts] if verdicts else [])
         deliveries = sorted(session.scalars(select(WebhookDelivery.kind).where(WebhookDelivery.job_id == job_id)))
-        if end == "running":
+        if start == "failed":
+            assert (job.started_at, job.finished_at, job.code, job.message, job.judge_tries, deliveries) == (1.0, None, None, None, 0, [])
+        elif end == "running":
             assert (job.started_at > 0, job.device_class, job.threads, deliveries) == (True, "cpu:test", 1, [])
         else:
             assert (job.finished_at > 0, job.code, job.message) == (True, "CODE", "why")

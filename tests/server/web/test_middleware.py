@@ -5,6 +5,8 @@ import logging
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.server.conftest import people_of
+
 HEADERS = ("Content-Security-Policy", "X-Content-Type-Options", "X-Frame-Options", "Referrer-Policy", "X-Request-ID")
 
 
@@ -94,3 +96,16 @@ def test_without_tokens_only_loopback_is_answered_whatever_the_server_listens_on
 def test_405_names_the_methods_of_the_address(api):
     assert api.patch("/api/v1/jobs").headers["Allow"] == "GET, POST"
     assert api.get("/api/v1/evaluations").headers["Allow"] == "POST"
+
+
+def test_a_log_line_names_the_principal_and_no_token(api_settings, database, application, caplog):
+    caplog.set_level("INFO", "server.web.middleware")
+    people = people_of(database, {"ann": ["view"]})
+    guarded = api_settings.model_copy(update={"require_tokens": True})
+    with TestClient(application(guarded), base_url="http://127.0.0.1") as client:
+        client.get("/api/v1/jobs", headers=people["ann"])
+        client.get("/api/v1/jobs")
+    known, unknown = [record for record in caplog.records if record.getMessage() == "request"]
+    assert known.principal == people["ann id"]
+    assert not hasattr(unknown, "principal")
+    assert people["ann"]["Authorization"].split()[1] not in str(known.__dict__)

@@ -10,19 +10,25 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
+from server.api import curves
+from server.api import live as events
 from server.database import store
 from server.database.tables import Run
+from server.errors import TooManyError, UnavailableError
 from server.settings import Settings
 from server.web import live
+from server.web.live import OpenStreams, Share
 
 pytestmark = pytest.mark.both_databases
 
 STEPS = 100_000
+EXPORTS, PAGES = Share(what="exports", each=4, in_all=6), Share(what="event streams", each=2, in_all=3)
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch) -> None:
-    monkeypatch.setattr(live, "AT_ONCE", 4)
+    monkeypatch.setattr(curves, "EXPORTS", EXPORTS)
+    monkeypatch.setattr(events, "PAGES", PAGES)
 
 
 @pytest.fixture
@@ -58,7 +64,7 @@ def begin(address: str, run_id: str) -> socket.socket:
 def full(served, run_id) -> Iterator[list[socket.socket]]:
     """As many slow readers as one sender may have."""
     with ExitStack() as stack:
-        yield [stack.enter_context(begin(served, run_id)) for _ in range(live.AT_ONCE)]
+        yield [stack.enter_context(begin(served, run_id)) for _ in range(EXPORTS.each)]
 
 
 def wait_for_room(client: httpx2.Client, run_id: str) -> None:
@@ -82,7 +88,7 @@ def test_slow_readers_take_nothing_from_others(served, full, run_id):
 def test_readers_that_stop_are_cut(served, run_id, monkeypatch):
     monkeypatch.setattr(live, "IDLE_SECONDS", 0.2)
     with ExitStack() as stack, httpx2.Client(base_url=served) as client:
-        for _ in range(live.AT_ONCE):
+        for _ in range(EXPORTS.each):
             stack.enter_context(begin(served, run_id))
         wait_for_room(client, run_id)
 
@@ -90,3 +96,29 @@ def test_readers_that_stop_are_cut(served, run_id, monkeypatch):
 def test_a_whole_export_is_read_in_parts(served, run_id):
     lines = httpx2.get(f"{served}/api/v1/runs/{run_id}/steps?format=csv").text.splitlines()
     assert [int(line.split(",")[0]) for line in lines[1:]] == list(range(STEPS))
+
+
+def test_pages_that_follow_a_job_have_a_share_of_their_own(served, full, run_id):
+    with httpx2.Client(base_url=served) as client, ExitStack() as stack:
+        job = client.get(f"/api/v1/runs/{run_id}").json()["job"]
+        path = f"/api/v1/jobs/{job}/events"
+        for _ in range(PAGES.each):
+            assert stack.enter_context(client.stream("GET", path)).status_code == 200
+        refused = client.get(path)
+        assert (refused.status_code, refused.json()["type"]) == (429, "urn:parity:problem:too-many")
+        assert "event streams" in refused.json()["detail"]
+        assert int(refused.headers["Retry-After"]) > 0
+
+
+def test_each_sender_has_a_share_and_all_together_have_one():
+    streams = OpenStreams()
+    for _ in range(PAGES.each):
+        streams.enter(PAGES, "a")
+    with pytest.raises(TooManyError):
+        streams.enter(PAGES, "a")
+    streams.enter(EXPORTS, "a")  # of another kind
+    streams.enter(PAGES, "b")
+    with pytest.raises(UnavailableError):
+        streams.enter(PAGES, "c")
+    streams.leave(PAGES, "a")
+    streams.enter(PAGES, "c")
