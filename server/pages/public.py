@@ -1,0 +1,73 @@
+"""The pages of public verdicts: published runs that were judged when this version was made.
+
+They show `public.json`, which `python -m tools.public_verdicts` writes and a test compares with today's judge; nothing is judged here. They
+need no token, since they show no data of this server.
+"""
+
+import functools
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from markupsafe import Markup
+
+from parity.report.svg import Axis, Estimate, head_svg, row_svg
+from parity.structure import frozen
+from server.errors import NotFoundError
+from server.pages.rendering import templates
+
+router = APIRouter(include_in_schema=False)
+AXIS = Axis(low=-4.0, high=8.0, margin=1.0)
+ANY = ""
+HEAD = Markup(head_svg(AXIS).replace("margin +1.0000", "margin").replace("+1.0000", "1"))  # noqa: S704 (numbers of our own)
+
+
+@frozen
+class Row:
+    """An answer in the list: its words as packaged, what is known of its set, and its figure on the axis of all."""
+
+    answer: Any
+    about: Any
+    figure: Markup
+
+
+@functools.cache
+def gallery() -> Any:
+    """All public verdicts: `sets` by name, `answers` in their order, `scales` and the `judge`."""
+    return json.loads((Path(__file__).parent / "public.json").read_text(encoding="utf-8"))
+
+
+@functools.cache
+def rows() -> tuple[Row, ...]:
+    """Every answer with its figure, in margins."""
+    drawn = []
+    for answer in gallery()["answers"]:
+        mean, lo, hi = answer["margins"]
+        figure = row_svg(Estimate(mean=mean, lo=lo, hi=hi, margin=1.0, state=answer["verdict"]), AXIS)
+        words = figure.replace('aria-label="gap ', 'aria-label="in margins: gap ')
+        drawn.append(Row(answer=answer, about=gallery()["sets"][answer["set"]], figure=Markup(words)))  # noqa: S704 (as above)
+    return tuple(drawn)
+
+
+@router.get("/public")
+def index(
+    request: Request, recipe: Annotated[str, Query(max_length=40)] = ANY, scale: Annotated[str, Query(max_length=40)] = ANY
+) -> Response:
+    """The list with one axis for all; `recipe` and `scale` choose answers."""
+    shown = [row for row in rows() if recipe in (ANY, row.answer["family"]) and scale in (ANY, row.answer["scale"])]
+    families = list(dict.fromkeys(row.answer["family"] for row in rows()))
+    values = {"rows": shown, "of": len(rows()), "families": families, "scales": gallery()["scales"], "head": HEAD}
+    return templates.TemplateResponse(request, "public.html", {**values, "recipe": recipe, "scale": scale, "judge": gallery()["judge"]})
+
+
+@router.get("/public/{name}")
+def show(name: str, request: Request) -> Response:
+    """One set: what is known of it, and the first screen of each verdict."""
+    if name not in gallery()["sets"]:
+        raise NotFoundError(f"no public set is called {name!r}; /public lists them")
+    own = [row for row in rows() if row.answer["set"] == name]
+    screens = [(row.answer, Markup(row.answer["screen"])) for row in own if row.answer["screen"]]  # noqa: S704 (drawn by parity.report)
+    return templates.TemplateResponse(
+        request, "public_set.html", {"name": name, "about": own[0].about, "rows": own, "screens": screens, "head": HEAD}
+    )
