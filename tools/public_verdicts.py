@@ -162,14 +162,14 @@ def runs_words(answer: Answer) -> str:
     """The runs of both arms, and their systems where these are on record."""
     document, rows = answer.document, facts(answer.of, answer.question)
     stated = answer.of.questions[answer.question]
-    told = []
+    numbers, places = [], []
     for arm in ("baseline", "candidate"):
         runs, name = document[arm]["runs"], document[arm]["name"]
-        number = runs if isinstance(runs, int) else len(runs)
-        where = stated.get("where", {})
-        own = {row["system"] for row in rows if "system" in row and row[stated["arm_by"]] == name and _is_in(row, where)}
-        told.append(f"{number}{f' in {len(own)}' if own else ''}")
-    return " + ".join(told)
+        numbers.append(str(runs if isinstance(runs, int) else len(runs)))
+        kept = (row for row in rows if "system" in row and row[stated["arm_by"]] == name and _is_in(row, stated.get("where", {})))
+        places.append(str(len({row["system"] for row in kept})))
+    systems_words = f", {' + '.join(places)} systems" if places != ["0", "0"] else ""
+    return f"{' + '.join(numbers)} runs{systems_words}"
 
 
 def _is_in(row: Mapping[str, str], where: Mapping[str, Any]) -> bool:
@@ -412,6 +412,7 @@ def first_lines() -> str:
     return f"```sh\n{INSTALL}\n{command}\n```\n\n```\n{told}\n```"
 
 
+@functools.cache
 def without(system: str) -> Any:
     """The verdict on the set of README.md without one system."""
     one = next(each for each in sets() if each.file.startswith(FIRST))

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
 
-from parity.report.svg import Axis, Estimate, head_svg, row_svg
+from parity.report.svg import Axis, Estimate, row_svg
 from parity.structure import frozen
 from server.errors import NotFoundError
 from server.pages.rendering import templates
@@ -20,7 +20,7 @@ from server.pages.rendering import templates
 router = APIRouter(include_in_schema=False)
 AXIS = Axis(low=-4.0, high=8.0, margin=1.0)
 ANY = ""
-HEAD = Markup(head_svg(AXIS).replace("margin +1.0000", "margin").replace("+1.0000", "1"))  # noqa: S704 (numbers of our own)
+TICKS = [(AXIS.place(margins), words) for margins, words in ((-4.0, "\u22124"), (0.0, "0"), (1.0, "1"), (4.0, "4"), (8.0, "8"))]
 
 
 @frozen
@@ -57,7 +57,7 @@ def index(
     """The list with one axis for all; `recipe` and `scale` choose answers."""
     shown = [row for row in rows() if recipe in (ANY, row.answer["family"]) and scale in (ANY, row.answer["scale"])]
     families = list(dict.fromkeys(row.answer["family"] for row in rows()))
-    values = {"rows": shown, "of": len(rows()), "families": families, "scales": gallery()["scales"], "head": HEAD}
+    values = {"rows": shown, "of": len(rows()), "families": families, "scales": gallery()["scales"], "ticks": TICKS, "width": AXIS.width}
     return templates.TemplateResponse(request, "public.html", {**values, "recipe": recipe, "scale": scale, "judge": gallery()["judge"]})
 
 
@@ -69,5 +69,7 @@ def show(name: str, request: Request) -> Response:
     own = [row for row in rows() if row.answer["set"] == name]
     screens = [(row.answer, Markup(row.answer["screen"])) for row in own if row.answer["screen"]]  # noqa: S704 (drawn by parity.report)
     return templates.TemplateResponse(
-        request, "public_set.html", {"name": name, "about": own[0].about, "rows": own, "screens": screens, "head": HEAD}
+        request,
+        "public_set.html",
+        {"name": name, "about": own[0].about, "rows": own, "screens": screens, "ticks": TICKS, "width": AXIS.width},
     )

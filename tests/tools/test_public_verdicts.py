@@ -22,6 +22,7 @@ from tools.public_verdicts import (
     expected,
     grouped,
     holds,
+    ladder,
     ladders,
     run,
     sets,
@@ -31,6 +32,12 @@ from tools.public_verdicts import (
 )
 
 MOST_BYTES = 3_000_000
+
+
+def table(name):
+    """The rows of a table of the sets."""
+    with (SETS / name).open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def test_every_question_is_answered_as_allowed():
@@ -74,7 +81,7 @@ def test_mlperf_sets_are_not_verified():
 
 
 def test_no_system_of_the_first_set_ran_both_precisions_and_the_gap_stays_above_zero_without_each():
-    rows = list(csv.DictReader((SETS / "llama31-8b" / "curves.csv").open()))
+    rows = table("llama31-8b/curves.csv")
     assert len({(row["system"], row["precision"]) for row in rows}) == len(systems()) == 6
     seeds = Counter({(row["system"], row["run"], row["seed"]) for row in rows})
     assert len(seeds) == len({seed for _, _, seed in seeds}) == 60
@@ -94,7 +101,6 @@ def test_a_ladder_ends_where_its_sizes_end():
 
 def test_a_prediction_interval_is_that_of_the_textbook():
     """With points 0, 1, 2 decades and values 0, 3, 0: slope 0, mean 1, residual variance 6, so 1 +- 12.7062 sqrt(6 (1 + 1/3 + 1/2))."""
-    from tools.public_verdicts import ladder
 
     made = ladder("made", [(1.0, 0.0), (10.0, 3.0), (100.0, 0.0)])
     assert made.predicted(100.0) == pytest.approx(
@@ -107,14 +113,13 @@ def test_questions_with_several_sizes_have_one_verdict():
 
 
 def test_the_times_that_were_made_follow_from_the_facts():
-    folder = SETS / "llama31-8b-mi355x"
-    stops = {(row["arm"], row["run"]): row for row in csv.DictReader((folder / "runs.csv").open()) if row["minutes_at_stop"]}
-    for row in csv.DictReader((folder / "times.csv").open()):
+    stops = {(row["arm"], row["run"]): row for row in table("llama31-8b-mi355x/runs.csv") if row["minutes_at_stop"]}
+    for row in table("llama31-8b-mi355x/times.csv"):
         own = stops.pop((row["arm"], row["run"]))
         assert row["minutes_to_target"] == own["minutes_at_stop"]
         assert float(row["step_seconds"]) == pytest.approx(60 * float(own["minutes_at_stop"]) / int(own["evaluation"]), abs=1e-3)
     assert not stops
-    assert "times.csv" in yaml.safe_load((folder / "parity.yaml").read_text())["about"]["made"]
+    assert "times.csv" in yaml.safe_load((SETS / "llama31-8b-mi355x" / "parity.yaml").read_text())["about"]["made"]
 
 
 def test_the_packaged_page_has_no_script_and_no_style():
