@@ -32,7 +32,7 @@ from server.jobs.again import proposal
 from server.jobs.conclude import compared_of, kind_of
 from server.jobs.cost import price_of
 from server.jobs.workers import can_take, live_workers, why_waiting
-from server.pages import baselines, forms, job_lists, job_page, public, rendering
+from server.pages import baselines, forms, job_lists, job_page, rendering
 from server.pages.rendering import HERE, LoginNeededError, pages_router, templates
 from server.settings import Settings
 from server.web import auth
@@ -254,7 +254,7 @@ def install(app: FastAPI, settings: Settings) -> None:
     app.mount("/static/vendor/uplot", StaticFiles(directory=settings.assets_dir / "uplot" / "dist", check_dir=False))
     rendering.install_site(app, settings)
     app.mount("/static", StaticFiles(directory=HERE / "static", packages=[CHARTS]))
-    own = (router, doors, job_lists.router, forms.router, baselines.router, public.router, forms.tokens_router)
+    own = (router, doors, job_lists.router, forms.router, baselines.router, baselines.public, forms.tokens_router)
     for pages in (*own, *additions().pages):
         app.include_router(pages, max_body_size=min(BODY_BYTES, settings.max_body_bytes))
     rendering.install_refusals(app)

@@ -2,7 +2,7 @@
 
 from playwright.sync_api import Page, expect
 
-from server.pages.public import gallery
+from server.pages.baselines import gallery
 
 LOOKS = ["light", "dark"]
 
