@@ -85,6 +85,14 @@ def test_what_is_wrong_in_a_file_is_named(compare: object, words: str, kept: Cal
     assert words in err
 
 
+def test_the_file_of_the_page_is_judged(kept: Callable[..., str], tmp_path: Path, run: Run) -> None:
+    kept({})  # the curves lie beside it
+    page = (Path(__file__).parents[3] / "docs" / "commands.md").read_text(encoding="utf-8")
+    block = page[page.index("```yaml\ncompare:") :].partition("\n")[2].partition("```")[0]
+    (tmp_path / "page.yaml").write_text(block)
+    assert run("compare", str(tmp_path / "page.yaml"))[0] == 1
+
+
 def test_a_name_that_is_not_there_and_one_report_of_several_are_refused(kept: Callable[..., str], run: Run) -> None:
     file = kept({"a": of("fp8", "mxfp8"), "b": of("fp8", "nvfp4")})
     for arguments, words in (((f"{file}:c",), "expected one of a, b"), ((file, "--html", "x.html"), f"{file}:a or {file}:b")):
