@@ -264,17 +264,16 @@ def holds(answer: Answer) -> bool:
 
 def table() -> str:
     """All questions; one that is asked at several sizes is one row."""
-    head = ("model: candidate", "scale, hardware", "runs", "verdict", "as of", "gap, % of the loss", "tokens", "speed", "rests on")
+    head = ("model: candidate", "verdict", "gap, % of the loss", "tokens", "speed", "runs", "rests on", "as of", "scale, hardware")
     rows: list[Cells] = [head]
     for group in grouped():
         each, about = group[-1], group[-1].of.about
-        verdict = f"{chip(each)}, `{each.document['codes'][0]}`"
-        gap = gap_words(each)
+        verdict, gap = chip(each), gap_words(each)
         if len(group) > 1:
             verdict += f" at all {len(group)} sizes"
             gap = "; ".join(f"{one.size} {gap_words(one).partition(' (')[0]}" for one in group)
-        said = (verdict, as_of(each), gap, tokens_words(each), speed_words(each), rests(each))
-        rows.append((f"[{label(each)}](#{each.of.name})", f"{about['trained']}; {about['hardware']}", runs_words(each), *said))
+        said = (verdict, gap, tokens_words(each), speed_words(each), runs_words(each), rests(each), as_of(each))
+        rows.append((f"[{label(each)}](#{each.of.name})", *said, f"{about['trained']}; {about['hardware']}"))
     good, of = sum(map(holds, answers())), len(answers())
     return (
         f"{markdown_table(rows)}\n\n{len(sets())} sets, {len(grouped())} questions, {of} answers; {good} of {of} are among those that "
@@ -305,9 +304,11 @@ def sections() -> str:
             each, told = group[-1], group[-1].document["words"]
             if len(group) > 1:
                 sizes = "; ".join(f"{size.size} {gap_words(size)}" for size in group)
-                lines.append(f"- **{chip(each)}** {label(each).partition(': ')[2]}, at each size: {sizes}.")
+                lines.append(f"- **{chip(each)}** (`{each.document['codes'][0]}`) {label(each).partition(': ')[2]}, at each size: {sizes}.")
             else:
-                lines.append(minus(f"- **{chip(each)}** {told['lead']} {told['measure']} {told['interval']}"))
+                lines.append(
+                    minus(f"- **{chip(each)}** (`{each.document['codes'][0]}`) {told['lead']} {told['measure']} {told['interval']}")
+                )
         lines += ["", f"Source: {about['source']}; {about['licence']}. Precision {about['precision']}."]
         lines[-1] += f" What differs: {'; '.join(about['differs'])}."
         parts.append("\n".join(lines))
@@ -572,12 +573,10 @@ def screen(answer: Answer) -> str:
         page = Path(file).read_text(encoding="utf-8")
     drawn = page[page.index('<div class="screen">') : page.index('<section class="more"')]
     drawn = re.sub(r'<script type="application/json" class="points">.*?</script>', "", drawn, flags=re.DOTALL)
-    return (
-        drawn.replace(" Arrow keys move the cursor, plus and minus zoom, 0 shows the whole run.", "").replace(
-            ' tabindex="0" role="group"', ' role="group"'
-        )
-        + "</div>"
+    drawn = drawn.replace(" Arrow keys move the cursor, plus and minus zoom, 0 shows the whole run.", "").replace(
+        ' tabindex="0" role', " role"
     )
+    return re.sub(r"\(model_millions=(\d+), tokens=\d+\)", r"(\1 M)", drawn) + "</div>"
 
 
 def packaged() -> str:
@@ -593,7 +592,7 @@ def packaged() -> str:
             "verdict": each.document["verdict"],
             "word": each.word,
             "code": each.document["codes"][0],
-            "as_of": as_of(each),
+            "when": "at the end" if as_of(each) == "the end" else f"as of {as_of(each)}",
             "gap": gap_words(each),
             "margins": [round(value, 3) for value in in_margins(each)],
             "runs": runs_words(each),
