@@ -576,6 +576,8 @@ def screen(answer: Answer) -> str:
     drawn = drawn.replace(" Arrow keys move the cursor, plus and minus zoom, 0 shows the whole run.", "").replace(
         ' tabindex="0" role', " role"
     )
+    for part in ("Answer", "Next"):  # several screens stand on one page
+        drawn = drawn.replace(f'aria-label="{part}"', f'aria-label="{part}: {escape(label(answer))}"')
     return re.sub(r"\(model_millions=(\d+), tokens=\d+\)", r"(\1 M)", drawn) + "</div>"
 
 
