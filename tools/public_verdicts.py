@@ -264,16 +264,16 @@ def holds(answer: Answer) -> bool:
 
 def table() -> str:
     """All questions; one that is asked at several sizes is one row."""
-    head = ("model: candidate", "verdict", "gap, % of the loss", "tokens", "speed", "runs", "rests on", "as of", "scale, hardware")
+    head = ("model: candidate", "verdict", "gap, % of the loss", "tokens", "speed", "runs", "rests on", "as of")
     rows: list[Cells] = [head]
     for group in grouped():
-        each, about = group[-1], group[-1].of.about
+        each = group[-1]
         verdict, gap = chip(each), gap_words(each)
         if len(group) > 1:
             verdict += f" at all {len(group)} sizes"
             gap = "; ".join(f"{one.size} {gap_words(one).partition(' (')[0]}" for one in group)
         said = (verdict, gap, tokens_words(each), speed_words(each), runs_words(each), rests(each), as_of(each))
-        rows.append((f"[{label(each)}](#{each.of.name})", *said, f"{about['trained']}; {about['hardware']}"))
+        rows.append((f"[{label(each)}](#{each.of.name})", *said))
     good, of = sum(map(holds, answers())), len(answers())
     return (
         f"{markdown_table(rows)}\n\n{len(sets())} sets, {len(grouped())} questions, {of} answers; {good} of {of} are among those that "
