@@ -1,6 +1,7 @@
 """How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns,
 F1 to F6 on run floors that are borrowed from public reruns, F7 to F9 on those of a model that is of no family on record,
-F10 on reruns that were stopped early, P1 to P4 on few points and unfinished runs, E1 to E3 on public sets and held-out losses,
+F10 on reruns that were stopped early, F11 on the clean groups of examples/public, P1 to P4 on few points and unfinished runs,
+E1 to E3 on public sets and held-out losses,
 R1 to R5 on honest runs and copies, T1 and T2 on margins in tokens,
 L1 to L7 on the live rules (which took the place of A10), and M1 to M3 on looks and candidates.
 
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import borrowed_floors
+import clean_groups
 import early_stops
 import expected
 import few_evaluations
@@ -305,6 +307,7 @@ CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "F6": f6,
     **unseen_families.CHECKS,
     **early_stops.CHECKS,
+    **clean_groups.CHECKS,
     **live.CHECKS,
     **looks.CHECKS,
     **points.CHECKS,

@@ -23,7 +23,7 @@ from parity.judging.evaluations.measured import Measured, measure
 from parity.judging.interval import Interval
 from parity.judging.run_floor import Prior, prior_for
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "llama31-8b" / "curves.csv"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "public" / "llama31-8b" / "curves.csv"
 SPLITS, DRAWS = 2_000, 4_000
 LOW, HIGH = 0.93, 0.97
 

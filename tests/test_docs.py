@@ -11,7 +11,7 @@ from parity.cli.terminal import EXIT_CODES
 from server.settings import CHECKOUT
 
 DOCS = CHECKOUT / "docs"
-EXAMPLES = [CHECKOUT / "examples" / name / "README.md" for name in ("curves", "llama31-8b")]
+EXAMPLES = [CHECKOUT / "examples" / "curves" / "README.md"]
 PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *EXAMPLES, *sorted(DOCS.glob("*.md"))]
 
 

@@ -37,7 +37,7 @@ PAIR = (
     *("--recipe", "fp8=fp8_current", "--recipe", "nvfp4=nvfp4"),
 )
 EVALUATIONS = (
-    *("compare", "examples/llama31-8b/curves.csv", "--times", "examples/llama31-8b/times.csv", "--arm-by", "precision"),
+    *("compare", "examples/public/llama31-8b/curves.csv", "--times", "examples/public/llama31-8b/times.csv", "--arm-by", "precision"),
     *("--run-by", "system,run", "--step", "samples", "--loss", "eval_loss_nats", "--baseline", "FP8", "--recipe", "FP8=fp8_current"),
     *("--recipe", "NVFP4=nvfp4_no_rht", "--cluster", "system", "--target", "3.3", "--tokens-per-step", "8192"),
 )

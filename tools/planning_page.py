@@ -16,7 +16,7 @@ from parity.judging.lending import Lenders
 from parity.report.facts import Cells
 from parity.report.text import markdown_table
 from parity.wording import percent
-from tools.public_verdict import run
+from tools.public_verdicts import run
 from tools.reason_table import rewritten
 
 PAGE = Path(__file__).parents[1] / "docs" / "planning.md"

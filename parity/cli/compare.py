@@ -2,13 +2,14 @@
 
 import math
 import os
+import re
 import sys
 import tempfile
 import webbrowser
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +19,8 @@ from parity.cli.inputs import (
     ColumnNames,
     Facts,
     Policy,
+    filled,
+    from_folder,
     load_criteria,
     pairs,
     read_arms,
@@ -42,7 +45,7 @@ from parity.cli.run_tables import (
     report_evaluations,
 )
 from parity.cli.terminal import EVIDENCE, POLICY, UsageError, exit_code
-from parity.comparing.arms import Arm, check_floors, check_plan, read_rerun_table, stated_multiplicity
+from parity.comparing.arms import Arm, check_floors, check_plan, read_rerun_table, read_yaml, stated_multiplicity
 from parity.comparing.compare import check_arm, complete_case
 from parity.judging.criteria import Criteria
 from parity.judging.curve import MAX_STEP, Curve
@@ -56,7 +59,9 @@ from parity.recipes import RECIPES
 from parity.report.facts import FullRun, worth
 from parity.report.figures import draw_figure
 from parity.report.page import case_report, evaluation_report
+from parity.report.words import AnyDocument
 from parity.structure import json_value, picked
+from parity.wording import did_you_mean
 
 # Numbers in place of files: `parity compare bf16=2.242 fp8=2.276`, one loss an arm, as published tables have them.
 #
@@ -207,7 +212,8 @@ def compare(
             "BASE CAND [CAND...]",
             "Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN one run of a table or archive, "
             "wandb:ENTITY/PROJECT/RUN, mlflow:RUN_ID or trackio:PROJECT/RUN a tracker's run. With --arm-by, one table of many runs. "
-            "NAME=LOSS, such as bf16=2.242 fp8=2.276, compares two numbers.",
+            "NAME=LOSS, such as bf16=2.242 fp8=2.276, compares two numbers. parity.yaml stands for what its `compare:` holds, "
+            "parity.yaml:NAME for one of several comparisons there.",
         ),
     ],
     *,
@@ -223,6 +229,77 @@ def compare(
 
     Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
     """
+    asked = questions(Question(runs=runs, stated=stated, table=table, policy=policy, evidence=evidence, look=look))
+    if len(asked) == 1:
+        return exit_code(judge(next(iter(asked.values())), reports, server))
+    if one := next(iter(reports.given("junit", "figure", "bundle", "html", "open_page", "push").values()), None):
+        raise UsageError(f"{one} holds one comparison; choose one: {' or '.join(f'{runs[0]}:{name}' for name in asked)}")
+    documents: list[AnyDocument] = []
+    for name, question in asked.items():
+        if not reports.as_json:
+            print(f"{name}:" if not documents else f"\n{name}:")
+        documents += judge(question, replace(reports, is_silent=reports.as_json), server)
+    if reports.as_json:
+        reports.show_verdicts(documents)
+    return exit_code(documents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One comparison: what is typed of it, or kept in a file."""
+
+    runs: Sequence[str]
+    stated: Arms
+    table: Table
+    policy: Policy
+    evidence: Evidence
+    look: int
+
+
+_KEPT = re.compile(r"(.+\.ya?ml)(?::(.+))?")
+_COMPARE = "expected `compare:` with `runs:` and options below it, or names with these below each"
+
+
+def questions(typed: Question) -> Mapping[str, Question]:
+    """The comparisons that a call asks for, by name: the one that is typed, or those below `compare:` of a file, options typed over them.
+
+    Raises UsageError and InputError for a file of another shape.
+    """
+    match = _KEPT.fullmatch(typed.runs[0]) if len(typed.runs) == 1 else None
+    if match is None:
+        return {"": typed}
+    file, name = match.groups()
+    content = read_yaml(file)
+    if not isinstance(content, dict) or not isinstance(kept := content.get("compare"), dict) or not kept:
+        raise UsageError(f"{file}: has no comparison; {_COMPARE}")
+    named = {"": kept} if "runs" in kept else {str(key): value for key, value in kept.items()}
+    if name is not None and name not in named:
+        raise UsageError(f"{file}: no comparison is called {name!r}; expected one of {', '.join(named)}{did_you_mean(name, named)}")
+    if typed.policy.criteria is None and "criteria" in content:
+        typed = replace(typed, policy=replace(typed.policy, criteria=file))
+    return {key: _kept(file, key, named[key], typed) for key in (named if name is None else (name,))}
+
+
+def _kept(file: str, name: str, kept: object, typed: Question) -> Question:
+    """One comparison of a file; its files are named from the folder of that file."""
+    where = f"{file}: compare{f'.{name}' if name else ''}"
+    if not isinstance(kept, dict) or not kept.get("runs"):
+        raise UsageError(f"{where}: has no runs; {_COMPARE}")
+    groups: dict[str, Options] = {key: getattr(typed, key) for key in ("stated", "table", "policy", "evidence")}
+    known = [option_name for group in groups.values() for option_name in group.options()]
+    if unknown := [str(key) for key in kept if key not in ("runs", *known)]:
+        near = did_you_mean(unknown[0], known)
+        raise UsageError(f"{where}: unknown key {unknown[0]!r}; expected runs, or an option of `parity compare` with _ for -{near}")
+    folder = Path(file).parent
+    runs = kept["runs"] if isinstance(kept["runs"], list) else [kept["runs"]]
+    made: dict[str, Any] = {key: filled(group, kept, folder, where) for key, group in groups.items()}
+    return replace(typed, runs=[from_folder(str(run), folder) for run in runs], **made)
+
+
+def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyDocument]:
+    """Judge one comparison, print and write what is wanted; its verdicts, and those of the server."""
+    stated, table, policy, evidence = question.stated, question.table, question.policy, question.evidence
+    runs, look = question.runs, question.look
     check_plan(stated.planned_steps, "--planned-steps", stated.assume_complete, "--assume-complete")
     criteria = load_criteria(replace(policy, schedule=stated.schedule, start=stated.start, loss_unit=stated.loss_unit))
     facts = stated_facts(stated)
@@ -261,10 +338,10 @@ def compare(
         refuse(given, "needs training curves; of held-out losses only the losses are compared")
         paired = stated.seeds is not None or table.pair_by is not None
         judged = [judge_evaluations(arms, table, criteria, stated.planned_steps, look, paired=paired) for arms in comparisons]
-        code = report_evaluations(judged, reports)
+        report_evaluations(judged, reports)
         if reports.html is not None or reports.open_page:
             write_page(evaluation_report(*judged[0]), reports.html, show=reports.open_page)
-        return code
+        return [document for _, own in judged for document in own]
     case = _case(comparisons[0], noise_runs, columns, criteria, stated, evidence, look)
     if reports.push:
         check_push(case)
@@ -277,7 +354,7 @@ def compare(
     reports.show_verdicts(documents)
     on_stdout = not (reports.as_json or reports.markdown)
     recorded = push_case(case, documents, server.server, server.token, on_stdout=on_stdout) if reports.push else []
-    return exit_code([*documents, *recorded])
+    return [*documents, *recorded]
 
 
 def _case(

@@ -3,9 +3,10 @@
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
 
 from parity.cli.options import Options, option, repeatable
 from parity.cli.terminal import ALL_PROFILES, ARMS, POLICY, RECIPE_WORDS, UsageError, wrong_value
@@ -33,7 +34,7 @@ from parity.readers import read_run, run_name, split_name
 from parity.readers.accuracy import read_layer_snr
 from parity.readers.columns import LOSS, QUANTITIES, STDIN, ReadError
 from parity.readers.pattern import PATTERN, compiled
-from parity.readers.run_table import proposed_options
+from parity.readers.run_table import is_typed_number, proposed_options
 from parity.readers.table import SHOWN, SeveralRunsError
 from parity.readers.trackers import is_source
 from parity.recipes import RecipeError, check_recipe
@@ -424,3 +425,52 @@ def expected_family(name: str, floors: Floors, file: str | None, *, general: boo
         return f"expected {' or '.join(known)}"
     listed = " ".join(["parity floors list", *([file] if file else [])])
     return f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known, most=3)}"
+
+
+# What a file keeps of a comparison in place of options.
+
+_Filled = TypeVar("_Filled", bound=Options)
+
+
+def filled(group: _Filled, kept: Mapping[str, object], folder: Path, where: str) -> _Filled:
+    """The group with what a file keeps of it, by field, where nothing was typed; files are named from `folder`.
+
+    A repeatable option is a list, or a mapping of what stands before and after its `=`. Raises UsageError for a value of another kind.
+    """
+    hints, untyped = get_type_hints(type(group)), type(group)()
+    values: dict[str, Any] = {}
+    for each in fields(group):
+        if each.name in kept and getattr(group, each.name) == getattr(untyped, each.name):
+            value = _of_kind(kept[each.name], str(hints[each.name]), f"{where}: {each.name}")
+            names_file = "FILE" in str(each.metadata.get("more", {}).get("metavar"))
+            values[each.name] = _in_folder(value, folder) if names_file else value
+    return replace(group, **values)
+
+
+def _of_kind(value: object, kind: str, where: str) -> object:
+    """A value of a file as the option has it."""
+    if "list" in kind:
+        items = [value] if isinstance(value, (str, int, float)) else value
+        if isinstance(items, dict):
+            items = [f"{name}={one}" for name, many in items.items() for one in (many if isinstance(many, list) else [many])]
+        if isinstance(items, list) and all(isinstance(item, (str, int, float)) for item in items):
+            return [str(item) for item in items]
+        raise UsageError(f"{where} is {value!r}; expected a text, a list of texts, or texts by name")
+    expected = next((name for name in ("bool", "int", "float") if name in kind), "str")
+    allowed: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (int, float), "str": (str, int, float)}
+    if not isinstance(value, allowed[expected]) or (expected != "bool" and isinstance(value, bool)):
+        raise UsageError(f"{where} is {value!r}; expected {_KINDS[expected]}")
+    return str(value) if expected == "str" else value
+
+
+_KINDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
+
+
+def _in_folder(value: object, folder: Path) -> object:
+    return [from_folder(item, folder) for item in value] if isinstance(value, list) else from_folder(str(value), folder)
+
+
+def from_folder(item: str, folder: Path) -> str:
+    """FILE or NAME=FILE with the file named from a folder; a number, stdin or a tracker's run as it is."""
+    name, mark, file = item.rpartition("=")
+    return item if file == STDIN or is_typed_number(file) or is_source(file) else f"{name}{mark}{folder / file}"

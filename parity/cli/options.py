@@ -58,6 +58,10 @@ class Options:
         cls.panel = panel or cls.panel
         dataclass(frozen=True, kw_only=True)(cls)
 
+    def options(self) -> list[str]:
+        """The names of its fields that are options; others are for commands to fill."""
+        return [each.name for each in fields(self) if "more" in each.metadata]
+
     def given(self, *names: str) -> dict[str, str]:
         """The options that were given, of those named by their fields, or of all: as they are typed, by field."""
         every = {each.name: each for each in fields(self)}
@@ -158,11 +162,14 @@ class Printing(Json):
 
     markdown: bool = flag("--markdown", "Print Markdown instead of text.")
     verbose: bool = option(False, "Print all numbers, reasons and advice, too.", None, "--verbose", "-v")
+    is_silent: bool = False
 
     def show_verdicts(self, documents: Sequence[AnyDocument], accepted: Accepted | None = None) -> None:
         """Print verdict documents, or comparisons of evaluations, with the sign-offs that hold."""
         if self.as_json and self.markdown:
             raise UsageError("--json and --markdown exclude each other; give only one of them")
+        if self.is_silent:
+            return
         if self.as_json or self.markdown:
             sys.stdout.write(render_json(documents, accepted) if self.as_json else render_markdown(documents, accepted))
         elif (console := Console(width=WIDTH, highlight=False)).is_terminal:

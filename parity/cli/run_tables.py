@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from parity.cli.inputs import Facts
 from parity.cli.options import Options, Printing, flag, option, refuse, repeatable
 from parity.cli.output import paths_by_name, write_file
-from parity.cli.terminal import OUTPUT, SERVER, TABLE, UsageError, exit_code
+from parity.cli.terminal import OUTPUT, SERVER, TABLE, UsageError
 from parity.comparing.arms import Arm, Stated, refuse_mixed_units, stated_multiplicity
 from parity.judging.criteria import LOSS, Criteria
 from parity.judging.curve import Curve
@@ -233,8 +233,8 @@ def judge_evaluations(
         raise UsageError(f"--{field.replace('_', '-')} {rest}" if field in Table.__dataclass_fields__ else str(error)) from None
 
 
-def report_evaluations(judged: Sequence[tuple[EvaluationCase, Sequence[EvaluationDocument]]], reports: Reports) -> int:
-    """Print the documents as text, canonical JSON or Markdown, write the reports, and return the exit code of the worst verdict."""
+def report_evaluations(judged: Sequence[tuple[EvaluationCase, Sequence[EvaluationDocument]]], reports: Reports) -> None:
+    """Print the documents as text, canonical JSON or Markdown, and write the reports."""
     documents = [document for _, own in judged for document in own]
     if len(judged) > 1 and (one := next(iter(reports.given("bundle", "html", "open_page").values()), None)):
         raise UsageError(f"{one} holds the comparison at one size; choose one with --where")
@@ -251,7 +251,6 @@ def report_evaluations(judged: Sequence[tuple[EvaluationCase, Sequence[Evaluatio
             if number:
                 print()
             reports.show_verdicts([document])
-    return exit_code(documents)
 
 
 def read_times(options: Table, arms: Mapping[str, Sequence[Curve]]) -> list[RunTimes]:

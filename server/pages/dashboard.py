@@ -262,7 +262,7 @@ def install(app: FastAPI, settings: Settings) -> None:
     app.mount("/static/vendor/uplot", StaticFiles(directory=settings.assets_dir / "uplot" / "dist", check_dir=False))
     rendering.install_site(app, settings)
     app.mount("/static", StaticFiles(directory=HERE / "static", packages=[CHARTS]))
-    own = (router, doors, job_lists.router, forms.router, baselines.router, forms.tokens_router)
+    own = (router, doors, job_lists.router, forms.router, baselines.router, baselines.public, forms.tokens_router)
     for pages in (*own, *additions().pages):
         app.include_router(pages, max_body_size=min(BODY_BYTES, settings.max_body_bytes))
     rendering.install_refusals(app)

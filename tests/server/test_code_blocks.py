@@ -44,14 +44,14 @@ WHOLE = {
     "docs/jobs.md": "tests/server/test_job_pages.py",
     "docs/launchers.md": "tests/workers/commands/test_page.py",
     "docs/planning.md": "tests/tools/test_planning_page.py",
-    "docs/public-verdict.md": "tests/tools/test_public_verdict.py",
+    "docs/public-verdicts.md": "tests/tools/test_public_verdicts.py",
     "docs/python.md": "tests/test_python_page.py",
     "docs/sign-off.md": "tests/server/test_job_pages.py",
     "docs/tour.md": "tests/workers/test_tour.py",
 }
 # README.md has no room for markers: its blocks by their first word but one.
 README = {
-    "python3 -m venv": "run by tests/tools/test_public_verdict.py",
+    "python3 -m venv": "run by tests/tools/test_public_verdicts.py",
     "parity compare examples/curves/fp8.csv": "run by tests/test_readme.py",
     "python3 -m pip": "run by tests/test_readme.py",
     "make demo": "run by tests/workers/test_tour.py",
@@ -97,7 +97,7 @@ def test_a_marker_names_a_test_that_reads_the_page_or_a_reason():
         if block.marker.startswith("run by "):
             test = CHECKOUT / rest
             assert test.exists(), block
-            own = [test, *CHECKOUT.glob("tools/*_page.py"), CHECKOUT / "tools" / "public_verdict.py"]
+            own = [test, *CHECKOUT.glob("tools/*_page.py"), CHECKOUT / "tools" / "public_verdicts.py"]
             named = Path(block.page).name
             assert any(named in source.read_text("utf-8") for source in own if source.is_file()), (block.page, rest)
         elif block.marker:
@@ -116,7 +116,7 @@ def files(tmp_path_factory):
         (folder / f"{name}-half.csv").write_text("".join(lines[:751]))
     steps, loss, rate = np.loadtxt(CURVES / "nvfp4.csv", delimiter=",", skiprows=1, unpack=True)
     pq.write_table(pa.table({"step": steps.astype(int), "train/ce": loss, "learning_rate": rate}), folder / "nvfp4.parquet")
-    shutil.copy(CHECKOUT / "examples" / "llama31-8b" / "curves.csv", folder / "runs.csv")
+    shutil.copy(CHECKOUT / "examples" / "public" / "llama31-8b" / "curves.csv", folder / "runs.csv")
     method = (CHECKOUT / "docs" / "method.md").read_text("utf-8")
     for name in ("fp8", "nvfp4"):
         steps = np.loadtxt(CURVES / f"{name}.csv", delimiter=",", skiprows=1, usecols=(0, 1)).tolist()

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tools.planning_page import ASSUMED, CLAIMS, PAGE, RERUNS_8B, TABLE, Claim, answer, any_decoder, half_width, written
-from tools.public_verdict import ROOT, run
+from tools.public_verdicts import ROOT, run
 
 CLAIM = Claim(work="x", scale="y", recipes=("bf16", "nvfp4"), source="z", share=0.006)
 

@@ -48,6 +48,8 @@ PAGES = {
     "/baselines": ["/baselines"],
     "/baselines/{name}/{version}": ["/baselines/fp8/1?other={job}"],
     "/floors": ["/floors", "/floors?family=any-decoder"],
+    "/public": ["/public", "/public?recipe=NVFP4&scale=below+1+B"],
+    "/public/{name}": ["/public/gb200-continued"],
     "/workers": ["/workers"],
     "/tokens": ["/tokens"],
     "/login": ["/login"],
