@@ -65,7 +65,7 @@ def _check_run(session: Session, run_id: str) -> Checked:
     keys = session.execute(select(Chunk.kind, Chunk.epoch, Chunk.first_step, Chunk.last_step).where(*own)).all()
     limits: dict[str, dict[int, float]] = {kind: store.superseded_from(session, run_id, kind) for kind, *_ in keys}
     damage = []
-    for kind, epoch, first, last in sorted(map(tuple, keys)):
+    for kind, epoch, first, last in sorted((key.kind, key.epoch, key.first_step, key.last_step) for key in keys):
         piece = store.Piece(epoch=epoch, first_step=first, last_step=max(first, last), count=1)
         try:
             store.load(session, run_id, kind, [piece])

@@ -519,7 +519,7 @@ def _lag(run: Curve, steps: IntArray, ratio: float, window: Window) -> float:
     memory = memory_steps(inside) if smoothing_weight(inside) >= SMOOTHED_WEIGHT else 1.0
     own = max(ratio / memory, 1e-9)
     interval = float(np.median(np.diff(steps))) / (run.completeness.stride or 1) if len(steps) > 1 else 1.0
-    return min(0.5 / own**2, max(interval, 1.0) ** 0.5 / own)
+    return float(min(0.5 / own**2, max(interval, 1.0) ** 0.5 / own))
 
 
 def regular_share(steps: IntArray) -> float:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import Field
 from sqlalchemy.orm import Session, selectinload
 
-from parity.cli.gate_report import GatePolicy, Outcome, ended, exit_code_under
+from parity.cli.gate_report import GatePolicy, Outcome, Result, ended, exit_code_under
 from parity.design.plan import one_line, plan_document
 from parity.judging.evidence import bundle_bytes
 from parity.judging.live.rules import State, sentence
@@ -639,7 +639,7 @@ class GateExitDocument:
     """
 
     repository: str
-    result: Literal["pass", "fail", "inconclusive", "infrastructure"] | None
+    result: Result | None
     exit_code: int | None
     note: str
 

@@ -213,7 +213,7 @@ def _lag(session: Session) -> float:
     return max((sessions.now(session) - instant for instant in session.scalars(newest)), default=0.0)
 
 
-def _waiting_for_verdicts() -> Select[Any]:
+def _waiting_for_verdicts() -> Select[int, Any, Any]:
     """How many jobs wait for their verdict, how many of them were tried in vain, and when the last run ended of the oldest one."""
     ended = select(func.max(Run.finished_at)).where(Run.job_id == Job.id).correlate(Job).scalar_subquery()
     tried = func.sum(case((Job.judge_tries > 0, 1), else_=0))

@@ -407,8 +407,8 @@ def _rows(chunk: NewChunk) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     is_even = count == 1 or np.array_equal(steps, even_steps(first, last, count))
     stored = {name: values for name, values in columns.items() if name != "step" or not is_even}
     if len(stored) * count <= _PACKED_VALUES:
-        row["payload"] = encode(np.concatenate([*stored.values()], dtype=np.float64) if stored else np.empty(0))
-        row["checksum"] = checksum(*facts, names, _PACKED, payload=row["payload"])
+        payload = encode(np.concatenate([*stored.values()], dtype=np.float64) if stored else np.empty(0))
+        row |= {"payload": payload, "checksum": checksum(*facts, names, _PACKED, payload=payload)}
         return row, []
     row["checksum"] = checksum(*facts, names, _EVEN if is_even else _UNEVEN)
     own = []

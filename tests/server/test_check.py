@@ -1,5 +1,7 @@
 """Flipped bits of the record: each is found when it is read, none reaches a verdict, and `python -m server.check` lists them all."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sqlalchemy import inspect, select, update
@@ -74,7 +76,7 @@ def test_an_intact_record_is_read_whole(database, run_id, capsys, monkeypatch, s
 
 def test_each_flipped_bit_of_a_value_is_found(database, owner_database, run_id):
     rng = np.random.default_rng(5)
-    places = [(Chunk, key) for key in _rows(database, Chunk) if key["first_step"] == 0]
+    places: list[tuple[Any, Any]] = [(Chunk, key) for key in _rows(database, Chunk) if key["first_step"] == 0]
     places += [(ChunkColumn, key) for key in _rows(database, ChunkColumn)]
     assert len(places) == 1 + 2 + 3
     for table, key in places:

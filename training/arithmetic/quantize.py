@@ -90,10 +90,11 @@ def _by_trees(x_GSK: jax.Array) -> jax.Array:
 
     On a GPU the stages were several kernels with copies between them, an eighth of a step of NVFP4; this is one.
     """
-    terms = [x_GSK[:, i : i + 1] * row[None, :, None] for i, row in enumerate(matrix())]
+    terms: list[jax.Array] = [x_GSK[:, i : i + 1] * row[None, :, None] for i, row in enumerate(matrix())]
     while len(terms) > 1:
         terms = [left + right for left, right in zip(terms[::2], terms[1::2], strict=True)]
-    return terms[0]
+    (rotated,) = terms
+    return rotated
 
 
 # Four over six: a block of NVFP4 numbers chooses whether its largest becomes 6 or 4.

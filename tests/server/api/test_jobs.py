@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from parity import cli
-from server.database.states import JUDGE_FAILED, JUDGING_AGAIN
+from server.database.states import JUDGE_FAILED, JUDGING_AGAIN, move_job
 from server.database.tables import Job
 from server.jobs import lifecycle
 from server.jobs.conclude import decide, write_outcome
@@ -346,6 +346,6 @@ def test_a_page_says_why_there_is_no_verdict_yet(api, database, recorded):
     with database.write() as session:
         job = session.get_one(Job, job_id)
         job.judge_tries, job.code, job.message = 3, JUDGING_AGAIN, "no verdict after 3 tries, and it is tried again: the disk is full"
-        lifecycle.move_job(session, job_id, ("queued",), "running")
+        move_job(session, job_id, ("queued",), "running")
     assert "the disk is full" in api.get(f"/jobs/{job_id}").text
     assert "the judge could not finish yet" in api.get("/jobs").text

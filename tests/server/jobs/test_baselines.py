@@ -3,6 +3,7 @@
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -423,7 +424,12 @@ def test_reading_takes_view_and_promoting_submit(settings, database, judged, app
 
 def test_a_job_of_a_launcher_has_a_commit_as_its_baseline_and_no_named_one(api, promoted):
     promoted()
-    job = {"name": "mine", "engine": "command", "command": {"launcher": "loop"}, "schedule": {"steps": 400, "warmup_steps": 0}}
+    job: dict[str, Any] = {
+        "name": "mine",
+        "engine": "command",
+        "command": {"launcher": "loop"},
+        "schedule": {"steps": 400, "warmup_steps": 0},
+    }
     job |= {"baseline": {"recipe": "fp8_current", "revision": "a" * 40, "name": "base"}}
     job |= {"candidates": [{"recipe": "fp8_current", "revision": "b" * 40, "name": "head"}]}
     refused = api.post("/api/v1/jobs", json={"job": job, "criteria": {"margin": "1.0%"}, "baseline": {"name": "fp8"}})
