@@ -273,7 +273,7 @@ def table() -> str:
             verdict += f" at all {len(group)} sizes"
             gap = "; ".join(f"{one.size} {gap_words(one).partition(' (')[0]}" for one in group)
         said = (verdict, gap, tokens_words(each), speed_words(each), runs_words(each), rests(each), as_of(each))
-        rows.append((f"[{label(each)}](#{each.of.name})", *said))
+        rows.append((f"[{label(each)}](#{each.of.name})", *(re.sub(r"(?<=\d) (?=[%x])", "&nbsp;", words) for words in said)))
     good, of = sum(map(holds, answers())), len(answers())
     return (
         f"{markdown_table(rows)}\n\n{len(sets())} sets, {len(grouped())} questions, {of} answers; {good} of {of} are among those that "
@@ -507,8 +507,7 @@ def plot() -> str:
     """All answers on one axis, in margins."""
     shown = ordered()
     bottom = 40 + _ROW * len(shown)
-    body = [f'<line class="{look}" x1="{_x(at)}" x2="{_x(at)}" y1="26" y2="{bottom}"/>' for look, at in (("zero", 0.0), ("edge", 1.0))]
-    body += [
+    body = [
         f'<text class="middle quiet" x="{_x(at)}" y="18">{word}</text>'
         for at, word in ((0.0, "0"), (1.0, "margin"), (4.0, "4"), (8.0, "8"), (-4.0, "−4"))
     ]
@@ -517,6 +516,9 @@ def plot() -> str:
         top, y, state = 38 + _ROW * place, 60 + _ROW * place, each.document["verdict"]
         arrows = [f"M{_x(_LOW) + 6} {y - 4}l-6 4l6 4"] if lo < _LOW else []
         arrows += [f"M{_x(_HIGH) - 6} {y - 4}l6 4l-6 4"] if hi > _HIGH else []
+        # The lines stop at the words, which they would cross.
+        lines = ((look, _x(at)) for look, at in (("zero", 0.0), ("edge", 1.0)))
+        body += [f'<line class="{look}" x1="{x}" x2="{x}" y1="{y - 10}" y2="{y + 8}"/>' for look, x in lines]
         body.append(f'<text x="{_PAD}" y="{top + 8}">{escape(label(each))} <tspan class="quiet">{each.of.name}</tspan></text>')
         body.append(f'<text class="end quiet" x="{_WIDTH - _PAD}" y="{top + 8}">{escape(gap_words(each).partition(" (")[0])}</text>')
         body.append(f'<g class="{state}"><path class="whisker" d="M{_x(lo)} {y}H{_x(hi)}{"".join(arrows)}"/>')
