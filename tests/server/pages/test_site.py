@@ -47,7 +47,7 @@ class TestNotBuilt:
 
 
 def test_every_kind_of_page_is_there(api):
-    for page in ("", "tour/", "cli/", "rest/", "python-api/", "decisions/", "glossary/", "CONTRIBUTING/", "examples/demo.yaml/"):
+    for page in ("", "tour/", "cli/", "rest/", "python-api/", "design/judge/", "glossary/", "CONTRIBUTING/", "examples/demo.yaml/"):
         assert api.get(f"/docs/{page}").status_code == 200, page
     missing = api.get("/docs/nothing/")
     assert missing.status_code == 404
