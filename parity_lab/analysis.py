@@ -193,7 +193,8 @@ POWER = 0.8
 #
 # The document of a setup is what the record keeps, so that an analysis that was stopped goes on with the same plan.
 
-FORK_STEPS = 100  # the offset of a fork is settled after some 60 steps, while effects still grow (docs/design/attribution.md#forks-train-100-steps)
+# The offset of a fork is settled after some 60 steps, while effects still grow (docs/design/attribution.md#forks-train-100-steps).
+FORK_STEPS = 100
 # Over all parents, at the first look and at the second, which is also that of the ends: with 9 the noise of forks was estimated too low too
 # often (docs/design/attribution.md#each-end-has-its-own-noise).
 FORKS_OF_AN_ARM, NOISE_FORKS = 3, 18
