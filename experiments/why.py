@@ -14,7 +14,7 @@ seed and a checkpoint of its own, so that no two cases share the random numbers 
 forks of the baseline. A fault that three pairs of full runs do not show is not analysed, and one that the judge does not fail is not
 counted. With really different recipes every GEMM may cost something and nobody knows which: those cases only check the interval of what
 the named units leave unexplained. Measurements in progress lie in build/why, and each answer is one line of why.jsonl. The lines with
-other settings are those of earlier versions of this experiment (decisions 0093, 0100, 0102 and 0103); they are not counted.
+other settings are those of earlier versions of this experiment (docs/design/attribution.md); they are not counted.
 
 The assumption that can fail: models of 0.1 and 0.4 million parameters and 400 steps, in which one fault is added to equal arithmetic. Real
 recipes differ everywhere at once.

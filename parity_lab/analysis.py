@@ -193,12 +193,13 @@ POWER = 0.8
 #
 # The document of a setup is what the record keeps, so that an analysis that was stopped goes on with the same plan.
 
-FORK_STEPS = 100  # the offset of a fork is settled after some 60 steps, while effects still grow (decision 0103)
+# The offset of a fork is settled after some 60 steps, while effects still grow (docs/design/attribution.md#forks-train-100-steps).
+FORK_STEPS = 100
 # Over all parents, at the first look and at the second, which is also that of the ends: with 9 the noise of forks was estimated too low too
-# often (decision 0100).
+# often (docs/design/attribution.md#each-end-has-its-own-noise).
 FORKS_OF_AN_ARM, NOISE_FORKS = 3, 18
 BATCHES, GRADIENT_BATCHES, SEEDS = 8, 4, 2
-ALPHA = 0.025  # the chance of naming any unit without an effect (decision 0102)
+ALPHA = 0.025  # the chance of naming any unit without an effect (docs/design/attribution.md#halving-weighed-by-the-gradient)
 Origin = Literal["baseline", "candidate"]
 """Whose checkpoints are forked: the baseline's, into which units are put, or the candidate's, out of which they are taken."""
 

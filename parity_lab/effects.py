@@ -115,7 +115,7 @@ def gradient_error(sums: NDArray[np.float64]) -> GradientError:
 #
 # The effect is that at these checkpoints of these parents: how it varies between trajectories is not part of the interval, and forks say
 # nothing of a gap that built up before them. Each end of an analysis has a noise of its own, because a fault or stochastic rounding can
-# double it; an arm between them has the larger one (decision 0101). Can fail: an arm between them that is noisier than both, and three
+# double it; an arm between them has the larger one. Can fail: an arm between them that is noisier than both, and three
 # parents of which one is noisier than the others.
 
 Forks = Mapping[str, Sequence[float]]

@@ -1,4 +1,4 @@
-"""docs/decisions: the index lists every page once, and every page has the one format."""
+"""docs/design: short pages in the index and the site; sections say why they hold and until when; references lead somewhere."""
 
 import re
 
@@ -6,39 +6,60 @@ import pytest
 
 from server.settings import CHECKOUT
 
-FOLDER = CHECKOUT / "docs" / "decisions"
+FOLDER = CHECKOUT / "docs" / "design"
 PAGES = sorted(page for page in FOLDER.glob("*.md") if page.name != "README.md")
-STATUS = r"Accepted|Superseded by \d{4}"
+MOST_WORDS = 450
+SECTION = re.compile(r"[^*].+?\n\n\*\*Why\.\*\* .+?\n\n\*\*Holds until\*\* .+\.", re.DOTALL)
+CODE = ("parity", "parity_lab", "server", "training", "workers", "tools", "experiments", "benchmarks", "tests")
 
 
-def test_the_index_lists_each_page_with_its_title_date_and_status() -> None:
-    index = re.findall(r"^\| \[(\d{4})\]\((\S+)\) \| (.+) \| (\S+) \| (.+) \|$", (FOLDER / "README.md").read_text("utf-8"), re.MULTILINE)
-    pages = []
-    for page in PAGES:
-        text = page.read_text("utf-8")
-        number, title = re.match(r"# (\d{4}) (.+)\n", text).groups()
-        date, status = re.search(r"^\*\*Date\.\*\* (\S+)\. \*\*Status\.\*\* (.+)\.$", text, re.MULTILINE).groups()
-        pages.append((number, page.name, title, date, status))
-    assert index == pages
+def _title(text: str) -> str:
+    return text.partition("\n")[0].removeprefix("# ")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name[:4])
-def test_a_page_has_the_one_format(page) -> None:
-    text = page.read_text("utf-8")
-    assert text.startswith(f"# {page.name[:4]} ")
-    assert re.match(rf"# .+\n\n\*\*Date\.\*\* \d{{4}}-\d\d-\d\d\. \*\*Status\.\*\* ({STATUS})\.\n\n\*\*Context\.\*\* ", text)
-    assert re.findall(r"^\*\*(\w+)\.\*\*", text, re.MULTILINE) == ["Date", "Context", "Decision", "Consequence"]
+def _anchor(title: str) -> str:
+    """The name that GitHub and the site give to a heading."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
-def test_numbers_are_unique() -> None:
-    numbers = [page.name[:4] for page in PAGES]
-    assert len(numbers) == len(set(numbers)) > 0
+def test_index_and_site_list_each_page_with_its_title() -> None:
+    pages = {page.name: _title(page.read_text("utf-8")) for page in PAGES}
+    index = re.findall(r"^\| \[(.+)\]\((\w+\.md)\) \| .+ \|$", (FOLDER / "README.md").read_text("utf-8"), re.MULTILINE)
+    site = re.findall(r"^ +- (.+): design/(\w+\.md)$", (CHECKOUT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    assert len(index) == len(pages)
+    assert {name: title for title, name in index} == pages
+    assert [row for row in site if row[1] != "README.md"] == index
 
 
-@pytest.mark.parametrize("page", [*PAGES, FOLDER / "README.md"], ids=lambda page: page.name[:4])
-def test_linked_files_and_named_tests_exist(page) -> None:
-    text = page.read_text("utf-8")
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
-        assert (FOLDER / target).exists(), target
-    for path in re.findall(r"`((?:tests|benchmarks)/[\w/]+\.py)`", text):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_is_short(page) -> None:
+    words = [word for word in page.read_text("utf-8").split() if re.search(r"\w", word)]
+    assert len(words) <= MOST_WORDS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_each_section_has_the_decision_why_it_holds_and_until_when(page) -> None:
+    _, *sections = re.split(r"^## .+\n\n", page.read_text("utf-8"), flags=re.MULTILINE)
+    assert sections
+    assert not [section for section in sections if not SECTION.fullmatch(section.strip())]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_files_that_a_page_names_exist(page) -> None:
+    for path in re.findall(r"`([a-z_]+/[\w/]+(?:\.\w+)?)`", page.read_text("utf-8").replace("`parity/judge`", "")):
         assert (CHECKOUT / path).exists(), path
+
+
+def test_references_in_code_lead_to_a_section() -> None:
+    texts = {page.name: page.read_text("utf-8") for page in PAGES}
+    anchors = {name: {_anchor(title) for title in re.findall(r"^## (.+)$", text, re.MULTILINE)} | {""} for name, text in texts.items()}
+    found = []
+    for module in (module for folder in CODE for module in (CHECKOUT / folder).rglob("*.py")):
+        for name, anchor in re.findall(r"docs/design/(\w+\.md)#?([\w-]*)", module.read_text("utf-8")):
+            found.append(name)
+            assert anchor in anchors.get(name, set()), f"{module}: {name}#{anchor}"
+    assert found
+
+
+def test_pages_for_users_link_to_no_decision() -> None:
+    assert not [page.name for page in (CHECKOUT / "docs").glob("*.md") if "](design/" in page.read_text("utf-8")]

@@ -12,7 +12,7 @@ from server.settings import CHECKOUT
 
 DOCS = CHECKOUT / "docs"
 EXAMPLES = [CHECKOUT / "examples" / "curves" / "README.md"]
-PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *EXAMPLES, *sorted(DOCS.glob("*.md"))]
+PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *EXAMPLES, *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("design/*.md"))]
 
 
 def _anchors(text: str) -> set[str]:

@@ -22,7 +22,7 @@ FOLDER = CHECKOUT / "examples" / "curves"
 def runs() -> dict[str, RunSpec]:
     """The first run of each arm of the demo, by the recipe's name."""
     written = yaml.safe_load(JOB.read_text(encoding="utf-8"))["job"]
-    written["data"]["source"] = "python_stdlib"  # the text and length of the recorded curves; the demo's are newer (decision 0108)
+    written["data"]["source"] = "python_stdlib"  # the text and length of the recorded curves; the demo's are newer
     written["schedule"]["steps"] = 1500
     job = TypeAdapter(JobSpec).validate_python(written)
     return {arm.recipe: spec for arm, spec in job.runs() if spec.replicate == 0}

@@ -247,9 +247,10 @@ def _other_order(pair: Aligned, of: str, criteria: Criteria) -> str:
 # widen.
 #
 # r0 = 1, sd_log = 0.3: stopped at 50 %, r is 1.2 on average over 19 groups (0.3 to 3 M and 124 M parameters), 1.0 and 1.2 at 8 B; in
-# seven groups of 7 to 12 runs it is 0.7 to 1.6, its logs 0.28 about 0 (docs/decisions/0058). Dividing by 1 leaves the floor a little too
-# wide on average. Before 30 % of the steps, where the loss still falls steeply, r was 0.3 to 0.6 on models of 0.1 M. Can fail: a recipe
-# whose noise comes late in the schedule, such as a switch of precision near the end, shows too little of it here.
+# seven groups of 7 to 12 runs it is 0.7 to 1.6, its logs 0.28 about 0 (docs/design/noise.md#reruns-that-stop-early).
+# Dividing by 1 leaves the floor a little too wide on average. Before 30 % of the steps, where the loss still falls steeply,
+# r was 0.3 to 0.6 on models of 0.1 M. Can fail: a recipe whose noise comes late in the schedule, such as a switch of precision near the
+# end, shows too little of it here.
 
 MIN_STOP = 0.4  # share of the planned steps
 PREFIX, NOT_BEFORE = 0.2, 0.3  # shares of the planned steps

@@ -19,7 +19,7 @@ from parity.structure import check_between, check_words, fields_of, frozen, kind
 # stays and the quantile follows: for known noise 2.24 at L = 2 and 2.70 at 10, above Pocock's 2.18 and 2.56. The interval at this level
 # is what is shown, and its upper end decides a pass. A fail and the vetoes keep C: further looks make neither harder. One look and one
 # candidate give C itself. Candidates share by Bonferroni, whatever they have in common (runs, batches, the baseline); Dunnett's constants
-# for the shared baseline are narrower (decision 0071), but need equal run floors in all arms. Can fail: looks that nobody counts. The
+# for the shared baseline are narrower, but need equal run floors in all arms. Can fail: looks that nobody counts. The
 # server's ledger counts those of its jobs; a comparison of files takes the user's word. Sources: simulation (benchmarks/looks.py);
 # Jennison and Turnbull 1989 (repeated confidence intervals); Pocock 1977; Bonferroni.
 

@@ -52,7 +52,7 @@ from parity.wording import count, percent
 #
 # Can fail: few families are on record, all below 1B parameters and several of one code base. A model unlike them is covered only as far
 # as the heavy tail (2 to 3 degrees of freedom) reaches, and one run per arm can't contradict it. Sources: Hedges 1983 (variance between
-# studies); Smyth 2004; docs/decisions/0060.
+# studies); Smyth 2004; docs/design/noise.md#any-decoder.
 
 MIN_FAMILIES = 4
 MIN_DF = 1.5

@@ -92,7 +92,8 @@ def derived_job(session: Session, origin: Job, spec: JobSpec, submitted_by: str 
 DEFAULT_SHARE = 0.6  # of the steps: the checkpoint from which to fork
 MOST_PARENTS = 3
 _MOST_STEPS = 1e9
-FORKS_OVER_RERUNS = 1 / 8  # the spread of forks of one checkpoint, as a share of that of reruns from step 0 (decision 0089)
+# The spread of forks of one checkpoint, as a share of that of reruns (docs/design/attribution.md#forks-start-from-kept-checkpoints).
+FORKS_OVER_RERUNS = 1 / 8
 
 
 @frozen

@@ -42,7 +42,7 @@ from training.arithmetic.recipes import LinearRecipe
 #
 # How a trainer gets them: under a recipe that is `watched`, the gradient of `Channel.statistics` (training.arithmetic.linear; zeros of
 # shape (layers..., COLUMNS)) is this table for every layer. Watched steps are compiled as a separate program: a condition inside a common
-# program kept XLA from fusing the quantizers with their neighbours, which cost every step about 15 % (decision 22). The step's number
+# program kept XLA from fusing the quantizers with their neighbours, which cost every step about 15 %. The step's number
 # alone determines whether it is watched, so a run that resumes from a checkpoint repeats its bits.
 #
 # The assumption that can fail: sums of squares are taken in float32 relative to amax, so values below 2^-63 of amax add nothing.

@@ -1,4 +1,4 @@
-"""The law of decision 0053: making a candidate worse never turns a fail or an inconclusive verdict into a pass."""
+"""The law of docs/design/judge.md#worse-never-helps: making a candidate worse never turns a fail or an inconclusive verdict into a pass."""
 
 import itertools
 

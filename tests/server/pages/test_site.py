@@ -47,7 +47,7 @@ class TestNotBuilt:
 
 
 def test_every_kind_of_page_is_there(api):
-    for page in ("", "tour/", "cli/", "rest/", "python-api/", "decisions/", "glossary/", "CONTRIBUTING/", "examples/demo.yaml/"):
+    for page in ("", "tour/", "cli/", "rest/", "python-api/", "design/judge/", "glossary/", "CONTRIBUTING/", "examples/demo.yaml/"):
         assert api.get(f"/docs/{page}").status_code == 200, page
     missing = api.get("/docs/nothing/")
     assert missing.status_code == 404
@@ -90,7 +90,7 @@ def test_its_search_finds_a_term(page, look):
     # What is typed while the index is read is lost.
     expect(page.locator(".md-search-result__meta")).to_have_text("Type to start searching", timeout=60_000)
     page.locator("[data-md-component=search-query]").press_sequentially("run floor")
-    expect(page.locator(".md-search-result__link").first).to_contain_text("floor", ignore_case=True, timeout=60_000)
+    expect(page.locator(".md-search-result__item").first).to_contain_text("floor", ignore_case=True, timeout=60_000)
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
 
 
