@@ -275,9 +275,11 @@ def questions(typed: Question) -> Mapping[str, Question]:
     named = {"": kept} if "runs" in kept else {str(key): value for key, value in kept.items()}
     if name is not None and name not in named:
         raise UsageError(f"{file}: no comparison is called {name!r}; expected one of {', '.join(named)}{did_you_mean(name, named)}")
-    if typed.policy.criteria is None and "criteria" in content:
-        typed = replace(typed, policy=replace(typed.policy, criteria=file))
-    return {key: _kept(file, key, named[key], typed) for key in (named if name is None else (name,))}
+    shared = (
+        replace(typed, policy=replace(typed.policy, criteria=file)) if typed.policy.criteria is None and "criteria" in content else typed
+    )
+    own = {key for key, each in named.items() if isinstance(each, dict) and "criteria" in each}  # a comparison's own policy counts
+    return {key: _kept(file, key, named[key], typed if key in own else shared) for key in (named if name is None else (name,))}
 
 
 def _kept(file: str, name: str, kept: object, typed: Question) -> Question:

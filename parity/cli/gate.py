@@ -89,12 +89,16 @@ _PAUSES = Pauses(first_seconds=2.0, longest_seconds=2.0, longest_retry_after_sec
 
 @frozen
 class _Question:
-    """What the server is asked: `body` as `Client.gate` takes it, from a job file; the wait ends at `deadline`."""
+    """What the server is asked: `body` as `Client.gate` takes it, from a job file; the wait ends at `deadline`.
+
+    `elsewhere` says which commits the job file names in place of the pull request's, which no gate with a pinned policy takes.
+    """
 
     file: str
     body: Document
     lookup: bool
     deadline: float | None
+    elsewhere: str | None = None
 
 
 class Earlier(Options, panel=REUSE):
@@ -171,8 +175,8 @@ def gate(
         raise UsageError(wrong_value(error, flags.given())) from None
     files.prepare()
     revision = revision_of(Path(file or "parity.yaml")) if earlier.revision is None else earlier.revision
+    commits = {"base": earlier.base, "head": earlier.head}
     if file is not None and earlier.verdicts is None:
-        commits = {"base": earlier.base, "head": earlier.head}
         content, revision = at_commits(file, content, commits, revision if earlier.revision is not None else None) or (content, revision)
     if earlier.verdicts is not None:
         return _leave(judged_files(earlier.verdicts, revision), policy, files)
@@ -188,6 +192,7 @@ def gate(
         body=needed | {name: value for name, value in stated.items() if value} | labels_of(file, content, labels),
         lookup=earlier.lookup,
         deadline=None if policy.timeout_seconds is None else time.monotonic() + policy.timeout_seconds,
+        elsewhere=elsewhere(content["job"], commits),
     )
     with at.client() as client:
         outcome = _outcome(client, question, policy, following.progress())
@@ -265,6 +270,8 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
         with _stoppable():
             answer = _submit(client, question, progress)
             outcome = replace(outcome, pinned=answer.get("pinned"))  # an earlier server has none
+            if outcome.pinned is not None and question.elsewhere is not None:
+                raise UsageError(f"{question.file}: {question.elsewhere}: the operator pinned the gates of {outcome.pinned['repository']}")
             job = answer["job"]
             if job is None:
                 trouble = f"no verdict is recorded: {answer['reason']}. Train one: run `parity gate {question.file}` without --lookup"
@@ -368,6 +375,27 @@ def at_commits(file: str, content: Document, given: Mapping[str, str | None], re
     filled = [{**arm, "revision": commits.get(str(arm["revision"]), arm["revision"])} if "revision" in (arm or ()) else arm for arm in arms]
     job |= {"baseline": filled[0], "candidates": filled[1:]}
     return {**content, "job": job}, revision or commits.get("head", "")
+
+
+def elsewhere(job: Document, given: Mapping[str, str | None]) -> str | None:
+    """Which other commits a job with engine command trains than options or the pull request name; None where it trains these alone.
+
+    A pull request writes its own job file: with another base, another head, steps between the two or both swapped, it would be judged
+    by what it did not change.
+    """
+    if job.get("engine") != "command":
+        return None
+    known = pull_request_commits() | {name: value for name, value in given.items() if value is not None}
+    base, head = known.get("base"), known.get("head")
+    first, *others = [str((arm or {}).get("revision")) for arm in (job.get("baseline"), *(job.get("candidates") or []))]
+    if head is not None and head not in others:
+        return f"no candidate has revision {head}; expected `revision: head`"
+    if base is None or head is None or {first, *others} == {head}:
+        return None
+    strange = first if first != base else next((each for each in others if each not in (base, head)), None)
+    return (
+        None if strange is None else f"revision is {strange}; expected `revision: base` of the baseline, and base or head of each candidate"
+    )
 
 
 def pull_request_commits() -> dict[str, str]:

@@ -442,7 +442,8 @@ def filled(group: _Filled, kept: Mapping[str, object], folder: Path, where: str)
     for each in fields(group):
         if each.name in kept and getattr(group, each.name) == getattr(untyped, each.name):
             value = _of_kind(kept[each.name], str(hints[each.name]), f"{where}: {each.name}")
-            names_file = "FILE" in str(each.metadata.get("more", {}).get("metavar"))
+            metavar = str(each.metadata.get("more", {}).get("metavar"))
+            names_file = any(mark in metavar for mark in ("FILE", ".yaml"))
             values[each.name] = _in_folder(value, folder) if names_file else value
     return replace(group, **values)
 

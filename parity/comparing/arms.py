@@ -128,7 +128,7 @@ def read_yaml(path: str) -> object:
             node = loader.get_single_node()
             if node is None:
                 return None
-            if _size(node, {}) > _MOST_VALUES:
+            if _size(node, {}, path) > _MOST_VALUES:
                 raise InputError(f"{path}: its aliases (*name) stand for more than {_MOST_VALUES:,} values; write out what they stand for")
             return loader.construct_document(node)
         finally:
@@ -144,8 +144,11 @@ def read_yaml(path: str) -> object:
         raise InputError(f"{path}{place}: not valid YAML; check brackets, quotes and indentation there") from None
 
 
-def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """The number of values that a part of a file stands for, each alias counted as what it names; ValueError for one inside itself."""
+def _size(node: yaml.Node, known: dict[int, int], path: str) -> int:
+    """The number of values that a part of a file stands for, each alias counted as what it names; ValueError for one inside itself.
+
+    InputError, which names the file, for a key that stands twice.
+    """
     if id(node) in known:
         return known[id(node)]
     known[id(node)] = _MOST_VALUES + 1  # while it is counted: an alias of a part inside that part has no end
@@ -154,10 +157,22 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
             raise ValueError(f"a number or date of {len(node.value):,} characters")
         size = 1
     else:
+        if isinstance(node, yaml.MappingNode):
+            _check_keys(node, path)
         parts = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
-        size = 1 + sum(_size(part, known) for part in parts)
+        size = 1 + sum(_size(part, known, path) for part in parts)
     known[id(node)] = size
     return size
+
+
+def _check_keys(node: yaml.MappingNode, path: str) -> None:
+    """InputError for a key that stands twice in one mapping: YAML would keep the last, and drop a question or a margin unseen."""
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode) and key.value in seen:
+            place = f"{path}, line {key.start_mark.line + 1}"
+            raise InputError(f"{place}: key {key.value!r:.60} stands twice; expected each key once, so rename or remove one")
+        seen.add(str(key.value))
 
 
 # Runs that are in memory: a data frame (pandas, polars), a dict of arrays, or an array of losses become a Curve.

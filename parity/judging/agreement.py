@@ -328,15 +328,17 @@ def equal_start(baseline: Sequence[Curve], candidate: Sequence[Curve], quantum: 
 def same_first_batch(baseline: Sequence[Curve], candidate: Sequence[Curve], quantum: float) -> bool:
     """Whether each run of the candidate begins with the loss of a baseline's run of its seed, and not all with one that any batch gives.
 
-    For arms of one recipe: equal digits then need an equal model, batch and forward pass. `quantum` is the step to which losses are
-    rounded, nats.
+    For arms of one recipe: equal digits then need an equal model, batch and forward pass. Any batch gives what a logger writes before it
+    has a loss (0), what a model that predicts all tokens alike has, and what runs of several seeds begin with. `quantum` is the step to
+    which losses are rounded, nats.
     """
     if quantum > MAX_QUANTUM * (1.0 + 1e-9):
         return False
     firsts = [
         next((loss for run in baseline if run.seed == own.seed and (loss := _first_loss(run, own)) is not None), None) for own in candidate
     ]
-    return None not in firsts and not all(loss is None or _is_uniform(loss, quantum) for loss in firsts)
+    of_any_batch = len({run.seed for run in candidate}) > 1 and len({*firsts}) == 1
+    return None not in firsts and not of_any_batch and not all(loss is None or loss <= 0.0 or _is_uniform(loss, quantum) for loss in firsts)
 
 
 def contradicted(name: str, runs: Sequence[Curve]) -> str | None:

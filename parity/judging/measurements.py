@@ -194,7 +194,7 @@ def measure(
         resolution=resolved,
         noise_ratio=ratio,
         same_first_batch=alike,
-        lift=_lift(arms, aligned.steps[part], ratio, window) if alike or _is_below(ratio) else None,
+        lift=_lift(arms, aligned.steps[part], ratio, window) if (alike and not proven) or _is_below(ratio) else None,
         mismatch=find_mismatch(*arms.both_runs, aligned, r_pair, resolved.quantum),
         equal_start=equal_start(*arms.both_runs, resolved.quantum) if are_recipes else None,
         resemblance=next((why for run, other in pairs if are_recipes and (why := resemblance(run, other)) is not None), None),

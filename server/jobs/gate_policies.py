@@ -8,6 +8,7 @@ One TOML file, `PARITY_GATE_POLICIES`, with a table for each repository that a t
     steps = 1000                         # at least
     looks = 1                            # at most
     launcher = "loop"                    # engine command with this launcher
+    parameters = {layers = 4}            # of the launcher: these values, and no others
     recipes = ["bf16", "nvfp4"]          # no other
     questions = ["revision", "recipe"]   # each asked by a candidate
     criteria = {as_of = "accept"}        # in place of the defaults, which hold for all that a job's policy could loosen
@@ -21,14 +22,14 @@ that a pull request changes need not run the gate at all; let the check be requi
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from parity.judging.criteria import NVFP4, PROFILES, Amount, Criteria, CriteriaError, criteria_from_mapping, stated_margin
 from parity.structure import frozen, known_keys, typed
 from server.errors import InvalidError
-from training.command import Compared
+from training.command import Compared, Value
 from training.spec import JobSpec
 
 Choice = Literal["fail", "pass"]
@@ -53,6 +54,7 @@ class GatePolicy:
     steps: int | None = None
     looks: int | None = None
     launcher: str | None = None
+    parameters: Mapping[str, Value] = field(default_factory=dict)
     recipes: tuple[str, ...] = ()
     questions: tuple[Compared, ...] = ()
     criteria: Criteria = Criteria(profile=NVFP4)
@@ -107,6 +109,13 @@ def _launcher(policy: GatePolicy, spec: JobSpec, _: Criteria) -> str | None:
     return None if policy.launcher in (None, named) else f"command.launcher is {named}, expected {policy.launcher}"
 
 
+def _parameters(policy: GatePolicy, spec: JobSpec, _: Criteria) -> str | None:
+    """Parameters could make any two commits train alike, such as a learning rate of 0: with a launcher pinned they are, too."""
+    if policy.launcher is None or spec.command is None or spec.command.parameters == policy.parameters:
+        return None
+    return f"command.parameters is {dict(spec.command.parameters)}, expected {dict(policy.parameters)}"
+
+
 def _recipes(policy: GatePolicy, spec: JobSpec, _: Criteria) -> str | None:
     others = [arm for arm in spec.arms if policy.recipes and arm.recipe not in policy.recipes]
     return f"recipe of {others[0].name} is {others[0].recipe}, expected one of {', '.join(policy.recipes)}" if others else None
@@ -132,6 +141,7 @@ RULES: Mapping[str, Rule] = {
     "steps": _steps,
     "looks": _looks,
     "launcher": _launcher,
+    "parameters": _parameters,
     "recipes": _recipes,
     "questions": _questions,
     "criteria": _criteria,
@@ -196,6 +206,14 @@ def _asked(value: object, place: str) -> tuple[str, ...]:
     return questions
 
 
+def _values(value: object, place: str) -> dict[str, Value]:
+    values = typed(value, dict, place, "a table", _refusal)
+    for name, each in values.items():
+        if not isinstance(each, int | float | bool | str):
+            raise _refusal(f"{place}.{name}", each, "a number, a text, or true or false")
+    return values
+
+
 def _choice(value: object, place: str) -> object:
     if value not in get_args(Choice):
         raise _refusal(place, value, "fail or pass")
@@ -215,6 +233,7 @@ _READ: Mapping[str, Callable[[object, str], Any]] = {
     "steps": _at_least_one,
     "looks": _at_least_one,
     "launcher": _text,
+    "parameters": _values,
     "recipes": _texts,
     "questions": _asked,
     "criteria": _replaced,

@@ -50,6 +50,16 @@ def test_what_is_typed_counts_more(kept: Callable[..., str], files: dict[str, st
     assert (code, json.loads(out)) == (0, json.loads(run("compare", *typed(files, "fp8", "nvfp4"), "--margin", "5 %")[1]))
 
 
+def test_a_policy_of_its_own_counts_more_than_that_of_the_file(kept: Callable[..., str], tmp_path: Path, run: Run) -> None:
+    (tmp_path / "strict.yaml").write_text('criteria: {margin: "0.25%"}')
+    file = kept({"own": of("fp8", "mxfp8") | {"criteria": "strict.yaml"}, "shared": of("fp8", "mxfp8")}, criteria={"margin": "1%"})
+    margins = {}
+    for name in ("own", "shared"):
+        (verdict,) = json.loads(run("compare", f"{file}:{name}", "--json")[1])["verdicts"]
+        margins[name] = verdict["margin"]["rel"]
+    assert margins == pytest.approx({"own": 0.0025, "shared": 0.01})
+
+
 def test_several_are_judged_one_by_one(kept: Callable[..., str], run: Run) -> None:
     file = kept({"a": of("fp8", "mxfp8"), "b": of("fp8", "nvfp4")}, criteria={"margin": "1 %"})
     code, out, _ = run("compare", file, "--json")

@@ -56,3 +56,18 @@ def test_a_file_that_is_no_job_file_is_not_read_to_its_end(written):
 @pytest.mark.parametrize(("text", "content"), [("", None), ("# nothing\n", None), ("a: 1\n", {"a": 1}), ("\ufeffa: 1\r\n", {"a": 1})])
 def test_small_files_are_read_as_they_are(written, text, content):
     assert read_yaml(written(text)) == content
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("compare:\n  one: {runs: a.csv}\n  one: {runs: b.csv}\n", 3),
+        ("criteria: {margin: 1%, margin: 50%}\n", 1),
+        ("criteria: {margin: 1%}\ncriteria: {margin: 50%}\n", 2),
+        ("compare:\n  1: {runs: a.csv}\n  '1': {runs: b.csv}\n", 3),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused_and_not_dropped(written, text, line):
+    with pytest.raises(InputError, match=rf"parity\.yaml, line {line}: key .* twice"):
+        read_yaml(written(text))
+    assert read_yaml(written("a: {one: 1, two: {one: 1}}\nb: &b {one: 1}\nc: {<<: *b, one: 2}\n"))

@@ -200,6 +200,44 @@ def test_no_lift_without_averages(make_run: MakeRun) -> None:
     assert measure(Compared("a", "b"), [base], [head], HALF_PERCENT, LAST_FIFTH, Lenders(None, {})).lift is None
 
 
+@pytest.mark.parametrize("ratio", [0.9, 0.97, 1.0, 1.02])
+def test_a_head_that_ends_above_the_margin_fails_whatever_its_noise_is_by_chance(ratio: float) -> None:
+    """Half of all honest pairs have a noise ratio just below 1: that is no sign of averages."""
+    rng = np.random.default_rng(7)
+    curve = 2.5 + 8.0 * (np.arange(500) + 1.0) ** -0.5
+    batches = rng.normal(0.0, 0.05, 500)
+    head = curve + ratio * batches + rng.normal(0.0, 0.002, 500)
+    head[450:] += 0.042
+    base = curve + batches
+    head[0] = base[0]
+    runs = [curve_from_arrays(np.arange(500), loss, recipe="bf16", rounding="nearest") for loss in (base, head)]
+    criteria = criteria_from_mapping({"schedule": "decayed", "margin": "1%"})
+    (verdict,) = judge(runs[:1], {"head": runs[1:]}, criteria, planned_steps=500, compares={"head": "revision"})
+    assert (verdict.verdict, verdict.codes[0]) == (FAIL, "ENDS_ABOVE_MARGIN")
+
+
+def test_a_stretch_of_harder_data_is_no_broken_trainer(make_run: MakeRun) -> None:
+    """After the first batch head reads in another order; what it reads in the window is harder, as nothing before it."""
+    base, (head,) = broken(make_run, 1.0, gap=0.0)
+    harder = head.loss + np.where(np.arange(STEPS) >= 470, 0.1, 0.0)
+    assert judged(base, arm(head, harder)).verdict == INCONCLUSIVE
+    always = head.loss + np.where(np.arange(STEPS) >= 1, 0.1, 0.0)
+    assert judged(base, arm(head, always)).verdict == FAIL
+
+
+def test_a_first_loss_of_any_batch_shows_no_batch(make_run: MakeRun) -> None:
+    """A logger's 0 before it has a loss; or ln V plus a constant, such as a z-loss, which all seeds begin with."""
+    base, (head,) = broken(make_run, 3.0)
+    zero = [arm(run, np.r_[0.0, run.loss[1:]]) for run in (base[0], head)]
+    assert judged(*zero).verdict == INCONCLUSIVE
+    assert same_first_batch(base, [head], 0.0)
+    assert not same_first_batch(*zero, 0.0)
+    seeds = [[dataclasses.replace(run, seed=seed) for seed in (0, 1, 2)] for run in (base[0], head)]
+    assert not same_first_batch(*seeds, 0.0)
+    own = [[dataclasses.replace(run, loss=np.r_[10.5 + run.seed / 7, run.loss[1:]]) for run in runs] for runs in seeds]
+    assert same_first_batch(*own, 0.0)
+
+
 def test_each_run_of_the_candidate_has_to_begin_with_its_batch(make_run: MakeRun) -> None:
     base = [make_run(STEPS, batch_seed=seed) for seed in (0, 1)]
     base = [dataclasses.replace(run, seed=seed) for seed, run in enumerate(base)]

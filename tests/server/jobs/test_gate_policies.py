@@ -22,6 +22,7 @@ replicates = 2
 steps = 1000
 looks = 1
 launcher = "loop"
+parameters = {layers = 4}
 recipes = ["bf16", "nvfp4"]
 questions = ["revision", "recipe"]
 criteria = {as_of = "accept"}
@@ -39,7 +40,7 @@ def _arm(recipe="bf16", revision=HEAD, name="head", replicates=2):
 JOB = JobSpec(
     name="pull-request",
     engine="command",
-    command=Command(launcher="loop"),
+    command=Command(launcher="loop", parameters={"layers": 4}),
     schedule=Schedule(steps=1000, warmup_steps=0),
     baseline=_arm(revision=BASE, name="base"),
     candidates=(_arm(), _arm("nvfp4", name="head-nvfp4")),
@@ -75,7 +76,10 @@ def test_a_job_that_asks_for_as_much_or_more_is_accepted(file):
         ("replicates", {"candidates": (_arm(replicates=1), _arm("nvfp4", name="q"))}, {}),
         ("steps", {"schedule": Schedule(steps=999, warmup_steps=0)}, {}),
         ("looks", {}, {"looks": 2}),
-        ("launcher", {"command": Command(launcher="mine")}, {}),
+        ("launcher", {"command": Command(launcher="mine", parameters={"layers": 4})}, {}),
+        ("parameters", {"command": Command(launcher="loop", parameters={"layers": 4, "rate": 0.0})}, {}),
+        ("parameters", {"command": Command(launcher="loop", parameters={"layers": 1})}, {}),
+        ("parameters", {"command": Command(launcher="loop")}, {}),
         ("recipes", {"candidates": (_arm(), _arm("mxfp8", name="q"))}, {}),
         ("questions", {"candidates": (_arm(),)}, {}),
         ("questions", {"candidates": (_arm("nvfp4", BASE, "q"),)}, {}),
@@ -115,6 +119,7 @@ def test_a_repository_without_a_policy_passes_nothing(file, tmp_path):
         "replicates = 0",
         'replicates = "2"',
         "steps = true",
+        "parameters = {layers = [4]}",
         'recipes = "bf16"',
         'questions = ["speed"]',
         'criteria = {margin = "2%"}',

@@ -78,3 +78,32 @@ def test_options_count_more_than_the_event_and_a_commit_that_nobody_names_is_ask
     with pytest.raises(UsageError, match="engine: command"):
         gate.at_commits("p.yaml", {"job": {"engine": "emulated"}}, {"base": BASE, "head": None}, None)
     assert gate.at_commits("p.yaml", {"job": {}}, {"base": None, "head": None}, None) is None
+
+
+@pytest.mark.parametrize(
+    ("revisions", "refused"),
+    [
+        (("base", "head"), None),
+        (("base", "head", "head"), None),
+        (("base", "base", "head"), None),  # another recipe at base, then that recipe at head
+        (("head", "head"), None),  # recipes at head, no question of revisions
+        (("base", "c" * 40), HEAD),  # a good commit in place of head
+        (("c" * 40, "head"), "c" * 40),  # head against a commit that is broken, too
+        (("base", "c" * 40, "head"), "c" * 40),  # in steps, each within the margin
+        (("head", "base", "head"), HEAD),  # the other way round
+    ],
+)
+def test_a_job_file_that_trains_other_commits_than_the_pull_requests_is_told(pull_request, revisions, refused):
+    first, *others = ({"revision": each} for each in revisions)
+    none = {"base": None, "head": None}
+    filled, _ = gate.at_commits("p.yaml", {"job": {"engine": "command", "baseline": first, "candidates": others}}, none, None)
+    told = gate.elsewhere(filled["job"], none)
+    assert told is None if refused is None else refused in told
+
+
+def test_without_a_pull_request_a_job_file_names_the_commits_that_it_likes(monkeypatch):
+    monkeypatch.delenv("GITHUB_EVENT_PATH", raising=False)
+    job = {"engine": "command", "baseline": {"revision": "c" * 40}, "candidates": [{"revision": "d" * 40}]}
+    assert gate.elsewhere(job, {"base": None, "head": None}) is None
+    assert "d" * 40 not in gate.elsewhere(job, {"base": None, "head": HEAD})
+    assert gate.elsewhere({"engine": "emulated"}, {"base": None, "head": HEAD}) is None

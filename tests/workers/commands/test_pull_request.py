@@ -120,6 +120,9 @@ def test_a_pull_request_is_stopped_by_what_it_breaks_and_trains_nothing_where_it
     broken = repository.commit({"train/loop.py": loop.replace("SKIPPED = 1", "SKIPPED = 4")}, "change")
     crashed = repository.commit({"train/loop.py": "raise SystemExit('broken trainer')"}, "change")
     loosened = repository.commit({"train/loop.py": loop, "parity.yaml": JOB.replace("1%", "50%")}, "change")
+    elsewhere = repository.commit(
+        {"train/loop.py": "raise SystemExit(1)", "parity.yaml": JOB.replace("revision: head", f"revision: {readme}")}, "change"
+    )
 
     code, outputs, job, log = pull_request(broken)
     assert (code, outputs["verdict"], outputs["exit_code"]) == (1, "fail", "1"), log
@@ -137,3 +140,6 @@ def test_a_pull_request_is_stopped_by_what_it_breaks_and_trains_nothing_where_it
 
     code, outputs, job, log = pull_request(loosened)
     assert (code, job, "at most 1 %" in log) == (2, None, True), log
+
+    code, outputs, job, log = pull_request(elsewhere)
+    assert (code, elsewhere in log) == (2, True), log
