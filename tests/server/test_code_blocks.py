@@ -52,10 +52,6 @@ WHOLE = {
 # README.md has no room for markers: its blocks by their first word but one.
 README = {
     "python3 -m venv": "run by tests/tools/test_public_verdicts.py",
-    "parity compare examples/curves/fp8.csv": "run by tests/test_readme.py",
-    "python3 -m pip": "run by tests/test_readme.py",
-    "make demo": "run by tests/workers/test_tour.py",
-    "parity gate": "run by tests/workers/test_tour.py",
     "apt-get update": "not run: it is what CI runs, this test included",
 }
 _FENCE = re.compile(r"(?:^ *<!-- ((?:not run: |run by )[^\n]+?) -->\n+)?^( *)```(\w+)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
