@@ -6,7 +6,8 @@ from pathlib import Path
 from parity.judging.decision import ReasonCode
 from parity.judging.reasons import table
 
-PAGE = Path(__file__).parents[1] / "docs" / "codes.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "codes.md"
 BEGIN, END = "<!-- reason codes: written by tools/reason_table.py -->", "<!-- end of reason codes -->"
 # Remedies of the codes whose next step the judge computes from the measurements, or leaves out.
 REMEDIES: Mapping[str, str] = {
