@@ -103,7 +103,7 @@ def trend(
 ) -> int:
     """Show how a gap moved over commits or days, and which of them moved it beyond run noise."""
     if (gate is None) == (wanted.baseline is None):
-        raise UsageError("a trend is that of one gate or of one baseline; give the name of the jobs, or --baseline NAME")
+        raise UsageError("give the name of the jobs, or --baseline NAME; example: parity trend nightly")
     if wanted.by not in ("commit", "day"):
         raise UsageError(f"--by is {wanted.by!r}; expected commit or day")
     stated = {"gate": gate, **asdict(wanted)}

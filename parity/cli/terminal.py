@@ -102,7 +102,7 @@ def _option(parameter: Any) -> tuple[str, str]:
         names += f" {_value(parameter)}"
     notes = ["required"] if parameter.required else []
     default = parameter.default
-    if not parameter.is_flag and isinstance(default, (int, float, str)):
+    if not parameter.is_flag and isinstance(default, (int, float, str)) and default != "":
         notes.append(f"default: {f'${parameter.envvar}, or ' if parameter.envvar else ''}{default}")
     elif parameter.envvar:
         notes.append(f"default: ${parameter.envvar}")
