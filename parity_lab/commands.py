@@ -75,11 +75,13 @@ class Question(Options, panel="What to measure"):
         "[default: all others, unless the engine is emulated]",
         "NAME",
     )
-    against: str = option("baseline", "What a unit has that is off: baseline, or bf16.", "WHAT")
+    against: str = option("baseline", "What a GEMM that is switched off computes in: baseline, or bf16.", "WHAT")
     origin: str = option("baseline", "Whose checkpoints are forked: baseline, or candidate.", "ARM")
     step: int | None = option(None, "Kept checkpoint to fork from. [default: nearest to 60 %]", "STEP", min=1)
     fork_steps: int | None = option(None, "Steps of each fork. [default: 100]", "STEPS", min=1)
-    budget: float | None = option(None, "Largest cost, in steps of training. [default: to find any one unit]", "STEPS", min=1)
+    budget: float | None = option(
+        None, "Largest cost, in steps of training. [default: enough to find any one GEMM; --plan prints it]", "STEPS", min=1
+    )
     anyway: bool = flag("--anyway", "Also explain a pass, or a gap that forks probably cannot see.")
 
 

@@ -1,4 +1,4 @@
-"""The table of attacks in docs/method.md, made by running them all: `python -m tools.attack_table` (some minutes).
+"""The table of attacks in docs/attacks.md, made by running them all: `python -m tools.attack_table` (some minutes).
 
 Raises AssertionError where an attack gets a pass in error, or an honest twin none.
 """
@@ -12,7 +12,7 @@ from tests.parity.attacks.catalogue import TOPICS
 from tests.parity.attacks.pairs import groups
 
 ROOT = Path(__file__).parents[1]
-PAGE, RERUNS = ROOT / "docs" / "method.md", ROOT / "tests" / "data" / "nanogpt_reruns.npz"
+PAGE, RERUNS = ROOT / "docs" / "attacks.md", ROOT / "tests" / "data" / "nanogpt_reruns.npz"
 BEGIN, END = "<!-- attacks: written by tools/attack_table.py -->", "<!-- end of attacks -->"
 
 

@@ -27,7 +27,7 @@ from parity.structure import canonical_json
 from tests.parity.attacks.catalogue import TOPICS
 from tests.parity.attacks.pairs import groups
 from tools.openapi import text as openapi
-from tools.reason_table import reason_table, remedy_table
+from tools.reason_table import reason_codes
 from tools.settings_table import settings_table
 
 ROOT = Path(__file__).parents[1]
@@ -104,7 +104,7 @@ def write(folder: Path) -> None:
     made = folder / "written"
     made.mkdir(parents=True)
     texts |= {f"runs/{name}": output(line).replace(str(folder), "FOLDER") for name, line in runs(made)}
-    texts |= {"openapi.json": openapi(), "settings.md": settings_table(), "codes.md": reason_table(), "remedies.md": remedy_table()}
+    texts |= {"openapi.json": openapi(), "settings.md": settings_table(), "codes.md": reason_codes()}
     first, *_ = groups(read_runs(str(DATA / "nanogpt_reruns.npz")))
     for topic, attacks in TOPICS.items():
         for number, attack in enumerate(attacks):

@@ -39,10 +39,12 @@ README, PAGE = ROOT / "README.md", ROOT / "docs" / "public-verdicts.md"
 IMAGES = ROOT / "docs" / "images"
 PLOT, LADDERS, PICTURE = IMAGES / "public-verdicts.svg", IMAGES / "public-ladders.svg", IMAGES / "public-verdict.svg"
 PACKAGED = ROOT / "server" / "pages" / "public.json"
-FIRST = "examples/public/llama31-8b"  # the set of README.md
-BUNDLE = ROOT / FIRST / "nvfp4.zip"
-README_LINES = 5  # of the output: the sentences
-INSTALL = "python3 -m venv /tmp/parity && /tmp/parity/bin/pip install . && export PATH=/tmp/parity/bin:$PATH"
+FIRST = "examples/public/gb200-continued"  # the set of README.md
+SYSTEMS = "examples/public/llama31-8b"  # the set of many runs on several systems
+BUNDLE = ROOT / SYSTEMS / "nvfp4.zip"
+INSTALL = """\
+python3 -m venv /tmp/parity && /tmp/parity/bin/pip install .
+export PATH=/tmp/parity/bin:$PATH"""
 NOT_VERIFIED = "Not verified by MLCommons."
 LARGE, SMALL = 20e9, 1e9  # parameters
 SCALES = ("below 1 B", "1 to 20 B", "above 20 B")
@@ -403,23 +405,24 @@ def claim_answer(row: Mapping[str, str]) -> str:
     return f"Open: {words}; chance of parity {likely(document['chance_of_parity'])}. One run an arm was reported; its logs would say more."
 
 
-# The set of README.md.
+# The set of README.md, and that of several systems.
 
 
 def first_lines() -> str:
-    """How to install the command line, the command, and the lines of its output that answer."""
-    command = f"parity compare {FIRST}/parity.yaml:one-percent"
-    told = "\n".join(run(command).splitlines()[:README_LINES])
+    """How to install the command line, the command, and the lines of its output that answer: each candidate's, above its interval."""
+    command = f"parity compare {FIRST}/parity.yaml"
+    paragraphs = run(command).split("\n\n")
+    told = "\n\n".join(text for text in paragraphs if any(mark in text for mark in MARKS.values()) and "95 % interval" in text)
     return f"```sh\n{INSTALL}\n{command}\n```\n\n```\n{told}\n```"
 
 
 @functools.cache
 def without(system: str) -> Any:
-    """The verdict on the set of README.md without one system."""
-    one = next(each for each in sets() if each.file.startswith(FIRST))
+    """The verdict on the set of several systems without one of them."""
+    one = next(each for each in sets() if each.file.startswith(SYSTEMS + "/"))
     with tempfile.TemporaryDirectory() as folder:
         for name in ("curves.csv", "times.csv"):
-            with (ROOT / FIRST / name).open(encoding="utf-8", newline="") as file:
+            with (ROOT / SYSTEMS / name).open(encoding="utf-8", newline="") as file:
                 rows = [row for row in csv.DictReader(file) if row["system"] != system]
             with Path(folder, name).open("w", encoding="utf-8", newline="") as file:
                 writer = csv.DictWriter(file, rows[0].keys())
@@ -432,7 +435,7 @@ def without(system: str) -> Any:
 
 def systems() -> dict[str, str]:
     """The systems of that set, with their precision."""
-    one = next(each for each in sets() if each.file.startswith(FIRST))
+    one = next(each for each in sets() if each.file.startswith(SYSTEMS + "/"))
     return dict(sorted((row["system"], row["precision"]) for row in facts(one, "one-percent")))
 
 
@@ -653,7 +656,7 @@ def main() -> int:
         return max(judge(), check() if sys.argv[1] == "--check" else 0)
     for path in (*PARTS, *FILES):
         path.write_text(written(path), encoding="utf-8")
-    question = f"{FIRST}/parity.yaml:one-percent"
+    question = f"{SYSTEMS}/parity.yaml:one-percent"
     run(f"parity compare {question} --figure {PICTURE.relative_to(ROOT)} --bundle {BUNDLE.relative_to(ROOT)}")
     return 0
 

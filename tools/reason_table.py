@@ -1,14 +1,13 @@
-"""The tables of reason codes in the docs, made from the judge's own entries: `python -m tools.reason_table` writes them.
+"""The reason codes in docs/codes.md, made from the judge's own entries: `python -m tools.reason_table` writes them."""
 
-docs/method.md gets the decision table, docs/troubleshooting.md the remedies.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from parity.judging.decision import ReasonCode
 from parity.judging.reasons import table
 
 DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "codes.md"
 BEGIN, END = "<!-- reason codes: written by tools/reason_table.py -->", "<!-- end of reason codes -->"
 # Remedies of the codes whose next step the judge computes from the measurements, or leaves out.
 REMEDIES: Mapping[str, str] = {
@@ -39,24 +38,22 @@ REMEDIES: Mapping[str, str] = {
 }
 
 
-def reason_table() -> str:
-    """The decision table: a row for each code, in the order in which the judge looks at them; warnings last."""
-    rows = (f"| `{entry.code}` | {state or 'a warning'} | {entry.meaning} |" for state, entry in table())
-    return "\n".join(["| code | verdict | holds where |", "|---|---|---|", *rows])
+def reason_codes() -> str:
+    """The codes in the order in which the judge looks at them, then each with its meaning and what to do, by name, then the warnings."""
+    deciding = [(state, entry) for state, entry in table() if state]
+    order = [f"{place}. [`{entry.code}`](#{entry.code.lower()}): {state}" for place, (state, entry) in enumerate(deciding, 1)]
+    warnings = [("a warning", entry) for state, entry in table() if not state]
+    parts = ["\n".join(order), "## Codes that decide", *_described(deciding), "## Warnings", *_described(warnings)]
+    return "\n\n".join(parts)
 
 
-def remedy_table() -> str:
-    """The codes by name, with what each means and what to do."""
-
-    def rows() -> Iterator[str]:
-        for state, entry in sorted(table(), key=lambda row: row[1].code):
-            of_job = f" *A server's job:* {entry.next_step_of_job}" if entry.next_step_of_job else ""
-            yield f"| `{entry.code}` | {state or 'warning'} | {entry.meaning} | {entry.next_step or REMEDIES[entry.code]}{of_job} |"
-
-    return "\n".join(["| code | verdict | meaning | what to do |", "|---|---|---|---|", *rows()])
-
-
-PAGES: Mapping[Path, Callable[[], str]] = {DOCS / "method.md": reason_table, DOCS / "troubleshooting.md": remedy_table}
+def _described(entries: Iterable[tuple[str, ReasonCode]]) -> Iterator[str]:
+    """One section a code, by name."""
+    for state, entry in sorted(entries, key=lambda row: row[1].code):
+        yield f"### {entry.code}"
+        yield f"**{state[:1].upper()}{state[1:]}**: {entry.meaning}."
+        of_job = f" *A server's job:* {entry.next_step_of_job}" if entry.next_step_of_job else ""
+        yield f"*What to do:* {entry.next_step or REMEDIES[entry.code]}{of_job}"
 
 
 def rewritten(page: str, rows: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
@@ -70,5 +67,4 @@ def rewritten(page: str, rows: str, marks: tuple[str, str] = (BEGIN, END)) -> st
 
 
 if __name__ == "__main__":
-    for path, rows in PAGES.items():
-        path.write_text(rewritten(path.read_text(encoding="utf-8"), rows()), encoding="utf-8")
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), reason_codes()), encoding="utf-8")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args
 
 C = TypeVar("C")
@@ -220,7 +221,7 @@ class SpecError(ValueError):
 def check_at_least(field: str, value: float, least: float) -> None:
     """Raises SpecError for a value that is not a number, below `least`, or too large to be exact."""
     if not least <= value <= _LARGEST:
-        raise SpecError(field, value, f"a number from {least:g} to {_LARGEST:g}")
+        raise SpecError(field, value, f"a number of at least {least:g}" if value < least else f"a number of at most {_LARGEST:,.0f}")
 
 
 def check_printable(field: str, text: str, remedy: str = "") -> None:
@@ -243,7 +244,10 @@ def is_other(recipe: str) -> bool:
 def check_recipe(field: str, recipe: str) -> None:
     """Raises SpecError for an unknown recipe."""
     if recipe not in RECIPES:
-        raise SpecError(field, recipe, f"one of {', '.join(RECIPES)}", f"or {OTHER}NAME under engine command or external")
+        word = recipe.lower().replace("-", "_").removeprefix("te_")
+        close = [name for name in RECIPES if word and name.startswith(word)] or get_close_matches(word, RECIPES, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise SpecError(field, recipe, f"one of {', '.join(RECIPES)}", f"or {OTHER}NAME under engine command or external{hint}")
 
 
 def check_other(engine: str, recipe: str, changes: object) -> None:

@@ -30,7 +30,7 @@ from parity.cli.inputs import (
     stated_facts,
     stated_families,
 )
-from parity.cli.options import Options, Server, argument, flat, option, refuse, repeatable
+from parity.cli.options import Options, Server, argument, basic, flat, option, refuse, repeatable
 from parity.cli.output import write_file
 from parity.cli.run_tables import (
     NEEDS_ARM_BY,
@@ -204,6 +204,10 @@ class Evidence(Options, panel=EVIDENCE):
 
 
 @app.command(epilog="parity compare fp8.csv nvfp4.csv --recipe nvfp4=nvfp4 --planned-steps 1500")
+@basic(
+    *("recipe", "planned_steps", "baseline_run", "candidate_run", "column", "arm_by", "run_by", "baseline", "margin"),
+    *("as_json", "verbose", "open_page", "push"),
+)
 @flat
 def compare(
     runs: Annotated[

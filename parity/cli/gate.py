@@ -161,7 +161,7 @@ def gate(
     """
     excluded = earlier.given("fresh") | ({"supersede": "--supersede"} if earlier.supersede else {})
     if earlier.lookup and excluded:
-        raise UsageError(f"--lookup trains and cancels nothing; leave out {next(iter(excluded.values()))}")
+        raise UsageError(f"--lookup trains and cancels nothing, and {next(iter(excluded.values()))} does; use one of them")
     if earlier.verdicts is None and file is None:
         raise UsageError("the job file is missing; expected parity.yaml, or --verdicts with the output of `parity compare --json`")
     if earlier.verdicts is not None and (earlier.lookup or excluded):

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from parity.cli.output import WIDTH, print_json, print_lines, print_rows
-from parity.cli.terminal import LABELS, OUTPUT, SERVER, UsageError
+from parity.cli.terminal import ALL_OPTIONS, LABELS, OUTPUT, SERVER, UsageError
 from parity.client import DEFAULT_URL
 from parity.report.facts import Accepted
 from parity.report.text import plain_text, render_json, render_markdown, render_text
@@ -110,6 +110,32 @@ def flat(command: Callable[..., int]) -> Callable[..., int]:
     call.__dict__["__signature__"] = Signature(parameters)
     call.__annotations__ = {each.name: each.annotation for each in parameters}
     return call
+
+
+def basic(*names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """For a `flat` command of many options: its `--help` shows those of these parameters, and `--help-all` shows all."""
+
+    def with_both_helps(command: Callable[..., int]) -> Callable[..., int]:
+        @wraps(command)
+        def call(*, help_all: bool, **values: object) -> int:  # noqa: ARG001  (it has ended the call already)
+            return command(**values)
+
+        info = typer.Option("--help-all", is_eager=True, callback=_show_all, help="Show all options and exit.")
+        own = Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, info])
+        parameters = [*signature(command).parameters.values(), own]
+        call.__dict__["__signature__"] = Signature(parameters)
+        call.__dict__["basic"] = {*names, "help", own.name}
+        call.__annotations__ = {each.name: each.annotation for each in parameters}
+        return call
+
+    return with_both_helps
+
+
+def _show_all(ctx: typer.Context, value: bool) -> None:
+    if value:
+        ctx.meta[ALL_OPTIONS] = True
+        print(ctx.get_help())
+        raise typer.Exit
 
 
 def _parameters(kind: type[Options]) -> Iterator[Parameter]:

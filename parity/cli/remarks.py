@@ -103,7 +103,7 @@ def trend(
 ) -> int:
     """Show how a gap moved over commits or days, and which of them moved it beyond run noise."""
     if (gate is None) == (wanted.baseline is None):
-        raise UsageError("a trend is that of one gate or of one baseline; give the name of the jobs, or --baseline NAME")
+        raise UsageError("give the name of the jobs, or --baseline NAME; example: parity trend nightly")
     if wanted.by not in ("commit", "day"):
         raise UsageError(f"--by is {wanted.by!r}; expected commit or day")
     stated = {"gate": gate, **asdict(wanted)}
@@ -181,7 +181,7 @@ def note(
 @flat
 def sign_off(
     job: JobId,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="State the reason; it is kept with your name and the time.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Say why, in at least 10 characters; kept with your name and the time.")],
     days: float | None = option(None, "Accept the verdict for DAYS, at most 90.", "DAYS"),
     candidate: str | None = option(None, "Candidate whose verdict is accepted. [default: the job's only one]", "NAME"),
     revoke: str | None = option(None, "End this sign-off instead, by its id.", "SIGN_OFF"),
@@ -190,8 +190,8 @@ def sign_off(
 ) -> int:
     """Accept an inconclusive verdict for some days, or revoke that.
 
-    Needs scope approve, and a person who did not submit the job. Until it expires `parity gate` exits 0 and says who accepted it. The
-    verdict stays inconclusive.
+    Needs scope approve, and a person who did not submit the job. Until it expires `parity gate` says who accepted it, and exits 0 unless
+    another candidate fails or is inconclusive. The verdict stays inconclusive.
     """
     if (days is None) == (revoke is None):
         raise UsageError("give --days to sign off, or --revoke with the id of a sign-off to end it")

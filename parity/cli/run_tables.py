@@ -106,7 +106,7 @@ class Reports(Printing, panel=OUTPUT):
     figure: str | None = option(None, "Also draw one figure per candidate, as .png, .svg or .pdf.", "out.pdf")
     bundle: str | None = option(None, "Also write an evidence bundle, which `parity verify` recomputes.", "out.zip")
     html: str | None = option(None, "Also write the page of the verdict, one file that needs no network.", "out.html")
-    open_page: bool = flag("--open", "Write that page, to a temporary file without --html, and open it.")
+    open_page: bool = flag("--open", "Open the page of the verdict; without --html it is a temporary file.")
     push: bool = flag(
         "--push",
         "Also record runs and verdict on the server and print the address of the page. If it breaks off, run it again.",

@@ -24,12 +24,13 @@ STATED_PROFILES = ", ".join(f"{name} ({str(amount).replace(' %', '%')})" for nam
 ALL_PROFILES = f"{STATED_PROFILES}, {NOISE_FLOOR} (4.2 x the measured run noise of the baseline)"
 
 _OPTIONS = "Options"
+ALL_OPTIONS = "parity.all_options"  # in a context's `meta`: its help lists every option
 _VALUES = {int: "N", float: "NUMBER"}
 _WIDTH = 80
 
 
 def write_help(command: Any, ctx: Any, formatter: Any) -> None:
-    """Write the help: usage, purpose, example, arguments, commands or options by group."""
+    """Write the help: usage, purpose, example, arguments, commands or options by group; `basic` ones unless all are asked for."""
     formatter.width = _WIDTH
     formatter.write_usage(ctx.command_path, " ".join(_usage(command, ctx)))
     command.format_help_text(ctx, formatter)
@@ -38,10 +39,11 @@ def write_help(command: Any, ctx: Any, formatter: Any) -> None:
             formatter.write(f"{' ' * formatter.current_indent}{command.epilog}\n")
     arguments: list[tuple[str, str]] = []
     panels: dict[str, list[tuple[str, str]]] = {}
+    basic = None if ctx.meta.get(ALL_OPTIONS) else getattr(command.callback, "basic", None)
     for parameter in command.get_params(ctx):
         if parameter.param_type_name == "argument":
             arguments.append((parameter.metavar or parameter.name.upper(), parameter.help or ""))
-        elif not getattr(parameter, "hidden", False):
+        elif not getattr(parameter, "hidden", False) and (basic is None or parameter.name in basic):
             panels.setdefault(_panel(parameter, _OPTIONS), []).append(_option(parameter))
     commands = command.commands_by_panel(ctx) if isinstance(command, Group) else {}
     rest = panels.pop(_OPTIONS, [])
@@ -100,7 +102,7 @@ def _option(parameter: Any) -> tuple[str, str]:
         names += f" {_value(parameter)}"
     notes = ["required"] if parameter.required else []
     default = parameter.default
-    if not parameter.is_flag and isinstance(default, (int, float, str)):
+    if not parameter.is_flag and isinstance(default, (int, float, str)) and default != "":
         notes.append(f"default: {f'${parameter.envvar}, or ' if parameter.envvar else ''}{default}")
     elif parameter.envvar:
         notes.append(f"default: ${parameter.envvar}")

@@ -292,7 +292,7 @@ class Criteria:
         check_words(self, "criteria", CriteriaError)
         if LOSS not in self.gates or not set(self.gates) <= set(GATES):
             raise CriteriaError("criteria.gates", list(self.gates), f"a list with {LOSS!r} in it, of {', '.join(GATES)}")
-        for key, (low, high) in _RANGES.items():
+        for key, (low, high) in CRITERIA_RANGES.items():
             check_between(f"criteria.{key}", getattr(self, key), low, high, CriteriaError)
 
     @property
@@ -323,7 +323,7 @@ def criteria_from_mapping(mapping: Mapping[str, Any]) -> Criteria:
 
 
 _AMOUNTS = ("margin", "baseline_run_floor", "candidate_run_floor")
-_RANGES: Mapping[str, tuple[float, float]] = {
+CRITERIA_RANGES: Mapping[str, tuple[float, float]] = {
     "confidence": (0.5, 0.9999),
     "window_fraction": (0.01, 1.0),
     "min_points": (POINTS_TO_PASS, 10**9),

@@ -482,7 +482,7 @@ def _pyarrow(path: str) -> Any:
     try:
         return importlib.import_module("pyarrow.parquet")
     except ImportError:
-        raise ReadError(f"{path}: reading Parquet needs pyarrow; install it with: pip install 'parity[readers]'") from None
+        raise ReadError(f"{path}: reading Parquet needs pyarrow; install it with: pip install pyarrow") from None
 
 
 @contextmanager

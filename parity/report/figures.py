@@ -58,7 +58,7 @@ def new_figure(inches: tuple[float, float], name: str) -> Iterator[Any]:
     try:
         matplotlib, figure_module = importlib.import_module("matplotlib"), importlib.import_module("matplotlib.figure")
     except ImportError:
-        raise FigureError(f"{name}: figures need matplotlib; install it with: pip install 'parity[figures]'") from None
+        raise FigureError(f"{name}: figures need matplotlib; install it with: pip install matplotlib") from None
     with matplotlib.rc_context({"svg.hashsalt": "parity", "axes.spines.top": False, "font.size": SMALL}):
         yield figure_module.Figure(figsize=inches)
 

@@ -225,12 +225,12 @@ def gap_words(verdict: Verdict) -> str | None:
 def candidate_of(job: Job, name: str | None) -> Arm:
     """A candidate of a job by its name, or its only one. Raises InvalidError for an unknown name, and without a name among several."""
     candidates = [arm for arm in job.arms if arm.role == "candidate"]
-    names = ", ".join(arm.name for arm in candidates)
+    names = " or ".join(f"--candidate {arm.name}" for arm in candidates)
     if name is None and len(candidates) != 1:
-        raise InvalidError(f"job {job.id} has {len(candidates)} candidates, expected candidate to name one of them: {names}")
+        raise InvalidError(f"job {job.id} has {len(candidates)} candidates; add {names} (in a request: candidate)")
     arm = next((arm for arm in candidates if name in (None, arm.name)), None)
     if arm is None:
-        raise InvalidError(f"job {job.id} has no candidate {name!r}, expected one of {names}")
+        raise InvalidError(f"job {job.id} has no candidate {name!r}; use {names}")
     return arm
 
 

@@ -301,7 +301,7 @@ def create_token(
         raise InvalidError(f"max_running is {max_running}, expected a whole number from 1 to 10000; leave it out for no limit")
     of_principal = select(Token.id).where(Token.id == principal_id, Token.principal == principal_id)
     if principal_id is not None and session.scalar(of_principal) is None:
-        raise InvalidError(f"principal is {principal_id!r:.80}, expected the `principal` of a token; GET /api/v1/tokens lists them")
+        raise InvalidError(f"principal is {principal_id!r:.80}, expected that of a token; python -m server.tokens list shows them")
     if principal_id is not None and max_running is not None:
         raise InvalidError(f"max_running is {max_running}, but it counts for all tokens of principal {principal_id}; leave it out here")
     now, secret, token_id = time.time(), tokens.new_secret(), tables.new_id("t")

@@ -144,7 +144,8 @@ def _digits(number: int) -> str:
 
 def _refused(pointer: str, problem: str) -> InvalidError:
     where = cut(pointer)
-    return InvalidError.at(where, problem, f"{where or 'the body'} {problem}")
+    words = where.removeprefix("/job/").removeprefix("/").replace("/", ".")
+    return InvalidError.at(where, problem, f"{words or 'the body'} {problem}")
 
 
 def _token(name: str) -> str:

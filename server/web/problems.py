@@ -65,6 +65,14 @@ _EXPECTED = {  # by pydantic's type of an error; its own words speak of Python
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
     "tuple_type": "a list",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "string_too_short": "at least {min_length} characters",
+    "string_too_long": "at most {max_length} characters",
+    "string_type": "a text",
+    "bool_type": "true or false",
 }
 
 
@@ -181,21 +189,40 @@ async def _not_modified(_request: Request, error: Exception) -> Response:
 def _invalid(error: RequestValidationError) -> InvalidError:
     findings = error.errors()
     problems = [_field_problem(finding) for finding in findings[:MOST_FINDINGS]]
-    detail = "; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems[:3])
+    detail = "; ".join(f"{_where(finding)}{problem.detail}" for finding, problem in zip(findings[:3], problems, strict=False))
     more = f"; and {len(findings) - 3} more" if len(findings) > 3 else ""
     return InvalidError(detail + more, problems, more_errors=len(findings) - len(problems))
+
+
+def _where(finding: Mapping[str, Any]) -> str:
+    """Which part of the body is meant, in words, before the sentence about it: "candidate 2: "; empty where the sentence says so itself."""
+    place = [str(part) for part in finding["loc"] if part not in ("body", "job")]
+    above = place[:-1]
+    if _cause(finding) is not None:
+        above = place if _is_arm(place) else []
+    if above[:1] == ["candidates"] and above[1:] and above[1].isdecimal():
+        above = [f"candidate {int(above[1]) + 1}", *above[2:]]
+    return f"{'.'.join(above)}: " if above else ""
+
+
+def _cause(finding: Mapping[str, Any]) -> SpecError | None:
+    """The error of the specification's own rules behind a finding of pydantic."""
+    cause = (finding.get("ctx") or {}).get("error")
+    return cause if isinstance(cause, SpecError) else None
+
+
+def _is_arm(place: Sequence[str]) -> bool:
+    return place[-1:] == ["baseline"] or place[-2:-1] == ["candidates"]
 
 
 def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
     """One pydantic error as a JSON Pointer and a sentence with the value."""
     place = [str(part) for part in finding["loc"] if part != "body"]
-    cause = (finding.get("ctx") or {}).get("error")
-    if isinstance(cause, SpecError):
+    if (cause := _cause(finding)) is not None:
         # The error names its own field, below the object that pydantic was building; that of an arm as `arm.recipe`.
-        is_arm = place[-1:] == ["baseline"] or place[-2:-1] == ["candidates"]
-        own = [] if " " in cause.field else cause.field.removeprefix("arm." if is_arm else "").split(".")
+        detail = str(cause).removeprefix("arm.") if _is_arm(place) else str(cause)
+        own = [] if " " in cause.field else cause.field.removeprefix("arm." if _is_arm(place) else "").split(".")
         place += [part for part in own if part not in place]
-        detail = str(cause)
     else:
         detail = _sentence(place, finding)
     return FieldProblem(pointer="".join("/" + escaped(part) for part in place), detail=detail)
@@ -213,7 +240,7 @@ def _sentence(place: Sequence[str], finding: Mapping[str, Any]) -> str:
         case "literal_error":
             return _not_one_of(place, finding)
         case kind if place and kind in _EXPECTED:
-            return f"{place[-1]} is {_shown(finding['input'])}; expected {_EXPECTED[kind]}"
+            return f"{place[-1]} is {_shown(finding['input'])}; expected {_EXPECTED[kind].format(**finding.get('ctx') or {})}"
     given = f", not {_shown(finding['input'])}" if not isinstance(finding.get("input"), dict | list) else ""
     return str(finding["msg"]).removeprefix("Value error, ") + given
 

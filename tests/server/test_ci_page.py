@@ -100,6 +100,8 @@ def test_the_github_example(shell):
     assert gate["with"]["options"].split("||")[-1].split("'")[1] == "--lookup --advisory", "what a pull request without the label does"
     assert shell(revision["run"], GITHUB_OUTPUT="tree.txt")[0] == 0
     assert re.fullmatch(r"tree=[0-9a-f]{40}\n", shell("cat tree.txt")[1])
+    assert shell("git rm -rq train && git commit -qm 'no folder train'")[0] == 0
+    assert shell(revision["run"], GITHUB_OUTPUT="tree.txt")[0] != 0, "a constant instead of a revision would serve old verdicts"
 
 
 def test_the_github_example_without_a_server(shell, tmp_path):

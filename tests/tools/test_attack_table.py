@@ -3,7 +3,7 @@ from pathlib import Path
 
 from tests.parity.attacks.catalogue import ATTACKS
 
-PAGE = Path(__file__).parents[2] / "docs" / "method.md"
+PAGE = Path(__file__).parents[2] / "docs" / "attacks.md"
 
 
 def test_the_page_has_a_row_for_every_attack_and_shows_a_pass_only_where_one_is_allowed() -> None:

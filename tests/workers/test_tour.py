@@ -122,5 +122,10 @@ def test_the_tour(checkout, environment):
     assert "reused: fp8_current replicate 0: trained as run" in output
     repository = checkout.parent / "my-model"
     assert yaml.safe_load((repository / "parity.yaml").read_text())["baseline"] == {"name": "demo-fp8"}
+    _, revision, gate = yaml.safe_load((repository / ".github" / "workflows" / "parity.yml").read_text())["jobs"]["gate"]["steps"]
+    github = environment | {"GITHUB_OUTPUT": "outputs.txt"}
+    subprocess.run(["bash", "-e", "-c", revision["run"]], cwd=repository, env=github, check=True)
+    assert re.fullmatch(r"tree=[0-9a-f]{40}\n", (repository / "outputs.txt").read_text())
+    assert "--advisory" not in gate["with"]["options"], "a pull request that fails is to be stopped"
     branches = subprocess.run(["git", "branch", "--list"], cwd=environment["ORIGIN"], check=True, capture_output=True, text=True).stdout
     assert branches.split() in (["*", "main", "nvfp4"], ["main", "nvfp4"])

@@ -23,6 +23,7 @@ from typer.main import get_command
 
 import parity
 from parity.cli.application import app
+from parity.cli.terminal import ALL_OPTIONS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CODES = "troubleshooting.md"
@@ -114,6 +115,7 @@ def cli_page() -> str:
     lines = ["# Command line", "", "Written from the program itself. [Commands in overview](commands.md) says what each is for.", ""]
     for names, command in _commands(get_command(app), ("parity",)):
         context = click.Context(command, info_name=" ".join(names), terminal_width=80, max_content_width=80)
+        context.meta[ALL_OPTIONS] = True
         lines += [f"## {' '.join(names)}", "", "```text", command.get_help(context).rstrip(), "```", ""]
     return "\n".join(lines)
 

@@ -31,8 +31,8 @@ class TrackerRun:
     config: Mapping[str, Any]
 
 
-def tracker_package(name: str, extra: str, source: str) -> ModuleType:
-    """The tracker's own package. Raises ReadError that names the extra where it is not installed."""
+def tracker_package(name: str, packages: str, source: str) -> ModuleType:
+    """The tracker's own package. Raises ReadError that names the `packages` to install where it is missing."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -40,7 +40,7 @@ def tracker_package(name: str, extra: str, source: str) -> ModuleType:
             reason = f"the package {name} cannot be imported (it needs {error.name})"
         else:
             reason = f"the package {name} is not installed"
-        raise ReadError(f"{source}: {reason}; install it: pip install 'parity[{extra}]'") from None
+        raise ReadError(f"{source}: {reason}; install it: pip install {packages}") from None
 
 
 @contextmanager

@@ -41,6 +41,7 @@ _DEFAULTS: Mapping[str, str] = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # MLflow's own takes minutes to give a dead server up
     "MLFLOW_ALLOW_FILE_STORE": "true",  # MLflow no longer writes to folders; they can be read
 }
+_MLFLOW = "mlflow-skinny alembic sqlalchemy"  # the client alone; the other two open databases
 _ENDED = ("FINISHED", "FAILED", "KILLED")
 _UNKNOWN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 _DENIED = ("PERMISSION_DENIED", "UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED")
@@ -50,7 +51,7 @@ def read_mlflow(source: str, run_id: str, wanted: Mapping[str, str]) -> TrackerR
     """The run RUN_ID. Raises ReadError where it is unknown, going, empty or incomplete, UnreachableSourceError where no server answers."""
     if not run_id.strip() or "/" in run_id:
         raise ReadError(f"{source}: {run_id!r} is not a run id; expected the id of the run's page, such as mlflow:0f3c5e0f9a7b4d8c")
-    mlflow = tracker_package("mlflow", "mlflow", source)
+    mlflow = tracker_package("mlflow", _MLFLOW, source)
     _refuse_missing_store(source, mlflow)
     with _defaults(), package_errors(lambda error: _refusal(source, _shown(mlflow.get_tracking_uri()), error)):
         client = mlflow.MlflowClient()
@@ -142,7 +143,7 @@ def _refusal(source: str, uri: str, error: Exception) -> ReadError:
     if isinstance(error, ImportError) or "unsupported uri" in str(error).lower():
         return ReadError(
             f"{source}: MLflow cannot open the store {uri}; expected http://HOST, a folder, or a database such as sqlite:///mlflow.db, "
-            "which needs pip install 'parity[mlflow]'"
+            "which needs pip install {_MLFLOW}"
         )
     if code in _UNKNOWN:
         return ReadError(f"{source}: MLflow has no such run in its store ({line}); check the id and MLFLOW_TRACKING_URI")

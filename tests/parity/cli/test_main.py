@@ -44,10 +44,18 @@ def test_the_help_lists_the_known_recipes_and_what_margin_a_profile_sets(run: Ru
     for command in ("compare", "plan", "calibrate"):
         words = set(re.split(r"[\s,.:]+", run(command, "--help")[1]))
         assert words.issuperset(RECIPES), command
-    for command in ("compare", "plan"):
-        text = " ".join(run(command, "--help")[1].split())
+    for command, option in (("compare", "--help-all"), ("plan", "--help")):
+        text = " ".join(run(command, option)[1].split())
         for name, amount in PROFILES.items():
             assert amount is None or f"{name} ({amount})".replace(" %", "%") in text, (command, name)
+
+
+def test_the_help_of_compare_shows_what_most_need_and_every_option_if_asked(run: Run) -> None:
+    few, every = (set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", run("compare", option)[1], re.MULTILINE)) for option in ("-h", "--help-all"))
+    command = next(command for words, command in _every_command() if words == ["compare"])
+    assert every == {max(parameter.opts, key=len) for parameter in command.params if parameter.param_type_name == "option"} | {"--help"}
+    assert {"--recipe", "--planned-steps", "--margin", "--help-all"} <= few < every
+    assert len(few) <= 15
 
 
 @pytest.mark.parametrize(("words", "command"), _every_command(), ids=lambda value: " ".join(value) if isinstance(value, list) else "")

@@ -65,7 +65,7 @@ def test_a_run_without_a_partner_in_every_arm_is_left_out(database):
 @pytest.mark.parametrize(
     ("candidate", "ablations", "error", "why"),
     [
-        (None, [], InvalidError, "has 3 candidates, expected candidate to name one"),
+        (None, [], InvalidError, "has 3 candidates; add --candidate "),
         ("full", ["full"], InvalidError, "is the candidate itself, expected other candidates .*: without-mlp, without-attention"),
         ("full", ["without-norm"], InvalidError, "no candidate 'without-norm'"),
     ],

@@ -55,10 +55,10 @@ def test_every_kind_of_page_is_there(api):
 
 
 def test_each_code_of_a_verdict_and_of_a_run_has_an_anchor(site):
-    page = (site / "troubleshooting" / "index.html").read_text(encoding="utf-8")
-    anchors = set(re.findall(r'id="((?:verdicts|runs-and-jobs)-[A-Z0-9_]+)"', page))
-    assert anchors >= {f"verdicts-{entry.code}" for _, entry in table()}
-    assert anchors >= {"runs-and-jobs-WORKER_CRASHED", "runs-and-jobs-DIVERGED", "runs-and-jobs-EARLY_STOP"}
+    verdicts = (site / "codes" / "index.html").read_text(encoding="utf-8")
+    assert set(re.findall(r'<h3 id="([a-z0-9_]+)"', verdicts)) == {entry.code.lower() for _, entry in table()}
+    runs = (site / "troubleshooting" / "index.html").read_text(encoding="utf-8")
+    assert {f"runs-and-jobs-{code}" for code in ("WORKER_CRASHED", "DIVERGED", "EARLY_STOP")} <= set(re.findall(r'id="([\w-]+)"', runs))
 
 
 def test_pages_have_no_inline_script_and_a_policy_that_forbids_it(api, site):

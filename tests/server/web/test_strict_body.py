@@ -1,5 +1,7 @@
 """What was sent as one kind is not read as another."""
 
+import re
+
 import pytest
 
 
@@ -29,6 +31,33 @@ def test_a_job_with_a_value_of_another_kind_is_refused(api, request_body, pointe
 def test_a_value_of_another_kind_is_refused_in_our_words(api, request_body, change, pointer, detail):
     answer = api.post("/api/v1/jobs", json=request_body | {"job": request_body["job"] | change})
     assert (answer.status_code, answer.json()["errors"]) == (422, [{"pointer": pointer, "detail": detail}])
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"noise": {"stop_at": "half"}}, "noise: stop_at is 'half'; expected a number"),
+        ({"engine": "emulatd"}, "engine is 'emulatd'; expected one of .*; did you mean emulated"),
+        ({"schedule": {"steps": 0}}, "schedule.steps is 0, expected a number of at least 1"),
+        ({"schedule": {"steps": 2**60}}, "schedule.steps has a whole number out of range, 1152921504606846976"),
+        ({"baseline": {"recipe": "fp8"}}, "baseline: recipe is 'fp8', expected one of .*; did you mean fp8_current"),
+        ({"candidates": [{"recipe": "mxfp8"}, {"recipe": "nvfp5"}]}, "candidate 2: recipe is 'nvfp5'"),
+    ],
+)
+def test_the_sentence_for_a_person_has_no_pointer(api, request_body, change, sentence):
+    detail = api.post("/api/v1/jobs", json=request_body | {"job": request_body["job"] | change}).json()["detail"]
+    assert re.match(sentence, detail), detail
+    assert not re.search(r"/job|Input|should", detail), detail
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [({"days": 140}, "days is 140.*; expected at most 90"), ({"reason": "x"}, "reason is 'x'; expected at least 10 characters")],
+)
+def test_a_number_or_text_out_of_range_is_refused_in_our_words(api, change, sentence):
+    answer = api.post("/api/v1/jobs/j/sign-offs", json={"candidate": "nvfp4", "days": 14, "reason": "reruns are queued"} | change)
+    assert answer.status_code == 422
+    assert re.match(sentence, answer.json()["detail"]), answer.json()["detail"]
 
 
 def test_whole_numbers_may_be_written_with_a_point(api, request_body):

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import tomllib
 
 import pytest
 
@@ -10,6 +11,7 @@ from parity.readers import read_run, read_runs, run_name
 from parity.readers.columns import ReadError, UnreachableSourceError
 from parity.readers.table import SeveralRunsError
 from parity.readers.trackers import is_source, offline_files
+from server.settings import CHECKOUT
 from tools.make_tracker_fixtures import NAN_STEP, STEPS
 
 RUN = {"mlflow": "1", "trackio": "llm/small", "wandb": "team/llm/r1"}
@@ -31,13 +33,15 @@ def test_a_run_is_read_whole_with_its_config(name, request, whole):
 
 
 @pytest.mark.parametrize("name", ["mlflow:x", "trackio:llm/x", "wandb:a/b/c"])
-def test_a_package_that_is_missing_names_its_extra(name, capsys):
+def test_a_package_that_is_missing_says_what_to_install(name, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["compare", name, f"other={name}"])
     (line,) = capsys.readouterr().err.splitlines()
     package = name.partition(":")[0]
     assert ended.value.code == 2
-    assert line.endswith(f"the package {package} is not installed; install it: pip install 'parity[{package}]'")
+    extras = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert f"the package {package} is not installed" in line
+    assert set(line.partition("pip install ")[2].split()) == {need.partition(">")[0] for need in extras[package]}
 
 
 def test_a_package_is_imported_only_for_its_own_source(data, imports):
