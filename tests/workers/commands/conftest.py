@@ -145,6 +145,10 @@ class Stack:
         job = self.submit(base, *candidates, steps=steps, **more)
         while self.claim_and_train():
             pass
+        return self.judged(job)
+
+    def judged(self, job):
+        """The verdicts of a job whose runs have ended, by candidate."""
         conclude.conclude(self.database, job)
         with self.database.read() as session:
             return {document["candidate"]["name"]: document for document in conclude.verdict_documents(session.get_one(Job, job))}

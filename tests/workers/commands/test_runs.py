@@ -242,7 +242,11 @@ def test_cancel_ends_the_trainer(stack, base, repository):
 
 @pytest.mark.parametrize(
     ("limits", "code", "state"),
-    [("{seconds = 0.5}", "TIME_LIMIT", "failed"), ("{silent_seconds = 0.5}", "WORKER_CRASHED", "queued")],
+    [
+        ("{seconds = 0.5}", "TIME_LIMIT", "failed"),
+        ("{silent_seconds = 0.5}", "WORKER_CRASHED", "queued"),
+        ("{output_bytes = 10}", "OUTPUT_LIMIT", "failed"),
+    ],
 )
 def test_the_launchers_limits_hold(stack, base, repository, limits, code, state):
     own = stack(limits=limits)
@@ -255,6 +259,28 @@ def test_the_launchers_limits_hold(stack, base, repository, limits, code, state)
     run = own.train()
     assert (run.state, run.code) == (state, code)
     assert _trainers() == []
+
+
+def test_a_launcher_that_the_file_no_longer_has_is_named(stack, base):
+    own = stack()
+    own.submit(base, head_of(base, "quantized", "nvfp4"))
+    file = own.settings.launchers
+    file.write_text(file.read_text().replace("[launcher.loop]", "[launcher.other]"))
+    run = own.train()
+    assert (run.state, run.code) == ("failed", "LAUNCHER_UNKNOWN")
+    assert "'loop'" in run.message
+
+
+def test_arms_that_a_changed_launcher_trained_are_no_pair(stack, base, repository):
+    own = stack()
+    job = own.submit(base, head_of(repository.commit({"README.md": "changed"})), steps=400)
+    first = own.train()
+    file = own.settings.launchers
+    file.write_text(file.read_text().replace("numpy of the tests", "another numpy"))
+    second = own.train()
+    assert second.reused_from is None
+    assert first.manifest["launcher_digest"] != second.manifest["launcher_digest"]
+    assert (own.judged(job)["head"]["verdict"], own.judged(job)["head"]["codes"][0]) == ("inconclusive", "CONFOUNDED")
 
 
 def test_folders_of_attempts_whose_worker_was_killed_are_removed(stack, base):
