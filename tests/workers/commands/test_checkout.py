@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import socket
 import threading
 
 import pytest
@@ -59,6 +60,14 @@ def test_what_is_not_there_is_told_from_what_cannot_be_reached(repository, base,
     with pytest.raises(CheckoutError) as empty:
         find(base, paths='["nothing"]')
     assert empty.value.code == "REVISION_NOT_FOUND"
+
+
+def test_a_repository_that_never_answers_is_given_up(find, monkeypatch):
+    monkeypatch.setattr(checkout, "_FETCH_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(CheckoutError) as hanging:
+        find("0" * 40, repository=f'"git://127.0.0.1:{silent.getsockname()[1]}/model"')
+    assert (hanging.value.code, hanging.value.transient) == ("REPOSITORY_UNREACHABLE", True)
+    assert "0.5 s" in str(hanging.value)
 
 
 def test_a_commit_has_to_be_on_a_listed_ref(repository, base, find):
