@@ -112,7 +112,7 @@ class Stack:
             session.flush()
             session.expunge(self.worker)
 
-    def submit(self, base, *candidates, parameters=None, steps=STEPS, launcher="loop", sent=None):
+    def submit(self, base, *candidates, parameters=None, steps=STEPS, launcher="loop", sent=None, **criteria):
         command = Command(launcher=launcher, parameters=parameters or {})
         spec = JobSpec(
             name="a change",
@@ -123,7 +123,7 @@ class Stack:
             candidates=tuple(candidates),
         )
         with self.owner_database.write() as session:
-            wanted = Submission(spec=spec, criteria=criteria_from_mapping({"margin": "1.0%"}), revision="r", sent=sent)
+            wanted = Submission(spec=spec, criteria=criteria_from_mapping({"margin": "1.0%", **criteria}), revision="r", sent=sent)
             return submit_registered(session, wanted, "someone").id
 
     def claim(self):

@@ -9,6 +9,7 @@ import pytest
 
 from server.database.tables import Attempt
 from server.errors import InvalidError
+from server.jobs import forecasts
 from server.jobs.lifecycle import cancel_job
 from tests.workers.commands.conftest import STEPS, head_of
 from workers import supervisor
@@ -238,6 +239,29 @@ def test_cancel_ends_the_trainer(stack, base, repository):
     thread.join()
     assert run.state == "cancelled"
     assert _trainers() == []
+
+
+def test_a_hopeless_head_is_stopped_where_the_policy_says_so(stack, base, repository):
+    own = stack()
+    _slow(repository, 0.02)
+    slow = (repository.path / "train/loop.py").read_text()
+    hopeless = repository.commit({"train/loop.py": slow.replace("SKIPPED = 1", "SKIPPED = 1000")})
+    job = own.submit(base, head_of(hopeless), steps=400, early_stop="stop")
+    own.train()
+    held = own.claim()
+
+    def look():
+        deadline = time.monotonic() + 300
+        while not forecasts.watch(own.owner_database, job) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    thread = _once_it_trains(own, held, look)
+    run = own.train(held=held, flush_seconds=0.05)
+    thread.join()
+    assert (run.state, run.code) == ("finished", "EARLY_STOP")
+    assert run.steps_done < 400
+    assert _trainers() == []
+    assert own.judged(job)["head"]["verdict"] == "fail"
 
 
 @pytest.mark.parametrize(
