@@ -646,9 +646,12 @@ class GateExitDocument:
 
 @router.get("/jobs/{job_id}/gate")
 def gate_exit(job_id: str, context: InContext, asker: Sender) -> GateExitDocument:
-    """The exit code of a gate under the policy that the operator pinned for the token's repository; 422 for a job that asks for less."""
+    """The exit code of a gate under the policy that the operator pinned for the token's repository; 422 for a job that asks for less.
+
+    403 for a token that names no repository.
+    """
     if asker.repository is None:
-        raise InvalidError(f"token {asker.name!r} names no repository, so nothing is pinned for it; expected a token of a repository")
+        raise ForbiddenError(f"token {asker.name!r} names no repository, so nothing is pinned for it; expected a token of a repository")
     with context.database.read() as session:
         job = find_job(session, job_id)
         policy = pinned(context.settings.gate_policies, asker.repository, job_spec(job), criteria_of(job.criteria))
