@@ -261,7 +261,7 @@ def test_a_hopeless_head_is_stopped_where_the_policy_says_so(stack, base, reposi
     assert (run.state, run.code) == ("finished", "EARLY_STOP")
     assert run.steps_done < 400
     assert _trainers() == []
-    assert own.judged(job)["head"]["verdict"] == "fail"
+    assert own.judged(job)["head"]["verdict"] in ("fail", "inconclusive")  # by how far it came, and never a pass
 
 
 @pytest.mark.parametrize(
