@@ -51,7 +51,7 @@ def pooled(groups: Sequence[Group]) -> float:
     return math.sqrt(sum((runs - 1) * sd**2 for runs, sd in groups) / sum(runs - 1 for runs, _ in groups))
 
 
-def between(*, with_clean: bool) -> Iterator[tuple[str, float, float]]:
+def left_out(*, with_clean: bool) -> Iterator[tuple[str, float, float]]:
     """Each finished family with the coverage and the half-width that the others give it; the clean sets lend as if they were finished."""
     rows = list(public_floors().rows)
     if with_clean:
@@ -101,7 +101,7 @@ def f11(_quick: bool) -> Iterator[Line]:
         yield Line(what=f"clean groups, {name}", value=value, mark="reported", ok=True)
     for with_clean in (False, True):
         label = "with the clean groups" if with_clean else "without"
-        found = list(between(with_clean=with_clean))
+        found = list(left_out(with_clean=with_clean))
         own = [each for each in found if each[0] not in CLEAN]
         hits, half = (float(np.mean([each[place] for each in own])) for place in (1, 2))
         worst = min(own, key=lambda each: each[1])

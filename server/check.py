@@ -99,7 +99,7 @@ def _remedies(session: Session, run_id: str) -> tuple[str, ...]:
         found.append(spool if run.state in RUN_ENDED else f"{spool}; the run is {run.state.replace('_', ' ')}")
     if session.scalar(select(Verdict.id).where(Verdict.job_id == run.job_id).limit(1)) is not None:
         found.append(f"the recorded verdict of job {run.job_id} stands; an evidence bundle of it (evidence.zip) has the judged columns")
-    found.append(f"parity again {run.job_id} trains the job anew")
+    found.append(f"parity again {run.job_id} trains the job again")
     return tuple(found)
 
 

@@ -312,7 +312,7 @@ def sections() -> str:
                     minus(f"- **{chip(each)}** (`{each.document['codes'][0]}`) {told['lead']} {told['measure']} {told['interval']}")
                 )
         lines += ["", f"Source: {about['source']}; {about['licence']}. Precision {about['precision']}."]
-        lines[-1] += f" What differs: {'; '.join(about['differs'])}."
+        lines[-1] += f" Differences: {'; '.join(about['differs'])}."
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
@@ -394,7 +394,7 @@ def claim_table() -> str:
 def claim_answer(row: Mapping[str, str]) -> str:
     """What two numbers answer, in words that hold whoever wrote them."""
     if not row["numbers"]:
-        return "No losses stand beside the gap, so it was not asked: a margin is a share of a loss. The logs would answer."
+        return "Published without the losses, of which a margin is a share, so it cannot be asked. The logs would answer."
     tokens = f" --tokens {row['tokens']}" if row["tokens"] else ""
     recipes = "".join(f" --recipe {name}={name}" for name in ("mxfp4",) if f"{name}=" in row["numbers"])
     (document,) = json.loads(run(f"parity compare {row['numbers']}{tokens}{recipes} --margin 1% --json"))["verdicts"]

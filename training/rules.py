@@ -221,7 +221,7 @@ class SpecError(ValueError):
 def check_at_least(field: str, value: float, least: float) -> None:
     """Raises SpecError for a value that is not a number, below `least`, or too large to be exact."""
     if not least <= value <= _LARGEST:
-        raise SpecError(field, value, f"a number of at least {least:g}" if value < least else f"a number of at most {_LARGEST:,.0f}")
+        raise SpecError(field, value, f"a number of at most {_LARGEST:,.0f}" if value > _LARGEST else f"a number of at least {least:g}")
 
 
 def check_printable(field: str, text: str, remedy: str = "") -> None:

@@ -128,7 +128,7 @@ def read_yaml(path: str) -> object:
             node = loader.get_single_node()
             if node is None:
                 return None
-            if _size(node, {}, path) > _MOST_VALUES:
+            if _checked_size(node, {}, path) > _MOST_VALUES:
                 raise InputError(f"{path}: its aliases (*name) stand for more than {_MOST_VALUES:,} values; write out what they stand for")
             return loader.construct_document(node)
         finally:
@@ -144,7 +144,7 @@ def read_yaml(path: str) -> object:
         raise InputError(f"{path}{place}: not valid YAML; check brackets, quotes and indentation there") from None
 
 
-def _size(node: yaml.Node, known: dict[int, int], path: str) -> int:
+def _checked_size(node: yaml.Node, known: dict[int, int], path: str) -> int:
     """The number of values that a part of a file stands for, each alias counted as what it names; ValueError for one inside itself.
 
     InputError, which names the file, for a key that stands twice.
@@ -160,7 +160,7 @@ def _size(node: yaml.Node, known: dict[int, int], path: str) -> int:
         if isinstance(node, yaml.MappingNode):
             _check_keys(node, path)
         parts = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
-        size = 1 + sum(_size(part, known, path) for part in parts)
+        size = 1 + sum(_checked_size(part, known, path) for part in parts)
     known[id(node)] = size
     return size
 

@@ -41,7 +41,7 @@ from workers.protocol import CRASHED, CommandRequest, claim_stdout
 
 _POLL_SECONDS = 0.25
 _SHARE_OF_TIME = 0.1  # that following a long report may take
-_SIZE_SECONDS, _LOOKING = 1.0, 0.05  # between two looks at the size of the output, and the most of the time that they may take
+_SIZE_SECONDS, _SIZE_SHARE = 1.0, 0.05  # between two looks at the size of the output, and the most of the time that they may take
 _TERMINATE_SECONDS = 10.0
 _ASK_SECONDS = 30.0  # for nvidia-smi, which may load a driver first
 _TAIL_BYTES, _TAIL_LINES = 16_384, 30
@@ -272,7 +272,7 @@ class _Trainer:
         self._printed, self._output = printed, output
         self._seen = 0
         self._began = self._wrote = time.monotonic()
-        self._looks_at_size = self._began
+        self._next_size_check = self._began
 
     def first_step(self) -> int | None:
         """Wait for the first reported step, or for the trainer's end without one."""
@@ -325,9 +325,9 @@ class _Trainer:
         if now - self._wrote > limits.silent_seconds:
             why = f"the trainer reported nothing for {limits.silent_seconds:g} s"
             raise _EndedError("TRAINER_SILENT", f"{why}{self._end_of_log()}", "broke_off")
-        if now > self._looks_at_size:
+        if now > self._next_size_check:
             size = _bytes_below(self._output)
-            self._looks_at_size = now + max(_SIZE_SECONDS, (time.monotonic() - now) / _LOOKING)
+            self._next_size_check = now + max(_SIZE_SECONDS, (time.monotonic() - now) / _SIZE_SHARE)
             if size > limits.output_bytes:
                 message = f"the trainer wrote {size:,} bytes, expected at most its launcher's {limits.output_bytes:,.0f}"
                 raise _EndedError("OUTPUT_LIMIT", message)
