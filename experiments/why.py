@@ -205,7 +205,7 @@ class Bench:
                     "setup": asdict(setup),
                     "parents": parents,
                     "baseline": self._spec(case.seed, 0),  # type: ignore[typeddict-item]  (`read` takes it as it is)
-                    "policies": None,
+                    "assignments": None,
                     "results": results,
                     "spent": 0.0,
                 },

@@ -1,4 +1,4 @@
-"""The forks of a search by a real worker: the loss of every policy is on record."""
+"""The forks of a search by a real worker: the loss of every assignment is on record."""
 
 import threading
 
@@ -54,4 +54,4 @@ def test_the_forks_of_a_search_are_trained_from_the_baselines_checkpoints(settin
         results = results_of(session, job.id)
         assert len(results) == len(step.evaluations)
         assert all(0.0 < value < 20.0 for value in results.values())
-        assert len(set(results.values())) > len(results) // 2  # policies and draws differ
+        assert len(set(results.values())) > len(results) // 2  # assignments and draws differ
