@@ -97,7 +97,7 @@ def train() -> None:
     for number, share in enumerate(SHARES):
         if share in done:
             continue
-        setting, criteria = _real_setting(share)
+        setting, policy = _real_setting(share)
         space = Space()
         results: list[Result] = []
         tried: list[Evaluation] = []
@@ -108,14 +108,14 @@ def train() -> None:
                     tried.append(evaluation)
                 else:
                     steps += worlds.FORK_STEPS if evaluation.kind == "fork" else STEPS
-                results.append(_trained(space, evaluation, number, criteria, setting.confirmation.margin))
+                results.append(_trained(space, evaluation, number, policy, setting.confirmation.margin))
         last = [result for result in results if result.evaluation.kind == "confirmation"]
         about = {"kind": "trained", "share": share, "assignment": step.assignment, "reason": step.reason, "steps": steps}
         gaps = [[each.evaluation.assignment, each.value, each.se, each.passed] for each in last]
         _write([{**about, "margin": setting.confirmation.margin, "target": setting.target, "confirmed": gaps}])
 
 
-def _real_setting(share: float) -> tuple[worlds.Setting, worlds.Criteria]:
+def _real_setting(share: float) -> tuple[worlds.Setting, worlds.Policy]:
     """A real search: given are the baseline's and the candidate's first four runs."""
     runs = [
         Result(evaluation=Evaluation(kind="run", assignment=line["assignment"], number=1000 + line["replicate"]), value=line["late_mean"])
@@ -125,7 +125,7 @@ def _real_setting(share: float) -> tuple[worlds.Setting, worlds.Criteria]:
     return worlds.setting_of(times(), runs, worlds.fit().noise, share)
 
 
-def _trained(space: Space, evaluation: Evaluation, number: int, criteria: worlds.Criteria, margin: float) -> Result:
+def _trained(space: Space, evaluation: Evaluation, number: int, policy: worlds.Policy, margin: float) -> Result:
     """Train an evaluation, or read it from the record: replicates of pilots and confirmations are fresh for every search."""
     if evaluation.kind == "fork":
         parts = space.fork(
@@ -137,7 +137,7 @@ def _trained(space: Space, evaluation: Evaluation, number: int, criteria: worlds
         return Result(evaluation=evaluation, value=space.full_run(evaluation.assignment, first + evaluation.number))
     fresh = range(first + 10 * (evaluation.number + 1), first + 10 * (evaluation.number + 1) + worlds.PAIRS)
     arms = [np.array([space.full_run(assignment, replicate) for replicate in fresh]) for assignment in (BASELINE, evaluation.assignment)]
-    return worlds.judged(evaluation, arms[0], arms[1], criteria, margin)
+    return worlds.judged(evaluation, arms[0], arms[1], policy, margin)
 
 
 def table() -> Iterator[str]:

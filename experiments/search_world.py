@@ -20,9 +20,9 @@ import numpy as np
 
 from experiments.assignments import BASELINE, EVERYTHING, MORE_BASELINES, PART, REPLICATES, STEPS, SWITCHES, ends, grid, records
 from parity.design.experiment import Design
-from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import FloatArray
 from parity.judging.interval import interval
+from parity.judging.policy import Amount, Policy
 from parity.judging.run_floor import prior_for, run_floor, run_term
 from parity.judging.window import StandardError
 from parity_lab.assignments import Assignment, all_assignments, alone
@@ -93,7 +93,7 @@ class Truth:
     scores: Mapping[str, FloatArray]
     setting: Setting
     noise: RunNoise
-    criteria: Criteria
+    policy: Policy
 
     @property
     def best_time(self) -> float:
@@ -120,43 +120,43 @@ class World:
         if evaluation.kind == "run":
             return Result(evaluation=evaluation, value=_LEVEL + truth.gaps[at] + self._sd(at) * draw.standard_normal())
         arms = [_LEVEL + gap + sd * draw.standard_normal(PAIRS) for gap, sd in ((0.0, self._sd(0)), (truth.gaps[at], self._sd(at)))]
-        return judged(evaluation, arms[0], arms[1], truth.criteria, truth.setting.confirmation.margin)
+        return judged(evaluation, arms[0], arms[1], truth.policy, truth.setting.confirmation.margin)
 
     def _sd(self, at: int) -> float:
         return self.truth.noise.candidate if at else self.truth.noise.baseline
 
 
-def judged(evaluation: Evaluation, baseline: FloatArray, candidate: FloatArray, criteria: Criteria, margin: float) -> Result:
-    """A confirmation by the judge's interval of the late means (runs,) of both arms; `criteria.confidence` is that of one confirmation."""
+def judged(evaluation: Evaluation, baseline: FloatArray, candidate: FloatArray, policy: Policy, margin: float) -> Result:
+    """A confirmation by the judge's interval of the late means (runs,) of both arms; `policy.confidence` is that of one confirmation."""
     level = float(baseline.mean())
-    declared = (criteria.baseline_run_floor, criteria.candidate_run_floor)
+    declared = (policy.baseline_run_floor, policy.candidate_run_floor)
     recipes = ("fp8_current", "nvfp4")
     floors = [
-        run_floor(prior_for(recipe, amount, criteria, level), means, [0] * len(means))
+        run_floor(prior_for(recipe, amount, policy, level), means, [0] * len(means))
         for recipe, amount, means in zip(recipes, declared, (baseline, candidate), strict=True)
     ]
-    within = StandardError(value=_PAIR_SD * level / np.sqrt(criteria.window_fraction * STEPS), df=12.0)
+    within = StandardError(value=_PAIR_SD * level / np.sqrt(policy.window_fraction * STEPS), df=12.0)
     own = interval(float(candidate.mean() - baseline.mean()), within, run_term(*floors))
-    return Result(evaluation=evaluation, value=own.mean, se=own.se, passed=bool(own.bounds(criteria.confidence)[1] < margin))
+    return Result(evaluation=evaluation, value=own.mean, se=own.se, passed=bool(own.bounds(policy.confidence)[1] < margin))
 
 
-def setting_of(times: FloatArray, given: Sequence[Result], noise: RunNoise, share: float) -> tuple[Setting, Criteria]:
-    """A search whose target is this share of the candidate's gap in the given runs, and the criteria of each of its confirmations."""
+def setting_of(times: FloatArray, given: Sequence[Result], noise: RunNoise, share: float) -> tuple[Setting, Policy]:
+    """A search whose target is this share of the candidate's gap in the given runs, and the policy of each of its confirmations."""
     level, gap = (
         float(np.mean([each.value for each in given if each.evaluation.assignment == assignment])) for assignment in (BASELINE, EVERYTHING)
     )
     design = Design(
         planned_steps=STEPS, level=level, baseline_runs=PAIRS, candidate_runs=PAIRS, baseline_recipe="fp8_current", candidate_recipe="nvfp4"
     )
-    criteria = Criteria(
+    policy = Policy(
         margin=Amount(value=0.02, unit="relative"),  # replaced below, because what a confirmation costs of a margin does not depend on it
         min_points=100,
         baseline_run_floor=Amount(value=noise.baseline, unit="nats"),
         candidate_run_floor=Amount(value=noise.candidate, unit="nats"),
     )
-    wide = confirmation(design, criteria, 0.1, CONFIRMATIONS)
+    wide = confirmation(design, policy, 0.1, CONFIRMATIONS)
     target = share * (gap - level)
-    own = confirmation(design, criteria, target + 0.1 - wide.largest_gap(), CONFIRMATIONS)
+    own = confirmation(design, policy, target + 0.1 - wide.largest_gap(), CONFIRMATIONS)
     setting = Setting(
         size=SIZE,
         times=times,
@@ -167,7 +167,7 @@ def setting_of(times: FloatArray, given: Sequence[Result], noise: RunNoise, shar
         confirmation=own,
         target=target,
     )
-    return setting, Criteria(**{**_fields(criteria), "confidence": own.confidence})
+    return setting, Policy(**{**_fields(policy), "confidence": own.confidence})
 
 
 def truth(measured: Fit, number: int) -> Truth:
@@ -190,8 +190,8 @@ def truth(measured: Fit, number: int) -> Truth:
     given = [
         Result(evaluation=Evaluation(kind="run", assignment=assignment, number=1000 + at), value=value) for assignment, at, value in runs
     ]
-    setting, criteria = setting_of(times, given, noise, float(draw.uniform(0.2, 0.7)))
-    return Truth(gaps=gaps, forks=forks, scores=scores, setting=setting, noise=noise, criteria=criteria)
+    setting, policy = setting_of(times, given, noise, float(draw.uniform(0.2, 0.7)))
+    return Truth(gaps=gaps, forks=forks, scores=scores, setting=setting, noise=noise, policy=policy)
 
 
 def _drawn(draw: np.random.Generator, own: FloatArray, pairs: tuple[float, float]) -> FloatArray:
@@ -267,5 +267,5 @@ def _scores() -> Mapping[str, FloatArray]:
     return {"SNR": error, "SNIP-like": loss / loss.sum() + error / error.sum(), "AutoQuantize-like": loss}
 
 
-def _fields(criteria: Criteria) -> dict[str, object]:
-    return {name: getattr(criteria, name) for name in criteria.__dataclass_fields__}
+def _fields(policy: Policy) -> dict[str, object]:
+    return {name: getattr(policy, name) for name in policy.__dataclass_fields__}

@@ -9,9 +9,9 @@ import numpy as np
 
 from parity.design.chances import NO_FAMILIES, Chances, chances
 from parity.design.experiment import Design
-from parity.judging.criteria import Criteria, Multiplicity
 from parity.judging.curve import FloatArray
 from parity.judging.lending import Lenders
+from parity.judging.policy import Multiplicity, Policy
 from parity.structure import frozen
 from parity_lab.assignments import Assignment
 from parity_lab.effects import Estimate
@@ -209,10 +209,10 @@ def _table(own: Confirmation) -> tuple[FloatArray, FloatArray]:
     return gaps, np.array([own.passes(float(gap)) for gap in gaps])
 
 
-def confirmation(design: Design, criteria: Criteria, margin: float, confirmations: int = 2, lenders: Lenders = NO_FAMILIES) -> Confirmation:
+def confirmation(design: Design, policy: Policy, margin: float, confirmations: int = 2, lenders: Lenders = NO_FAMILIES) -> Confirmation:
     """One of at most this many confirmations of a design whose level is set. Raises ValueError for more than 5 of them."""
     if not 1 <= confirmations <= MOST_CONFIRMATIONS:
         raise ValueError(f"confirmations is {confirmations}, expected 1 to {MOST_CONFIRMATIONS}; each one more widens every interval")
-    confidence = Multiplicity(candidates=confirmations).confidence(criteria.confidence)
-    outlook = chances(design, replace(criteria, confidence=confidence, looks=1), lenders)
-    return Confirmation(chances=outlook, margin=margin, confidence=confidence, error=(1.0 - criteria.confidence) / 2.0, most=confirmations)
+    confidence = Multiplicity(candidates=confirmations).confidence(policy.confidence)
+    outlook = chances(design, replace(policy, confidence=confidence, looks=1), lenders)
+    return Confirmation(chances=outlook, margin=margin, confidence=confidence, error=(1.0 - policy.confidence) / 2.0, most=confirmations)

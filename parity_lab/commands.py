@@ -231,7 +231,7 @@ def _train_base(client: LabClient, path: str, progress: Console, timeout: float 
     if plan_only:
         raise UsageError(f"{path}: search.base is missing, so the job is trained first; its search can be planned when it has ended")
     check_agreed("train the job first, or set search.base to one that has ended", yes=yes)
-    job = client.submit(content["job"], content["criteria"])["id"]
+    job = client.submit(content["job"], content["policy"])["id"]
     progress.print(f"search.base is missing: training job {job} first, {client.page(job)}", soft_wrap=True)
     document = watching.follow(client, job, progress, timeout)
     if document["status"] != "concluded":
@@ -268,7 +268,7 @@ def _finish_search(document: Document, output: str | None, at: Asked) -> int:
         remedy = f"go on with `parity search {document['id']} --resume`"
         raise JobEndedError(f"search {document['id']} {document['state']}: {document['message']}; {remedy}")
     if output is not None and document["job"] is not None:
-        content = {"job": document["job"], "criteria": {key: value for key, value in document["criteria"].items() if value is not None}}
+        content = {"job": document["job"], "policy": {key: value for key, value in document["policy"].items() if value is not None}}
         write_file(output, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
     at.show({name: value for name, value in document.items() if name != "status"}, answer_lines(document))
     return 0 if document["state"] == "found" else EXIT_CODES["inconclusive"]

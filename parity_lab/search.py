@@ -12,10 +12,10 @@ import numpy as np
 from parity.design.chances import drawing
 from parity.design.experiment import BASELINE, CANDIDATE, Design
 from parity.judging import special
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import FloatArray
 from parity.judging.floors import read_floors
 from parity.judging.lending import Lenders
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.structure import frozen
 from parity.wording import age_in_words, count
 from parity_lab.answer import nats_words
@@ -229,7 +229,7 @@ class SearchSetup:
     confirmations: int
     margin: float
     design: Mapping[str, Any]
-    criteria: Mapping[str, Any]
+    policy: Mapping[str, Any]
     floors: str | None
     family: str | None
     budget: float | None = None
@@ -242,9 +242,9 @@ class SearchSetup:
         return Space(switches=self.switches)
 
     @property
-    def policy_of_the_job(self) -> Criteria:
-        """The criteria of the job that it starts from."""
-        return criteria_from_mapping(self.criteria)
+    def policy_of_the_job(self) -> Policy:
+        """The policy of the job that it starts from."""
+        return policy_from_mapping(self.policy)
 
     @cached_property
     def _lenders(self) -> Lenders:

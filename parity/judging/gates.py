@@ -9,7 +9,6 @@ accuracy: fails where one task is surely worse by more than its margin, passes w
 
 from collections.abc import Mapping
 
-from parity.judging.criteria import Criteria
 from parity.judging.decision import (
     AS_OF,
     FAIL,
@@ -25,6 +24,7 @@ from parity.judging.decision import (
 )
 from parity.judging.document_types import CheckDocument
 from parity.judging.interval import Margin
+from parity.judging.policy import Policy
 from parity.judging.secondary import Advisory
 from parity.judging.window import ONE_SIDED_ALPHA, RUN_BLOCK_POINTS
 from parity.wording import count
@@ -32,7 +32,7 @@ from parity.wording import count
 OPEN_ALPHA = 0.05  # a handful of spikes of one arm alone can't reach 1 %, and is no reason for a pass either
 
 
-def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tuple[CheckDocument, ...]:
+def checks(advisory: Advisory, margin: Margin | None, policy: Policy) -> tuple[CheckDocument, ...]:
     """Every check in addition to the loss, in a fixed order."""
     outcomes = {
         "grad_norm": _grad_norm(advisory),
@@ -42,12 +42,12 @@ def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tup
         "net_speedup": _net_speedup(advisory),
     }
     return tuple(
-        CheckDocument(name=name, role="gate" if name in criteria.gates else "advice", state=state, sentence=sentence)
+        CheckDocument(name=name, role="gate" if name in policy.gates else "advice", state=state, sentence=sentence)
         for name, (state, sentence) in outcomes.items()
     )
 
 
-def apply_gates(decision: Decision, made: tuple[CheckDocument, ...], criteria: Criteria) -> Decision:
+def apply_gates(decision: Decision, made: tuple[CheckDocument, ...], policy: Policy) -> Decision:
     """The decision after the gates: the first failing gate fails a pass (or one as of a point), else an open or unmade one leaves it open.
 
     A validation gap above the margin leaves it open too, gate or not, unless the policy only wants advice.
@@ -61,7 +61,7 @@ def apply_gates(decision: Decision, made: tuple[CheckDocument, ...], criteria: C
                 reason = Reason(code=GATE_CODES[check["name"]][place].code, sentence=check["sentence"])
                 return Decision(state=state, deciding=reason, others=(decision.deciding, *decision.others))
     worse = next((check for check in made if check["name"] == "validation_loss" and check["state"] == FAIL), None)
-    if worse is not None and criteria.validation == "veto":
+    if worse is not None and policy.validation == "veto":
         reason = Reason(code=VALIDATION_LOSS_WORSE.code, sentence=worse["sentence"])
         return Decision(state=INCONCLUSIVE, deciding=reason, others=(decision.deciding, *decision.others))
     return decision

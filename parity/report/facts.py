@@ -106,7 +106,7 @@ def looks_words(document: VerdictDocument) -> str:
     shared = document.get("multiplicity")
     if shared is None:
         return ""
-    nominal = level_percent(document["params"]["criteria"]["confidence"])
+    nominal = level_percent(document["params"]["policy"]["confidence"])
     number = f"look {shared['look']} of {shared['looks']}"
     level = ""
     if shared["looks"] > 1 or shared["candidates"] > 1:

@@ -247,7 +247,7 @@ def _check_new(session: Session, question: str, but: str = "") -> None:
         if _used(other):
             raise ConflictError(
                 f"search {other.id} has used {_used(other)} of its {other.setup['confirmations']} confirmations on this question; those "
-                "that one search declares share the error. Judge the job again under a new name (criteria.question), or resume it"
+                "that one search declares share the error. Judge the job again under a new name (policy.question), or resume it"
             )
 
 
@@ -375,7 +375,7 @@ class SearchDocument:
     assignment: str | None
     speed: float | None
     job: Mapping[str, Any] | None
-    criteria: Mapping[str, Any]
+    policy: Mapping[str, Any]
     steps_spent: float
     created_at: str | None
     finished_at: str | None
@@ -400,7 +400,7 @@ def search_document(search: Search) -> SearchDocument:
         assignments=_assignments(search, setup),
         speed=None if search.assignment is None else 1.0 / setup.times[int(search.assignment, 2)],
         job=job,
-        criteria=search.base.criteria,
+        policy=search.base.policy,
         steps_spent=_spent(search),
     )
 

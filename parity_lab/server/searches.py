@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.criteria import Criteria, criteria_from_mapping
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.structure import frozen
 from parity_lab.assignments import (
     END_TO_END,
@@ -204,7 +204,7 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
     space = _space(spec, own, proposal, step, fork_steps)
     losses = _losses(session, baseline)
     level = sum(losses) / len(losses)
-    criteria = replace(criteria_from_mapping(job.criteria), looks=1)
+    policy = replace(policy_from_mapping(job.policy), looks=1)
     pairs = wish.pairs or max(spec.baseline.replicates, own.replicates, 2)
     if pairs > MOST_PAIRS:
         raise InvalidError(f"search.pairs is {pairs}, expected 1 to {MOST_PAIRS}")
@@ -220,9 +220,9 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
         pairs=pairs,
         pilots=wish.pilots,
         confirmations=wish.confirmations,
-        margin=_margin(verdict, criteria, level),
+        margin=_margin(verdict, policy, level),
         design=_design(spec, own, level, pairs),
-        criteria=criteria.document(),
+        policy=policy.document(),
         floors=table,
         family=family,
         budget=wish.budget,
@@ -301,14 +301,14 @@ def _floors(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:
     return (floors.csv(), family_in(floors)) if floors else (None, None)
 
 
-def _margin(verdict: Verdict, criteria: Criteria, level: float) -> float:
+def _margin(verdict: Verdict, policy: Policy, level: float) -> float:
     """The margin in nats: the one that decided, else that of the policy at the baseline's loss."""
     margin: Mapping[str, Any] | None = json.loads(verdict.document).get("margin")
     if margin is not None and math.isfinite(margin["nats"]):
         return float(margin["nats"])
-    if criteria.margin is None:
-        raise ConflictError("the verdict has no margin, expected one; state criteria.margin and judge the job again")
-    return criteria.margin.nats(level)
+    if policy.margin is None:
+        raise ConflictError("the verdict has no margin, expected one; state policy.margin and judge the job again")
+    return policy.margin.nats(level)
 
 
 def _design(spec: JobSpec, own: SpecArm, level: float, pairs: int) -> dict[str, Any]:
@@ -433,8 +433,8 @@ def _verdict(job: Job) -> list[dict[str, Any]] | None:
 def _confirmation(session: Session, search: Search, setup: SearchSetup, own: Evaluation) -> Job:
     spec = replace(job_of(search, setup, [own.assignment], setup.pairs), seed=_fresh_seed(session, search, own))
     spec = replace(spec, name=f"confirm: {spec.name}"[:200])
-    criteria = replace(setup.policy_of_the_job, confidence=setup.confirmation.confidence, looks=1)
-    wanted = Submission(spec=spec, criteria=criteria, order=_order(search), revision=search.base.revision or "")
+    policy = replace(setup.policy_of_the_job, confidence=setup.confirmation.confidence, looks=1)
+    wanted = Submission(spec=spec, policy=policy, order=_order(search), revision=search.base.revision or "")
     job = submit_registered(session, wanted, search.submitted_by or "")
     job.device_class, job.threads = search.base.device_class, search.base.threads
     return job

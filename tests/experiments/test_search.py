@@ -70,15 +70,15 @@ def test_a_world_is_fixed_by_its_number_and_its_target_has_the_power():
     assert first.gaps[0] == 0.0
     own = first.setting
     assert own.confirmation.passes(own.target) == pytest.approx(0.95, abs=0.01)
-    assert first.criteria.confidence == own.confirmation.confidence
+    assert first.policy.confidence == own.confirmation.confidence
 
 
 def test_the_judges_interval_decides_a_confirmation():
-    setting, criteria = search_world.truth(FIT, 3).setting, search_world.truth(FIT, 3).criteria
+    setting, policy = search_world.truth(FIT, 3).setting, search_world.truth(FIT, 3).policy
     evaluation = Evaluation(kind="confirmation", assignment="00000001", number=0)
     baseline = np.array([2.0, 2.003, 1.998, 2.001])
     for gap, passed in ((0.0, True), (setting.confirmation.margin, False), (0.2, False)):
-        own = search_world.judged(evaluation, baseline, baseline + gap, criteria, setting.confirmation.margin)
+        own = search_world.judged(evaluation, baseline, baseline + gap, policy, setting.confirmation.margin)
         assert own.passed is passed
         assert own.value == pytest.approx(gap)
 

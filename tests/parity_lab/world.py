@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.design.experiment import Design
-from parity.judging.criteria import Amount, Criteria
+from parity.judging.policy import Amount, Policy
 from parity_lab.assignments import all_assignments
 from parity_lab.belief import Evaluation, Result, confirmation
 from parity_lab.search import Setting
 
 SD = 0.002
 LEVEL = 2.0
-CRITERIA = Criteria(
+POLICY = Policy(
     margin=Amount(value=0.03, unit="nats"),
     min_points=100,
     baseline_run_floor=Amount(value=SD, unit="nats"),
@@ -20,7 +20,7 @@ CRITERIA = Criteria(
 )
 DESIGN = Design(planned_steps=1000, level=LEVEL, baseline_runs=4, candidate_runs=4, baseline_recipe="fp8_current", candidate_recipe="nvfp4")
 
-OWN = confirmation(DESIGN, CRITERIA, 0.03, 2)
+OWN = confirmation(DESIGN, POLICY, 0.03, 2)
 
 
 @dataclass

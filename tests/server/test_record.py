@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 from sqlalchemy import select
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from parity_lab.search import setup_from
 from parity_lab.server.analyses import WhyRequest, readable_spec, submit_analysis
 from parity_lab.server.record import advance, cancel_search, find_search, resume_search, search_document, submit_search, waiting
@@ -52,7 +52,7 @@ def test_a_search_returns_the_assignment_that_the_judge_passed_on_fresh_runs(dat
         assert session.scalars(select(Run.job_id).where(Run.seed.in_(seeds))).all() == [job.id] * 8
         assert [len(arm.runs) for arm in job.arms] == [4, 4]
         assert (job.reuse, all(run.reused_from is None for run in job.runs)) == (False, True)
-        assert (job.criteria["confidence"], job.criteria["looks"], job.look) == (0.975, 1, 1)
+        assert (job.policy["confidence"], job.policy["looks"], job.look) == (0.975, 1, 1)
         assert (job.device_class, job.max_run_seconds, job.submitted_by) == ("cpu:test", 60.0, "me")
         overrides = readable_spec(job).candidates[0].overrides
         assert [each.gemms for each in overrides] == [("wgrad",)]
@@ -150,10 +150,10 @@ def test_another_margin_or_job_is_no_way_to_draw_again_and_a_new_name_is(databas
     own = begun(database, make_base(database))
     play(database, own, confirmed=(0.03, 0.03, 0.03))
     for again in ({"margin": "1.0%"}, {"margin": "1.001%"}, {"margin": "0.0141 nats"}, {"margin": "1.0%", "confidence": 0.9}):
-        base = make_base(database, criteria=again)
+        base = make_base(database, policy=again)
         with pytest.raises(ConflictError, match=r"has used . of its 2 confirmations"):
             begun(database, base)
-    named = begun(database, make_base(database, criteria={"margin": "1.001%", "question": "after the new kernel"}))
+    named = begun(database, make_base(database, policy={"margin": "1.001%", "question": "after the new kernel"}))
     assert state_of(database, named) == "running"
 
 
@@ -170,9 +170,9 @@ def test_a_confirmation_is_a_look_at_its_policy(database):
     play(database, own, confirmed=(0.03, 0.03, 0.03))
     with database.write() as session:
         job = session.get_one(Job, jobs_of(database, own, "confirmation")[0])
-        spec, criteria = readable_spec(job), criteria_from_mapping(job.criteria)
+        spec, policy = readable_spec(job), policy_from_mapping(job.policy)
         with pytest.raises(LookError, match="registered one look"):
-            submit_registered(session, Submission(spec=spec, criteria=criteria, revision=job.revision or ""), "me")
+            submit_registered(session, Submission(spec=spec, policy=policy, revision=job.revision or ""), "me")
         session.rollback()
 
 
@@ -182,8 +182,8 @@ def judged_elsewhere(database, own, *assignments):
         with database.write() as session:
             search = session.get_one(Search, own)
             spec = job_of(search, setup_from(search.setup), [assignment], 4)
-            criteria = criteria_from_mapping(search.base.criteria)
-            submit_registered(session, Submission(spec=spec, criteria=criteria, revision=search.base.revision or ""), "another")
+            policy = policy_from_mapping(search.base.policy)
+            submit_registered(session, Submission(spec=spec, policy=policy, revision=search.base.revision or ""), "another")
 
 
 def test_an_assignment_that_was_judged_before_is_not_confirmed_again_and_the_next_one_is(database):

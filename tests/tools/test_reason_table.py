@@ -2,8 +2,8 @@ import re
 
 import pytest
 
-from parity.judging.criteria import GATES
 from parity.judging.decision import GATE_CODES
+from parity.judging.policy import GATES
 from parity.judging.reasons import BY_CODE, table
 from tools.reason_table import BEGIN, END, PAGE, REMEDIES, reason_codes, rewritten
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from parity.cli import main
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.document_types import TaskDocument
 from parity.judging.evidence import verify
+from parity.judging.policy import policy_from_mapping
 from parity.judging.secondary import AccuracyGap, EvaluationError, TaskResult, accuracy_gap, compare_tasks, paired_accuracy, public_choices
 from parity.judging.verdict import Verdict, judge
 from parity.readers.accuracy import read_accuracy
@@ -248,9 +248,9 @@ def test_as_a_gate_it_decides_and_the_bundle_proves_it(
         main(["verify", bundle])
     assert left.value.code == 0
     policy = written(
-        tmp_path, "parity.yaml", f"criteria: {{margin: 1.0%, schedule: decayed, gates: [loss, accuracy], accuracy_margin_points: {points}}}"
+        tmp_path, "parity.yaml", f"policy: {{margin: 1.0%, schedule: decayed, gates: [loss, accuracy], accuracy_margin_points: {points}}}"
     )
-    markdown = compare(capsys, *evaluated, "--criteria", policy, "--markdown")
+    markdown = compare(capsys, *evaluated, "--policy", policy, "--markdown")
     assert (markdown[0], "gate accuracy" in markdown[1]) == (code, True)
 
 
@@ -275,7 +275,7 @@ def test_a_gate_without_evaluations_leaves_the_verdict_open(arms: list[str], cap
 
 
 def test_judge_takes_results_by_arm_and_refuses_what_it_cannot_compare(make_run: Callable[..., Curve]) -> None:
-    policy = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "gates": ["loss", "accuracy"]})
+    policy = policy_from_mapping({"schedule": "decayed", "margin": "1%", "gates": ["loss", "accuracy"]})
     arc, worse = ({"arc": TaskResult(correct=correct, items=10_000)} for correct in (7000, 6000))
 
     def judged(results: Mapping[str, Mapping[str, TaskResult]], names: tuple[str, str] = ("b", "c")) -> Verdict:
