@@ -6,7 +6,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from parity.cli.gate_report import MAX_AGE_DAYS, GateRules
-from parity.judging.policy import GATES, NOISE_FLOOR_DF, POLICY_RANGES, PROFILES, Amount, Policy
+from parity.judging.policy import NOISE_FLOOR_DF, POLICY_CHECKS, POLICY_RANGES, PROFILES, Amount, Policy
 from tools.reason_table import DOCS, rewritten
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ POLICY: Mapping[str, str] = {
     "run_floor_df": "the degrees of freedom that this statement is worth",
     "run_floor_evidence": "where it comes from; shown in the report",
     "may_differ": "keys of the context in which the arms may differ, such as `learning_rate`",
-    "gates": "the checks that decide in addition to the loss, which always does; `--gate`",
+    "checks": "the checks that decide in addition to the loss, which always does; `--check`",
     "accuracy_margin_points": "how much worse a downstream accuracy may be, percentage points; `--accuracy-margin`",
     "early_stop": "`stop`: a server ends a candidate that will surely fail; `advise`: it says so",
     "validation": "`advise`: a validation gap above the margin is a warning and does not hold a pass back",
@@ -99,8 +99,8 @@ def _allowed(name: str, hint: Any, ranges: Mapping[str, tuple[float, float]]) ->
         return f"{low:g} to {high:,.10g}"
     if name == "profile":
         return ", ".join(f"`{known}`" for known in PROFILES)
-    if name == "gates":
-        return "a list of " + ", ".join(f"`{known}`" for known in GATES)
+    if name == "checks":
+        return "a list of " + ", ".join(f"`{known}`" for known in POLICY_CHECKS)
     kind = get_args(hint)[0] if get_origin(hint) is UnionType else hint
     if get_origin(kind) is Literal:
         return " or ".join(f"`{word}`" for word in get_args(kind))

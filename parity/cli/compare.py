@@ -338,7 +338,7 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
         if not held_out:
             refuse_evaluation_options(table)
     if held_out:
-        given = question.policy_options.given("gates", "accuracy_margin") | stated.given("assume_complete", "layer_policy")
+        given = question.policy_options.given("checks", "accuracy_margin") | stated.given("assume_complete", "layer_policy")
         given |= evidence.given("evaluation", "layer_snr", "family", "floors", "full_run_hours", "hour_price")
         given |= reports.given("push") | stated.given("control", "noise_run")
         refuse(given, "needs training curves; of held-out losses only the losses are compared")

@@ -29,7 +29,7 @@ from parity.judging.advice import LayerSnr
 from parity.judging.curve import Curve, Rounding
 from parity.judging.floors import ANY_DECODER, Floors, public_floors
 from parity.judging.lending import Lenders
-from parity.judging.policy import GATES, NVFP4, Policy, PolicyError, has_no_unit
+from parity.judging.policy import NVFP4, POLICY_CHECKS, Policy, PolicyError, has_no_unit
 from parity.readers import read_run, run_name, split_name
 from parity.readers.accuracy import read_layer_snr
 from parity.readers.columns import LOSS, QUANTITIES, STDIN, ReadError
@@ -52,8 +52,8 @@ class PolicyOptions(Options, panel=POLICY):
     )
     profile: str | None = option(None, f"Set the margin by name: {ALL_PROFILES}. [default without a margin: {NVFP4}]", "NAME")
     policy: str | None = option(None, "Read the policy from the `policy:` part of this file; options override it.", "parity.yaml")
-    gates: list[str] = repeatable(
-        f"Let a further check decide, in addition to the loss: {', '.join(GATES[1:])}. Repeatable.", "CHECK", "--gate"
+    checks: list[str] = repeatable(
+        f"Let a further check decide, in addition to the loss: {', '.join(POLICY_CHECKS[1:])}. Repeatable.", "CHECK", "--check"
     )
     accuracy_margin: float | None = option(None, "Set the acceptable loss of accuracy in percentage points. [default: 2.0]", "POINTS")
     looks: int | None = option(
@@ -184,9 +184,9 @@ def load_policy(options: PolicyOptions) -> Policy:
     stated = read_policy(file) if file else {}
     if has_no_unit(text := options.margin):
         raise UsageError(f'--margin is {text!r}, without a unit; type --margin {text}% for a share of the loss, or --margin "{text} nats"')
-    for gate in options.gates:
-        if gate not in GATES:
-            raise UsageError(f"--gate is {gate!r}; expected one of {', '.join(GATES[1:])}{did_you_mean(gate, GATES)}")
+    for check in options.checks:
+        if check not in POLICY_CHECKS:
+            raise UsageError(f"--check is {check!r}; expected one of {', '.join(POLICY_CHECKS[1:])}{did_you_mean(check, POLICY_CHECKS)}")
     try:
         return stated_policy(stated, **flags)
     except PolicyError as error:

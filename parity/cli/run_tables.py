@@ -210,8 +210,8 @@ def judge_evaluations(
     arms: Sequence[Arm], options: Table, policy: Policy, planned_steps: int | None, look: int, *, paired: bool
 ) -> tuple[EvaluationCase, list[EvaluationDocument]]:
     """Judge arms of held-out losses, baseline first: the case and one document per candidate. Raises UsageError or ReadError."""
-    if gates := [gate for gate in policy.gates if gate != LOSS]:
-        raise UsageError(f"the policy's gates are {', '.join(gates)}, but these are held-out losses; expected the gate {LOSS} alone")
+    if checks := [check for check in policy.checks if check != LOSS]:
+        raise UsageError(f"the policy's checks are {', '.join(checks)}, but these are held-out losses; expected {LOSS} alone")
     (name, baseline), candidates = arms[0], dict(arms[1:])
     times = read_times(options, dict(arms)) if options.times else []
     try:

@@ -83,7 +83,7 @@ def stated_policy(
     *,
     margin: object = None,
     profile: str | None = None,
-    gates: Sequence[str] = (),
+    checks: Sequence[str] = (),
     accuracy_margin: float | None = None,
     **others: object,
 ) -> Policy:
@@ -92,8 +92,8 @@ def stated_policy(
     A margin or a profile replaces both. Without either in any place the profile is nvfp4. Raises PolicyError.
     """
     mapping = dict(stated)
-    if gates:
-        mapping["gates"] = list(dict.fromkeys([LOSS_METRIC, *gates]))
+    if checks:
+        mapping["checks"] = list(dict.fromkeys([LOSS_METRIC, *checks]))
     others["accuracy_margin_points"] = accuracy_margin
     mapping |= {key: value for key, value in others.items() if value is not None}
     if margin is not None or profile is not None:

@@ -202,7 +202,7 @@ def compare(
     margin: str | None = None,
     profile: str | None = None,
     policy: Policy | Mapping[str, Any] | str | os.PathLike[str] | None = None,
-    gates: Sequence[str] = (),
+    checks: Sequence[str] = (),
     planned_steps: int | np.integer[Any] | None = None,
     assume_complete: bool = False,
     recipe: str | Mapping[str, str] | None = None,
@@ -227,7 +227,7 @@ def compare(
 
     `base` and `candidate` are one run each, or a list of runs. A run is a path or source (text that `parity compare` takes), a data
     frame, a dict of arrays such as {"step": ..., "loss": ...}, an array of losses, or a `Curve`. Losses are nats per token. `margin` has
-    a unit: "1%" of the loss, or "0.01 nats". `policy` is a policy, its keys, or a file with them; margin, profile and gates override
+    a unit: "1%" of the loss, or "0.01 nats". `policy` is a policy, its keys, or a file with them; margin, profile and checks override
     it. `recipe`, `rounding`, `family`, `context` and `columns` hold for both arms, or are mappings by arm ("baseline", "candidate", or
     its name). `seeds` has the seed of each run of an arm. `controls` are reruns of the baseline, `noise_runs` reruns by arm that were
     stopped early; both only measure run noise. `shorter_baseline` is a finished run of the baseline's recipe on 25 to 50 % of its tokens
@@ -242,7 +242,7 @@ def compare(
     planned_steps = int(planned_steps) if isinstance(planned_steps, np.integer) else planned_steps  # such as the maximum of a column
     own_seeds = _whole_numbers(seeds)
     check_plan(planned_steps, "planned_steps", assume_complete, "assume_complete")
-    case_policy = _policy(policy, margin, profile, gates, {"looks": looks, "schedule": schedule, "start": start})
+    case_policy = _policy(policy, margin, profile, checks, {"looks": looks, "schedule": schedule, "start": start})
     if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 1:
         raise InputError(f"candidates is {candidates!r}; expected a whole number, at least 1")
     multiplicity = stated_multiplicity(look, "look", case_policy.looks, candidates)
@@ -313,7 +313,7 @@ def _policy(
     policy: Policy | Mapping[str, Any] | str | os.PathLike[str] | None,
     margin: object,
     profile: str | None,
-    gates: Sequence[str],
+    checks: Sequence[str],
     others: Mapping[str, Any],
 ) -> Policy:
     base: Mapping[str, Any] = {}
@@ -327,11 +327,11 @@ def _policy(
         base = read_policy(os.fspath(policy))
     else:
         raise TypeError(f"policy is {type(policy).__name__}; expected Policy, a mapping of its keys, or the path of a file with them")
-    if isinstance(gates, str):
-        raise TypeError(f"gates is {gates!r}; expected a list of names")
+    if isinstance(checks, str):
+        raise TypeError(f"checks is {checks!r}; expected a list of names")
     try:
         amount = None if margin is None else stated_margin(margin)
-        return stated_policy(base, margin=amount, profile=profile, gates=gates, **others)
+        return stated_policy(base, margin=amount, profile=profile, checks=checks, **others)
     except PolicyError as error:
         raise PolicyError(error.path.removeprefix("policy."), error.value, error.expected) from None
 

@@ -209,7 +209,7 @@ def _cost(run: Curve, runs: float) -> str:
 
 def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None) -> tuple[str, ...]:
     job = m.multiplicity.registered
-    if decision.state == FAIL and (step := BY_CODE[decision.deciding.code].next_for(job=job)) is not None:  # a gate failed, not the loss
+    if decision.state == FAIL and (step := BY_CODE[decision.deciding.code].next_for(job=job)) is not None:  # a check failed, not the loss
         return (step,)
     if decision.state == FAIL:
         return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}), *_state_recipe(m))

@@ -257,8 +257,10 @@ class Arms:
 
 
 def policy_of(manifest: Mapping[str, Any]) -> Policy:
-    """The policy of a manifest, which judges before 0.6.0 called `criteria`."""
-    return policy_from_mapping(manifest["criteria"] if "criteria" in manifest else manifest["policy"])
+    """The policy of a manifest; judges before 0.6.0 called it `criteria`, and its checks `gates`."""
+    if "criteria" not in manifest:
+        return policy_from_mapping(manifest["policy"])
+    return policy_from_mapping({"checks" if key == "gates" else key: value for key, value in manifest["criteria"].items()})
 
 
 def families_of(value: object) -> dict[str, str]:

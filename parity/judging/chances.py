@@ -122,8 +122,8 @@ def _keeps_a_pass_back(document: VerdictDocument, policy: dict[str, Any]) -> boo
         "RUN_NOISE_ASSUMED": policy.get("assumed_noise") == "reject",
     }
     is_wide = margin is not None and margin["rel"] > WIDE_MARGIN and policy.get("wide_margin", "refuse") != "accept"
-    gates = [check["state"] for check in document["checks"] if check["role"] == "gate" and check["name"] != LOSS]
-    return is_wide or any(state != "pass" for state in gates) or any(holds and code in codes for code, holds in refused.items())
+    deciding = [check["state"] for check in document["checks"] if check["role"] == "decides" and check["name"] != LOSS]
+    return is_wide or any(state != "pass" for state in deciding) or any(holds and code in codes for code, holds in refused.items())
 
 
 def _all_finite(gap: GapDocument, margin: float, parts: ErrorPartsDocument) -> bool:

@@ -151,7 +151,14 @@ SLOPE_EXAMPLE = "5% tokens at 0.2 nats"  # per e-fold of tokens
 WIDE_MARGIN = 0.05  # share of the loss: more than a model of half the size loses
 
 LOSS = "loss"
-GATES = (LOSS, "grad_norm", "spikes", "validation_loss", "accuracy", "net_speedup")  # the loss always gates; the others advise unless named
+POLICY_CHECKS = (
+    LOSS,
+    "grad_norm",
+    "spikes",
+    "validation_loss",
+    "accuracy",
+    "net_speedup",
+)  # the loss always decides; the others advise unless named
 
 _NUMBER = r"([-+0-9.eE]+)"
 _AMOUNT = re.compile(rf"^\s*{_NUMBER}\s*(%|nats?)?\s*$")
@@ -210,7 +217,7 @@ class Policy:
 
     `margin` and `profile` state the largest acceptable gap (the smaller decides); "5% tokens" is the gap that 5 % more tokens would
     close. The run floors are priors of the between-run standard deviation; None lets the recipe choose. `may_differ` lists context keys
-    in which the arms may differ, `gates` the checks that decide in addition to the loss. `early_stop` sets what happens to a pair that
+    in which the arms may differ, `checks` the checks that decide in addition to the loss. `early_stop` sets what happens to a pair that
     looks hopeless while it still trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how much worse a
     downstream accuracy may be, in percentage points. A validation gap that is surely above the margin blocks a pass, unless `validation`
     is `advise`. `looks` registers how often the question may be judged, with runs added in between (`multiplicity`); `question` gives it
@@ -234,7 +241,7 @@ class Policy:
     run_floor_df: float = ASSUMED_DF
     run_floor_evidence: str = ""
     may_differ: tuple[str, ...] = ()
-    gates: tuple[str, ...] = (LOSS,)
+    checks: tuple[str, ...] = (LOSS,)
     accuracy_margin_points: float = 2.0
     early_stop: Literal["advise", "stop"] = "advise"
     validation: Literal["veto", "advise"] = "veto"
@@ -264,7 +271,7 @@ class Policy:
             run_floor_df: float = ASSUMED_DF,
             run_floor_evidence: str = "",
             may_differ: tuple[str, ...] = (),
-            gates: tuple[str, ...] = (LOSS,),
+            checks: tuple[str, ...] = (LOSS,),
             accuracy_margin_points: float = 2.0,
             early_stop: Literal["advise", "stop"] = "advise",
             validation: Literal["veto", "advise"] = "veto",
@@ -287,11 +294,11 @@ class Policy:
         if self.margin is None and self.profile is None:
             raise PolicyError("policy.margin", None, 'a margin such as "1.0%" or "0.01 nats", or a profile: ' + ", ".join(PROFILES))
         if self.profile is not None and self.profile not in PROFILES:
-            hint = "; step noise is reported in every headline but never a gate" if self.profile == "step-noise" else ""
+            hint = "; step noise is reported in every headline but never decides" if self.profile == "step-noise" else ""
             raise PolicyError("policy.profile", self.profile, "one of " + ", ".join(PROFILES) + hint)
         check_words(self, "policy", PolicyError)
-        if LOSS not in self.gates or not set(self.gates) <= set(GATES):
-            raise PolicyError("policy.gates", list(self.gates), f"a list with {LOSS!r} in it, of {', '.join(GATES)}")
+        if LOSS not in self.checks or not set(self.checks) <= set(POLICY_CHECKS):
+            raise PolicyError("policy.checks", list(self.checks), f"a list with {LOSS!r} in it, of {', '.join(POLICY_CHECKS)}")
         for key, (low, high) in POLICY_RANGES.items():
             check_between(f"policy.{key}", getattr(self, key), low, high, PolicyError)
 

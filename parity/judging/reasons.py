@@ -1,4 +1,4 @@
-"""The decision table: pass, fail or inconclusive. The first rule of this file that holds decides; afterwards `gates` may take back a pass.
+"""The decision table: pass, fail or inconclusive. The first rule of this file that holds decides; afterwards `checks` may take back a pass.
 
 Each reason is one entry: its code, what it means, what to do next, and the function that returns its sentence where it holds. The pass is
 non-inferiority: the upper end of the interval is below the margin. A candidate that is better than the baseline by more than the margin
@@ -26,8 +26,8 @@ from parity.judging.agreement import (
 from parity.judging.curve import Curve, FloatArray
 from parity.judging.decision import (
     AS_OF,
+    CHECK_CODES,
     FAIL,
-    GATE_CODES,
     IDENTICAL,
     INCONCLUSIVE,
     PASS,
@@ -918,7 +918,7 @@ def _spikes_hide(m: Measurements, s: WindowStatistics, margin: Margin) -> str | 
 @decides_as(INCONCLUSIVE, VALIDATION_LOSS_WORSE)
 @with_margin
 def _validation_before(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
-    """The last evaluation before the window, where the window has none in common; `gates` looks at those of the window."""
+    """The last evaluation before the window, where the window has none in common; `checks` looks at those of the window."""
     if m.policy.validation != "veto":
         return None
     before = gap_before_window(*m.arms.both_runs, m.window, s.interval.run, m.policy.confidence)
@@ -1041,9 +1041,10 @@ def _decimals(m: Measurements, margin: Margin) -> int:
 
 
 def table() -> tuple[tuple[State | None, ReasonCode], ...]:
-    """Every reason code once, with the state that it decides: rows in their order, gates, validation, evaluations, then warnings (None)."""
-    gates = [row for fails, opens in GATE_CODES.values() for row in ((FAIL, fails), (INCONCLUSIVE, opens))]
-    rows: list[tuple[State | None, ReasonCode]] = [*((state, entry) for state, entry, _ in _TABLE), *gates]
+    """Every reason code once, with the state that it decides: rows in their order, checks, validation, evaluations, then warnings
+    (None)."""
+    checks = [row for fails, opens in CHECK_CODES.values() for row in ((FAIL, fails), (INCONCLUSIVE, opens))]
+    rows: list[tuple[State | None, ReasonCode]] = [*((state, entry) for state, entry, _ in _TABLE), *checks]
     rows.append((INCONCLUSIVE, VALIDATION_LOSS_WORSE))
     rows += [(INCONCLUSIVE, entry) for entry in decision.DECIDING]
     rows += [(None, entry) for entry in (*WARNING_CODES, *decision.WARNINGS)]

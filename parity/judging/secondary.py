@@ -328,7 +328,7 @@ def _z(confidence: float) -> float:
 
 # Downstream evaluations of two arms, task by task: accuracy, its difference with interval, non-inferior or not (formulas: `evaluations`).
 #
-# Paired items where both arms give results by item, else two proportions. Advice, unless the policy's `gates` names `accuracy`; then
+# Paired items where both arms give results by item, else two proportions. Advice, unless the policy's `checks` names `accuracy`; then
 # every task must be non-inferior for a pass (no correction is needed for that) and one task that is surely worse fails.
 #
 # end = gap -+ hypot(end of the items' interval - gap, t(4) 0.4 sqrt(2) points) run noise of one evaluation of one run an arm, assumed at
@@ -463,7 +463,7 @@ def chance_level(choices: int | None) -> float | None:
 # What is measured in addition to the loss: gradient norms, validation loss, downstream tasks, token tax, throughput, net speed-up,
 # spikes.
 #
-# All of it advises; `gates` says which of it the policy lets decide.
+# All of it advises; `checks` says which of it the policy lets decide.
 
 
 @frozen

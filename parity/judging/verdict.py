@@ -9,11 +9,11 @@ import numpy as np
 from parity.judging.advice import Advice, LayerSnr, advise
 from parity.judging.agreement import COMPARISONS, RECIPE, Comparison, compared_keys
 from parity.judging.arms import MAX_NOISE_RUNS, Arm, Arms
+from parity.judging.checks import apply_checks, checks
 from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.decision import Decision, State
 from parity.judging.document_types import CheckDocument, PeerDocument, VerdictDocument
 from parity.judging.floors import Floors
-from parity.judging.gates import apply_gates, checks
 from parity.judging.interval import Interval, Margin, TokenSlope
 from parity.judging.lending import Lenders, Loan
 from parity.judging.measurements import Compared, FurtherRuns, Measurements, measure
@@ -352,7 +352,7 @@ def judge(
             measured = measure(pair, base, runs, policy, window, lenders, further, shared)
             advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, pair.baseline, candidate, policy))
             made = checks(advisory, measured.statistics.margin if measured.statistics else None, policy)
-            decision = apply_gates(decide(measured), made, policy)
+            decision = apply_checks(decide(measured), made, policy)
             earlier = [(other, own) for other, own in list(candidates.items())[:number] if other != against.get(candidate)]
             verdicts.append(
                 Verdict(

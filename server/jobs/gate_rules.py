@@ -33,8 +33,8 @@ from training.command import Compared, Value
 from training.spec import JobSpec
 
 Choice = Literal["fail", "pass"]
-# What a job may choose as it likes: other margins and looks have rules of their own, and further gates and questions only ask for more.
-_FREE = ("margin", "profile", "looks", "question", "gates", "early_stop")
+# What a job may choose as it likes: other margins and looks have rules of their own, and further checks and questions only ask for more.
+_FREE = ("margin", "profile", "looks", "question", "checks", "early_stop")
 
 
 class RulesError(ValueError):

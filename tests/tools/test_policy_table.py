@@ -26,7 +26,7 @@ def test_every_profile_has_its_origin() -> None:
 
 def test_defaults_and_ranges_are_those_of_the_code() -> None:
     assert "| `confidence` | `0.95` | 0.5 to 0.9999 |" in policy_table()
-    assert "| `gates` | `[loss]` | a list of `loss`, " in policy_table()
+    assert "| `checks` | `[loss]` | a list of `loss`, " in policy_table()
     assert "| `max_age_days` | `7` | 0 to 3,650 |" in gate_table()
     with pytest.raises(ValueError, match="confidence"):
         policy_from_mapping({"margin": "1%", "confidence": 0.49})

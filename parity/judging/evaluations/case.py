@@ -337,7 +337,7 @@ class EvaluationCase:
     cost in samples is compared, `tokens_per_step` names points in tokens, `times` holds each run's times,
     `multiplicity` says which look this is (by default the first).
 
-    Raises ValueError for a gate other than the loss, an arm without a run, an unknown recipe, a cluster that a run lacks, a point that not
+    Raises ValueError for a check other than the loss, an arm without a run, an unknown recipe, a cluster that a run lacks, a point that not
     every run has, and a target, a plan or a number of tokens that is not positive.
     """
 
@@ -355,9 +355,9 @@ class EvaluationCase:
     multiplicity: Multiplicity | None = None
 
     def __post_init__(self) -> None:
-        if others := [gate for gate in self.policy.gates if gate != LOSS]:
+        if others := [check for check in self.policy.checks if check != LOSS]:
             raise ValueError(
-                f"the policy's gates are {', '.join(others)} in addition to the loss; a comparison of evaluations judges the loss alone"
+                f"the policy's checks are {', '.join(others)} in addition to the loss; a comparison of evaluations judges the loss alone"
             )
         for name, runs in {self.baseline_name: self.baseline, **self.candidates}.items():
             if not runs:

@@ -264,14 +264,14 @@ MISTAKES = [
         (
             "policy.margn: unknown key; expected one of profile, margin, confidence, window_fraction, min_points, "
             "assumed_noise, two_sided, pairing, baseline_run_floor, candidate_run_floor, run_floor_df, run_floor_evidence, "
-            "may_differ, gates, accuracy_margin_points, early_stop, validation, looks, question, "
+            "may_differ, checks, accuracy_margin_points, early_stop, validation, looks, question, "
             "schedule, start, as_of, wide_margin, loss_unit; did you mean margin?"
         ),
     ),
     (
-        "compare fp8.csv mxfp8.csv --gate acuracy",
+        "compare fp8.csv mxfp8.csv --check acuracy",
         2,
-        "--gate is 'acuracy'; expected one of grad_norm, spikes, validation_loss, accuracy, net_speedup; did you mean accuracy?",
+        "--check is 'acuracy'; expected one of grad_norm, spikes, validation_loss, accuracy, net_speedup; did you mean accuracy?",
     ),
     (
         "compare fp8.csv mxfp8.csv --evaluation mxpf8=acc.csv",

@@ -148,8 +148,8 @@ def test_only_what_evidence_changes_has_chances(straddling: Any, code: str) -> N
         ({"assumed_noise": "reject", "codes": []}, True),
         ({"as_of": "accept", "codes": ["AS_OF"]}, True),
         ({"codes": ["AS_OF"]}, False),
-        ({"checks": [{"name": "grad_norm", "role": "gate", "state": "inconclusive", "sentence": ""}]}, False),
-        ({"checks": [{"name": "grad_norm", "role": "advice", "state": "fail", "sentence": ""}]}, True),
+        ({"checks": [{"name": "grad_norm", "role": "decides", "state": "inconclusive", "sentence": ""}]}, False),
+        ({"checks": [{"name": "grad_norm", "role": "advises", "state": "fail", "sentence": ""}]}, True),
     ],
 )
 def test_what_is_known_to_keep_a_pass_back_leaves_none(straddling: Any, change: dict[str, Any], can_pass: bool) -> None:

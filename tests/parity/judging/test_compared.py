@@ -301,7 +301,7 @@ def test_a_column_without_batch_noise_shows_nothing(column: np.ndarray, base: li
 
 
 def test_gates_that_were_asked_for_are_made(base: list[Curve], same: list[Curve]) -> None:
-    verdict = judged(base, same, Policy(margin="1%", schedule="decayed", gates=("loss", "accuracy")))
+    verdict = judged(base, same, Policy(margin="1%", schedule="decayed", checks=("loss", "accuracy")))
     assert (verdict.verdict, verdict.codes[:2]) == (INCONCLUSIVE, ("ACCURACY_OPEN", "IDENTICAL"))
 
 

@@ -77,8 +77,8 @@ def test_a_job_must_state_a_margin() -> None:
         ({"margin": "1%", "may_differ": "engine"}, "policy.may_differ"),
         ({"margin": "1%", "baseline_run_floor": -1}, "policy.baseline_run_floor"),
         ({"margin": "1%", "baseline_run_floor": "1% tokens at 0.2 nats"}, "policy.baseline_run_floor"),
-        ({"margin": "1%", "gates": ["loss", "luck"]}, "policy.gates"),
-        ({"margin": "1%", "gates": ["grad_norm"]}, "policy.gates"),
+        ({"margin": "1%", "checks": ["loss", "luck"]}, "policy.checks"),
+        ({"margin": "1%", "checks": ["grad_norm"]}, "policy.checks"),
         ({"margin": "1%", "pairing": 3}, "policy.pairing"),
     ],
 )

@@ -63,7 +63,7 @@ def test_a_job_that_asks_for_as_much_or_more_is_accepted(file):
     told = pinned(file, "team/model", JOB, _policy())
     assert (told.repository, told.on_inconclusive, told.on_infra, told.advisory) == ("team/model", "fail", "pass", False)
     more = replace(JOB, schedule=Schedule(steps=5000, warmup_steps=0), baseline=_arm(revision=BASE, name="base", replicates=3))
-    assert pinned(file, "team/model", more, _policy(margin="0.5%", gates=["loss", "grad_norm"]))
+    assert pinned(file, "team/model", more, _policy(margin="0.5%", checks=["loss", "grad_norm"]))
     assert pinned(file, "team/model", JOB, policy_from_mapping({"profile": "nvfp4", "as_of": "accept"}))
     assert pinned(file, "team/model", JOB, _policy(margin="2%", profile="fp8-grade"))  # the smaller decides
 

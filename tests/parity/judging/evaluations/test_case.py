@@ -196,7 +196,7 @@ def test_other_gates_are_refused() -> None:
         EvaluationCase(
             baseline=arm(1, 2),
             candidates={"nvfp4": arm(2, 2)},
-            policy=policy_from_mapping({"margin": "1%", "gates": ["loss", "accuracy"]}),
+            policy=policy_from_mapping({"margin": "1%", "checks": ["loss", "accuracy"]}),
             baseline_name="fp8",
         )
 
