@@ -25,7 +25,7 @@ PAIR = "parity plan --planned-steps 10000 --baseline-recipe fp8_current --candid
 SMALL, LARGE = "--step-seconds 5 --devices 8", "--step-seconds 15 --devices 128"
 COMMANDS: Mapping[str, str] = {
     "8 B, assumed": f"{PAIR} \\\n  {SMALL}",
-    "8 B, reruns that stop early": f"{PAIR} \\\n  {SMALL} --noise-runs 3",
+    "8 B, reruns that stop early": f"{PAIR} \\\n  {SMALL} --short-reruns 3",
     "8 B, looks and candidates": f"{PAIR} \\\n  {SMALL} --candidates 2 --policy examples/planning/looks.yaml",
     "8 B, own family": f"{PAIR} \\\n  {SMALL} --floors {TABLE} --family my-8B",
     "8 B, narrow margin": f'{PAIR} \\\n  {SMALL} --floors {TABLE} --family my-8B --margin 0.5% --budget "500 hours"',

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from parity.cli.inputs import (
-    NOISE_RUN,
+    SHORT_RERUN,
     Arms,
     ColumnNames,
     Facts,
@@ -25,7 +25,7 @@ from parity.cli.inputs import (
     pairs,
     read_arms,
     read_layer_snrs,
-    read_noise_runs,
+    read_short_reruns,
     stated_columns,
     stated_facts,
     stated_families,
@@ -310,7 +310,7 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
     policy = load_policy(replace(question.policy_options, schedule=stated.schedule, start=stated.start, loss_unit=stated.loss_unit))
     facts = stated_facts(stated)
     columns = stated_columns(stated.column, stated.pattern)
-    noise_runs: dict[str, list[Curve]] = {}
+    short_reruns: dict[str, list[Curve]] = {}
     numbers = typed_numbers(runs) if table.arm_by is None else None
     if numbers is not None:
         refuse(stated.given("baseline_run", "candidate_run", "seeds", "context"), NEEDS_RUNS)
@@ -324,10 +324,10 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
         comparisons = [read_arms(runs, stated, columns, facts)]
         held_out = holds_held_out_losses(stated.loss_is, columns.losses())
         if not held_out:
-            noise_runs = read_noise_runs(stated.noise_run, comparisons[0], columns, facts)
+            short_reruns = read_short_reruns(stated.short_rerun, comparisons[0], columns, facts)
     else:
         refuse(stated.given("tokens"), NEEDS_NUMBERS)
-        in_files = stated.given("baseline_run", "candidate_run", "control", "noise_run", "shorter_baseline")
+        in_files = stated.given("baseline_run", "candidate_run", "control", "short_rerun", "shorter_baseline")
         refuse(in_files, "names a file, but with --arm-by all runs are in one table; remove it")
         refuse(stated.given("column", "pattern"), NO_COLUMN)
         refuse(stated.given("seeds"), "is not used with --arm-by; name the column of the seed with --pair-by")
@@ -340,7 +340,7 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
     if held_out:
         given = question.policy_options.given("checks", "accuracy_margin") | stated.given("assume_complete", "layer_policy")
         given |= evidence.given("evaluation", "layer_snr", "family", "floors", "full_run_hours", "hour_price")
-        given |= reports.given("push") | stated.given("control", "noise_run")
+        given |= reports.given("push") | stated.given("control", "short_rerun")
         refuse(given, "needs training curves; of held-out losses only the losses are compared")
         paired = stated.seeds is not None or table.pair_by is not None
         judged = [judge_evaluations(arms, table, policy, stated.planned_steps, look, paired=paired) for arms in comparisons]
@@ -348,7 +348,7 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
         if reports.html is not None or reports.open_page:
             write_page(evaluation_report(*judged[0]), reports.html, show=reports.open_page)
         return [document for _, own in judged for document in own]
-    case = _case(comparisons[0], noise_runs, columns, policy, stated, evidence, look)
+    case = _case(comparisons[0], short_reruns, columns, policy, stated, evidence, look)
     if reports.push:
         check_push(case)
     verdicts = case.verdicts()
@@ -365,7 +365,7 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
 
 def _case(
     arms: Sequence[Arm],
-    noise_runs: Mapping[str, list[Curve]],
+    short_reruns: Mapping[str, list[Curve]],
     columns: ColumnNames,
     policy: Policy,
     stated: Arms,
@@ -389,7 +389,7 @@ def _case(
         baseline_name=baseline_name,
         controls=controls,
         shorter=[read_run(file, columns=columns.of_run("", file)) for file in stated.shorter_baseline],
-        noise_runs=noise_runs,
+        short_reruns=short_reruns,
         **picked(stated, "planned_steps", "assume_complete", "layer_policy"),
         layer_snr_db=read_layer_snrs(evidence.layer_snr, names[1:]),
         evaluations={arm: read_accuracy(file) for arm, file in evaluation_files.items()},
@@ -397,7 +397,7 @@ def _case(
         families=families,
         multiplicity=multiplicity,
     )
-    return complete_case(case, step_option="--column step=NAME", noise_option=NOISE_RUN)
+    return complete_case(case, step_option="--column step=NAME", noise_option=SHORT_RERUN)
 
 
 def _draw(paths: Sequence[str], documents: Sequence[VerdictDocument], case: Case) -> None:

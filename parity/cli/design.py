@@ -29,7 +29,7 @@ from parity.design import plan as sentences
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
 from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, MAX_STOP, Design, likeness, parse_budget
 from parity.design.plan import NATS, Plan, plan, plan_document
-from parity.judging.arms import MAX_NOISE_RUNS, MIN_STOP
+from parity.judging.arms import MAX_SHORT_RERUNS, MIN_STOP
 from parity.judging.curve import MAX_STEP
 from parity.judging.policy import NVFP4, parse_margin
 from parity.readers import read_runs
@@ -107,8 +107,8 @@ class Experiment(Options, panel=EXPERIMENT):
     )
     baseline_runs: int | None = option(None, "Number of baseline runs. [default: 1]", min=1, max=MAX_REPLICATES)
     candidate_runs: int | None = option(None, "Number of candidate runs. [default: 1]", min=1, max=MAX_REPLICATES)
-    noise_runs: int | None = option(
-        None, "Number of reruns per arm that stop early and only measure run noise. [default: 0]", min=0, max=MAX_NOISE_RUNS
+    short_reruns: int | None = option(
+        None, "Number of reruns per arm that stop early and only measure run noise. [default: 0]", min=0, max=MAX_SHORT_RERUNS
     )
     stop_at: float | None = option(
         None,
@@ -177,10 +177,10 @@ def plan_design(
     if planned_steps > MAX_STEP:
         raise UsageError(f"--planned-steps has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
     if asked.budget is not None:
-        chosen = asked.given("baseline_runs", "candidate_runs", "noise_runs", "stop_at")
+        chosen = asked.given("baseline_runs", "candidate_runs", "short_reruns", "stop_at")
         refuse(chosen, "is what --budget chooses; give only one of them")
-    if asked.stop_at is not None and not asked.noise_runs:
-        raise UsageError(f"--stop-at is {asked.stop_at:g} without --noise-runs; state how many reruns stop there")
+    if asked.stop_at is not None and not asked.short_reruns:
+        raise UsageError(f"--stop-at is {asked.stop_at:g} without --short-reruns; state how many reruns stop there")
     if asked.like is None:
         refuse(asked.given("column", "pattern"), "is not used without --like; name the run whose column it is")
     if asked.like is not None:

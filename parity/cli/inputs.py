@@ -15,11 +15,11 @@ from parity.comparing.arms import (
     Stated,
     arm_names,
     check_floors,
-    check_noise_runs,
+    check_short_reruns,
     read_arm,
-    read_noise_run,
     read_policy,
     read_rerun_table,
+    read_short_rerun,
     refuse_same_file,
     stated_policy,
     stated_rounding,
@@ -40,7 +40,7 @@ from parity.readers.trackers import is_source
 from parity.recipes import RecipeError, check_recipe
 from parity.wording import count, did_you_mean
 
-NOISE_RUN = "--noise-run"
+SHORT_RERUN = "--short-rerun"
 _FEW = 4  # families that a refusal lists by name
 
 
@@ -85,7 +85,7 @@ class Arms(Options, panel=ARMS):
         'Add a finished run of the baseline with 25 to 50 % of its tokens, which a margin such as "5% tokens" is measured by; repeatable.',
         "FILE",
     )
-    noise_run: list[str] = repeatable(
+    short_rerun: list[str] = repeatable(
         "Add a rerun of arm NAME that was stopped early, at 40 to 95 % of the planned steps; it only measures run-to-run noise. "
         "Repeatable.",
         "NAME=FILE",
@@ -277,7 +277,7 @@ def read_arms(runs: Sequence[str], options: Arms, columns: ColumnNames, facts: F
     for arm in grouped.values():
         refuse_same_file(arm)
     files_given = [*(file for arm in grouped.values() for file in arm), *options.control]
-    files_given += [_pair(item, NOISE_RUN)[1] for item in options.noise_run]
+    files_given += [_pair(item, SHORT_RERUN)[1] for item in options.short_rerun]
     columns.refuse_unknown([*names, *(place for file in files_given for place in _places(file))])
     return [
         (name, read_arm(name, paths, facts.of(name), partial(columns.of_run, name), _seeds(options.seeds, len(paths), name)))
@@ -309,19 +309,19 @@ def _places(file: str) -> tuple[str, str]:
     return split_name(file)[0], file
 
 
-def read_noise_runs(items: Sequence[str], arms: Sequence[Arm], columns: ColumnNames, facts: Facts) -> dict[str, list[Curve]]:
+def read_short_reruns(items: Sequence[str], arms: Sequence[Arm], columns: ColumnNames, facts: Facts) -> dict[str, list[Curve]]:
     """The reruns that were stopped early, by arm, with what is stated of the arm; `baseline` names the baseline whatever its name."""
     names = [name for name, _ in arms]
     given = []
-    for arm, file in (_pair(item, NOISE_RUN) for item in items):
+    for arm, file in (_pair(item, SHORT_RERUN) for item in items):
         name = names[0] if arm == "baseline" and arm not in names else arm
-        check_arm(name, names, NOISE_RUN)
+        check_arm(name, names, SHORT_RERUN)
         given.append((name, file))
     for name, number in Counter(name for name, _ in given).items():
-        check_noise_runs(number, name, NOISE_RUN)
+        check_short_reruns(number, name, SHORT_RERUN)
     by_arm: dict[str, list[Curve]] = {}
     for name, file in given:
-        run = read_noise_run(file, (name, dict(arms)[name]), facts.of(name), columns.of_run(name, file))
+        run = read_short_rerun(file, (name, dict(arms)[name]), facts.of(name), columns.of_run(name, file))
         by_arm.setdefault(name, []).append(run)
     return by_arm
 

@@ -59,8 +59,8 @@ def runs_of_table(file: str, arms: Mapping[str, Sequence[Curve]], job: Document,
 
 
 def _noise_words(job: Document, name: str) -> str:
-    """How to import the noise runs of an arm, "" where it has none."""
-    noise = next(len(arm.get("noise_runs", ())) for arm in job["arms"] if arm["name"] == name)
+    """How to import the short reruns of an arm, "" where it has none."""
+    noise = next(len(arm.get("short_reruns", ())) for arm in job["arms"] if arm["name"] == name)
     return f"; import the {count(noise, 'rerun')} that {'stops' if noise == 1 else 'stop'} early with --as-run" if noise else ""
 
 

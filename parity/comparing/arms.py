@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import yaml
 
-from parity.judging.arms import MAX_NOISE_RUNS
+from parity.judging.arms import MAX_SHORT_RERUNS
 from parity.judging.curve import MAX_STEP, RECORDED_RECIPE, ROUNDINGS, BoolArray, Curve, FloatArray, Rounding
 from parity.judging.floors import Floors, FloorsError, public_floors, read_floors
 from parity.judging.policy import LOSS as LOSS_METRIC
@@ -374,16 +374,16 @@ def with_facts(curve: Curve, name: str, stated: Stated) -> Curve:
     return dataclasses.replace(curve, recipe=recipe, rounding=rounding, context={**curve.context, **recorded, **stated.context})
 
 
-def read_noise_run(run: Any, arm: Arm, stated: Stated, columns: Mapping[str, str]) -> Curve:
+def read_short_rerun(run: Any, arm: Arm, stated: Stated, columns: Mapping[str, str]) -> Curve:
     """A rerun of an arm that was stopped early, with what is stated of the arm and its first run's seed."""
-    curve = with_facts(read_one(run, f"{arm[0]}, noise run", columns), arm[0], stated)
+    curve = with_facts(read_one(run, f"{arm[0]}, short rerun", columns), arm[0], stated)
     return dataclasses.replace(curve, seed=arm[1][0].seed)
 
 
-def check_noise_runs(number: int, arm: str, name: str) -> None:
-    """Raise InputError for more noise runs than an arm may have."""
-    if number > MAX_NOISE_RUNS:
-        raise InputError(f"{name}: {arm} has {number:,} noise runs; expected at most {MAX_NOISE_RUNS} per arm; give fewer")
+def check_short_reruns(number: int, arm: str, name: str) -> None:
+    """Raise InputError for more short reruns than an arm may have."""
+    if number > MAX_SHORT_RERUNS:
+        raise InputError(f"{name}: {arm} has {number:,} short reruns; expected at most {MAX_SHORT_RERUNS} per arm; give fewer")
 
 
 def arm_names(stems: Sequence[str], files: Sequence[str], named: Sequence[bool]) -> list[str]:

@@ -15,13 +15,13 @@ from parity.comparing.arms import (
     Stated,
     arm_names,
     check_floors,
-    check_noise_runs,
     check_plan,
+    check_short_reruns,
     read_arm,
-    read_noise_run,
     read_one,
     read_policy,
     read_rerun_table,
+    read_short_rerun,
     refuse_mixed_units,
     refuse_same_file,
     stated_multiplicity,
@@ -140,14 +140,14 @@ def _one_line(text: str) -> str:
 def complete_case(case: Case, *, step_option: str, noise_option: str) -> Case:
     """A case with what its runs state themselves: the planned length, and the families of reruns.
 
-    `step_option` and `noise_option` are what errors call the column of the step and the noise runs. Raises InputError where runs count in
-    different units, where an arm has too many noise runs, or reruns of several recipes.
+    `step_option` and `noise_option` are what errors call the column of the step and the short reruns. Raises InputError where runs count in
+    different units, where an arm has too many short reruns, or reruns of several recipes.
     """
     arms = [(case.baseline_name or "", list(case.baseline)), *((name, list(runs)) for name, runs in case.candidates.items())]
-    early = [(name, list(runs)) for name, runs in case.noise_runs.items()]
+    early = [(name, list(runs)) for name, runs in case.short_reruns.items()]
     refuse_mixed_units([*arms, *early], (*case.controls, *case.shorter), step_option)
     for name, runs in early:
-        check_noise_runs(len(runs), name, noise_option)
+        check_short_reruns(len(runs), name, noise_option)
     refuse_mixed_recipes(arms)
     families = families_of_configs(arms, case.floors) | dict(case.families)
     is_open = case.planned_steps is None and not case.assume_complete
@@ -212,7 +212,7 @@ def compare(
     columns: Mapping[str, str] | Mapping[str, Mapping[str, str]] | None = None,
     controls: Any = None,
     shorter_baseline: Any = None,
-    noise_runs: Mapping[str, Sequence[Any]] | None = None,
+    short_reruns: Mapping[str, Sequence[Any]] | None = None,
     family: str | Mapping[str, str] | None = None,
     floors: Floors | str | os.PathLike[str] | None = None,
     layer_policy: str | None = None,
@@ -229,7 +229,7 @@ def compare(
     frame, a dict of arrays such as {"step": ..., "loss": ...}, an array of losses, or a `Curve`. Losses are nats per token. `margin` has
     a unit: "1%" of the loss, or "0.01 nats". `policy` is a policy, its keys, or a file with them; margin, profile and checks override
     it. `recipe`, `rounding`, `family`, `context` and `columns` hold for both arms, or are mappings by arm ("baseline", "candidate", or
-    its name). `seeds` has the seed of each run of an arm. `controls` are reruns of the baseline, `noise_runs` reruns by arm that were
+    its name). `seeds` has the seed of each run of an arm. `controls` are reruns of the baseline, `short_reruns` reruns by arm that were
     stopped early; both only measure run noise. `shorter_baseline` is a finished run of the baseline's recipe on 25 to 50 % of its tokens
     (or a list of such runs), by which a gap, and a margin such as "5% tokens", is converted into tokens. `schedule="decayed"` states that
     the learning rate of all runs had decayed at their end, `start="loaded"` that they began with trained weights. Without `planned_steps`
@@ -260,9 +260,9 @@ def compare(
     for name, runs in zip(called, given.values(), strict=True):
         arms[name] = read_arm(name, runs, stated[name], partial(_same_columns, columns_of.get(name, {})), own_seeds)
     early: dict[str, list[Curve]] = {}
-    for name, reruns in _by_arm(noise_runs, "noise_runs", called).items():
-        for run in _runs(reruns, f"noise_runs of {name}"):
-            early.setdefault(name, []).append(read_noise_run(run, (name, arms[name]), stated[name], columns_of.get(name, {})))
+    for name, reruns in _by_arm(short_reruns, "short_reruns", called).items():
+        for run in _runs(reruns, f"short_reruns of {name}"):
+            early.setdefault(name, []).append(read_short_rerun(run, (name, arms[name]), stated[name], columns_of.get(name, {})))
     reruns = [] if controls is None else _runs(controls, "controls")
     shorter = [] if shorter_baseline is None else _runs(shorter_baseline, "shorter_baseline")
     check_floors(floors, "floors", family, "family")
@@ -274,7 +274,7 @@ def compare(
         baseline_name=baseline_name,
         controls=[read_one(run, f"control {number}", columns_of.get(called[0], {})) for number, run in enumerate(reruns, 1)],
         shorter=[read_one(run, f"shorter run {number}", columns_of.get(called[0], {})) for number, run in enumerate(shorter, 1)],
-        noise_runs=early,
+        short_reruns=early,
         planned_steps=planned_steps,
         assume_complete=assume_complete,
         layer_policy=layer_policy,
@@ -282,7 +282,7 @@ def compare(
         families=_by_arm(family, "family", called),
         multiplicity=multiplicity,
     )
-    case = complete_case(case, step_option=_STEP_OPTION, noise_option="noise_runs")
+    case = complete_case(case, step_option=_STEP_OPTION, noise_option="short_reruns")
     return Comparison(case, case.documents()[0])
 
 
@@ -390,7 +390,7 @@ def _by_arm(value: Any, parameter: str, names: Sequence[str]) -> dict[str, Any]:
     """What is stated of each arm: one value for both, or a mapping by arm."""
     if value is None:
         return {}
-    if parameter == "noise_runs":
+    if parameter == "short_reruns":
         kind: type = object
         expected = "a mapping of arms to lists of runs"
     else:

@@ -94,7 +94,7 @@ class Question:
 
 def cheapest_design(design: Design, question: Question) -> Design | None:
     """The design with the fewest run-steps (then the narrowest interval) that decides; None up to 16 runs per arm."""
-    full = _cheapest_of_full_runs(dataclasses.replace(design, noise_runs=0), question)
+    full = _cheapest_of_full_runs(dataclasses.replace(design, short_reruns=0), question)
     if full is None:
         return None
     return _first_that_decides(_with_early_stops(design, question.policy, run_steps(full) - 1), question) or full
@@ -105,7 +105,7 @@ def replicates_for(design: Design, question: Question) -> Design:
     total = min(run_steps(design) // design.planned_steps, (1 + design.candidates) * MAX_RUNS)
     splits = ((base, (total - base) // design.candidates) for base in range(1, min(MAX_RUNS, total - 1) + 1))
     possible = [(base, cand) for base, cand in splits if 1 <= cand <= MAX_RUNS]
-    tried = [dataclasses.replace(_with(design, base, cand, design.planned_steps), noise_runs=0) for base, cand in possible]
+    tried = [dataclasses.replace(_with(design, base, cand, design.planned_steps), short_reruns=0) for base, cand in possible]
     return min(tried, key=lambda one: question.outlook(one, rough=True).half_width)
 
 
@@ -128,7 +128,7 @@ def best_within(design: Design, question: Question, most_run_steps: float, cheap
     """The design within this number of run-steps that decides most often; None if they do not pay for one pair."""
     if cheapest is not None and run_steps(cheapest) <= most_run_steps:
         return cheapest
-    full = _affordable(dataclasses.replace(design, noise_runs=0), _lengths(design, question.policy), most_run_steps)
+    full = _affordable(dataclasses.replace(design, short_reruns=0), _lengths(design, question.policy), most_run_steps)
     by_full_runs = {
         (one.baseline_runs, one.candidate_runs, one.stop_at): one  # the last one has the most reruns, which never decide less
         for one in _with_early_stops(design, question.policy, most_run_steps)
@@ -155,7 +155,7 @@ def _with_early_stops(design: Design, policy: Policy, most_run_steps: float) -> 
     steps = _lengths(design, policy)[0]
     runs, reruns = range(1, MOST_BESIDE_EARLY + 1), range(1, MOST_EARLY + 1)
     tried = (
-        dataclasses.replace(_with(design, base, cand, steps), noise_runs=number, stop_at=stop)
+        dataclasses.replace(_with(design, base, cand, steps), short_reruns=number, stop_at=stop)
         for base, cand, stop, number in itertools.product(runs, runs, sorted({MIN_STOP, design.stop_at}), reruns)
     )
     return [one for one in tried if run_steps(one) <= most_run_steps]
@@ -187,7 +187,7 @@ def _lengths(design: Design, policy: Policy) -> list[int]:
 # that of the family that lends where only that is known; and as a share of the loss where neither is.
 
 _ONE_RUN = np.zeros(1)
-_USUAL_NOISE_RUNS = 3  # per arm, as in a job that states no number
+_USUAL_SHORT_RERUNS = 3  # per arm, as in a job that states no number
 GAPS_IN_MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0)
 Unit = Literal["nats", "share of the loss"]
 NATS: Unit = "nats"
@@ -349,7 +349,7 @@ def _margin(design: Design, policy: Policy) -> float:
 
 
 def _early_stops(design: Design, question: Question) -> EarlyStops:
-    early = design if design.noise_runs else dataclasses.replace(design, noise_runs=_USUAL_NOISE_RUNS)
+    early = design if design.short_reruns else dataclasses.replace(design, short_reruns=_USUAL_SHORT_RERUNS)
     full = replicates_for(early, question)
     halves = [question.outlook(one, rough=True).half_width for one in (early, full)]
     return EarlyStops(design=early, half_width=halves[0], replicates=full, replicates_half_width=halves[1])
@@ -493,7 +493,7 @@ def looks(plan: Plan) -> str:
 
 
 def stops(plan: Plan) -> str:
-    """What stopping hopeless and futile candidates saves; "" where the policy only advises."""
+    """What stopping candidates that will fail or are futile saves; "" where the policy only advises."""
     if not plan.stops:
         return ""
     rows = []
@@ -512,7 +512,7 @@ def one_line(plan: Plan) -> str:
     noisiest = max(plan.run_noise, key=lambda arm: arm.share)
     basis = noisiest.basis.partition(" ")[0]
     conditions = f"margin {margin_words(plan)}, {runs}, {basis} run noise {percent(noisiest.share)}"
-    conditions += f", {early_words(design)}" if design.noise_runs else ""
+    conditions += f", {early_words(design)}" if design.short_reruns else ""
     conditions += f", {count(design.controls, 'control')}" if design.controls else ""
     conditions += f", {design.candidates} candidates" if design.candidates > 1 else ""
     if plan.no_pass:

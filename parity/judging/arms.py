@@ -313,7 +313,7 @@ def _squares(values: FloatArray) -> float:
 # last tenth of its common points with its arm (at least 10) more than 3 % above that of the arm's full runs there.
 
 MIN_POINTS = 50  # in the prefix window; fewer only widen the floor, but too few say nothing
-MAX_NOISE_RUNS = 16  # per arm: the run noise of more is not known better, and the time to see copies grows with their square
+MAX_SHORT_RERUNS = 16  # per arm: the run noise of more is not known better, and the time to see copies grows with their square
 END_SHARE, END_POINTS, MAX_EXCESS = 0.1, 10, 0.03  # a rerun that ends further above its arm diverged
 
 

@@ -343,12 +343,13 @@ class RunDocument(TypedDict):
 
 
 class InputsDocument(TypedDict):
-    """The runs of both arms, the controls and noise runs that count (those by side, where there are any), and the digest of the series."""
+    """The runs of both arms, the controls and short reruns that count (those by side, where there are any), and the digest of the
+    series."""
 
     baseline: list[RunDocument]
     candidate: list[RunDocument]
     controls: list[RunDocument]
-    noise_runs: NotRequired[dict[str, list[RunDocument]]]
+    short_reruns: NotRequired[dict[str, list[RunDocument]]]
     common_steps: int
     sha256_aligned: str
 

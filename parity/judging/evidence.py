@@ -22,7 +22,7 @@ from parity.judging.bundle import (
     BASELINE,
     CANDIDATE,
     CONTROL,
-    NOISE,
+    SHORT_RERUN,
     SHORTER,
     UNREADABLE,
     ArchiveError,
@@ -84,7 +84,7 @@ class Case:
     evaluations: Evaluations = field(default_factory=dict)
     floors: Floors | None = None
     families: Mapping[str, str] = field(default_factory=dict)
-    noise_runs: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
+    short_reruns: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     multiplicity: Multiplicity | None = None
     shorter: Sequence[Curve] = ()
     compares: Mapping[str, Comparison] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Case:
         return judge(**fields_of(self))
 
     def arms(self) -> Iterator[tuple[str, str, Sequence[Curve]]]:
-        """Role, name and runs of each arm, then controls and shorter runs, then noise runs."""
+        """Role, name and runs of each arm, then controls and shorter runs, then short reruns."""
         yield BASELINE, self.baseline_name or "", self.baseline
         for name, runs in self.candidates.items():
             yield CANDIDATE, name, runs
@@ -111,8 +111,8 @@ class Case:
             yield CONTROL, "", self.controls
         if self.shorter:
             yield SHORTER, "", self.shorter
-        for name, runs in self.noise_runs.items():
-            yield NOISE, name, runs
+        for name, runs in self.short_reruns.items():
+            yield SHORT_RERUN, name, runs
 
 
 def bundle_bytes(case: Case | EvaluationCase, documents: Sequence[AnyDocument], sign_offs: Sequence[Mapping[str, Any]] = ()) -> bytes:
@@ -311,7 +311,7 @@ def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case | Eva
     if manifest.get("kind") == KIND:
         return evaluation_case(manifest, arms)
     return Case(
-        **picked(arms, "baseline", "candidates", "controls", "shorter", "noise_runs", "baseline_name"),
+        **picked(arms, "baseline", "candidates", "controls", "shorter", "short_reruns", "baseline_name"),
         policy=policy_of(manifest),
         planned_steps=optional(manifest["planned_steps"], int, "planned_steps"),
         assume_complete=typed(manifest["assume_complete"], bool, "assume_complete"),

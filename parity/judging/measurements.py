@@ -117,7 +117,7 @@ class FurtherRuns(NamedTuple):
     baseline's recipe on fewer tokens."""
 
     controls: Sequence[Curve] = ()
-    noise_runs: tuple[Sequence[Curve], Sequence[Curve]] = ((), ())
+    short_reruns: tuple[Sequence[Curve], Sequence[Curve]] = ((), ())
     shorter: Sequence[Curve] = ()
 
 
@@ -140,7 +140,7 @@ def measure(
     arms = make_arms(compared[:2], baseline, candidate, policy, window)
     aligned = align(*arms.both_runs, window.last)
     usable = usable_controls(arms, further.controls, policy, window)
-    early = usable_early_stops(arms, usable, further.noise_runs, policy, window)
+    early = usable_early_stops(arms, usable, further.short_reruns, policy, window)
     resolved = resolution(*arms.both_runs, window)
     r_pair = worst_correlation(aligned, *arms.both_runs)
     proven = r_pair is None or r_pair >= SAME_ORDER or is_proven_somewhere(aligned)

@@ -218,13 +218,13 @@ class Policy:
     `margin` and `profile` state the largest acceptable gap (the smaller decides); "5% tokens" is the gap that 5 % more tokens would
     close. The run floors are priors of the between-run standard deviation; None lets the recipe choose. `may_differ` lists context keys
     in which the arms may differ, `checks` the checks that decide in addition to the loss. `early_stop` sets what happens to a pair that
-    looks hopeless while it still trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how much worse a
-    downstream accuracy may be, in percentage points. A validation gap that is surely above the margin blocks a pass, unless `validation`
-    is `advise`. `looks` registers how often the question may be judged, with runs added in between (`multiplicity`); `question` gives it
-    a new name where the same comparison is made for another reason, such as a new driver. `schedule: decayed` states that the runs came
-    to the end of their learning rate schedule, `start: loaded` that they began with trained weights; `as_of: accept` lets a gap pass that
-    is known only as of a point before the training's end, `wide_margin: accept` a margin above 5 % of the loss. Amounts may be given as
-    text with their unit:
+    will fail, or can hardly pass, while it still trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how
+    much worse a downstream accuracy may be, in percentage points. A validation gap that is surely above the margin blocks a pass, unless
+    `validation` is `advise`. `looks` registers how often the question may be judged, with runs added in between (`multiplicity`);
+    `question` gives it a new name where the same comparison is made for another reason, such as a new driver. `schedule: decayed` states
+    that the runs came to the end of their learning rate schedule, `start: loaded` that they began with trained weights; `as_of: accept`
+    lets a gap pass that is known only as of a point before the training's end, `wide_margin: accept` a margin above 5 % of the loss.
+    Amounts may be given as text with their unit:
     `Policy(margin="1%")`.
     """
 

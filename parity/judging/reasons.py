@@ -808,15 +808,15 @@ def _grad_norm_apart(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    "NOISE_RUN_DIVERGED",
+    "SHORT_RERUN_DIVERGED",
     "finite losses",
     means="a rerun that was stopped early ends more than 3 % above its arm, or has NaN or infinite losses at its end or in more than "
     "1 % of its steps",
     next_step="Find out why that rerun diverged: a recipe that sometimes diverges is not at parity on average.",
 )
-def _noise_run_diverged(m: Measurements) -> str | None:
+def _short_rerun_diverged(m: Measurements) -> str | None:
     diverged = [label for early in m.early for label in early.diverged]
-    return f"{count(len(diverged), 'noise run')} diverged: {'; '.join(diverged)}." if diverged else None
+    return f"{count(len(diverged), 'short rerun')} diverged: {'; '.join(diverged)}." if diverged else None
 
 
 @decides(

@@ -406,13 +406,13 @@ def _controls_left_out(m: Measurements) -> str | None:
 
 
 @warns(
-    "NOISE_RUNS_LEFT_OUT",
+    "SHORT_RERUNS_LEFT_OUT",
     means="early-stopped reruns were left out, because they are no reruns of their arm, or depend on another run",
-    next_step="Train noise runs from step 0 as the arm's runs, under the full schedule, to between 40 and 95 % of the planned steps.",
+    next_step="Train short reruns from step 0 as the arm's runs, under the full schedule, to between 40 and 95 % of the planned steps.",
 )
-def _noise_runs_left_out(m: Measurements) -> str | None:
+def _short_reruns_left_out(m: Measurements) -> str | None:
     left_out = [why for early in m.early for why in early.left_out]
-    return f"Noise runs not used: {first_few(left_out, RUNS_SHOWN, '; ')}." if left_out else None
+    return f"Short reruns not used: {first_few(left_out, RUNS_SHOWN, '; ')}." if left_out else None
 
 
 BEYOND_PLAN = ReasonCode(

@@ -119,7 +119,7 @@ def looks_words(document: VerdictDocument) -> str:
 def read_notes(document: VerdictDocument) -> list[str]:
     """What a reader noted of the files, such as the columns it took; each note once, with its runs where it is not of all of them."""
     inputs = document["inputs"]
-    early = inputs.get("noise_runs", {}).values()
+    early = inputs.get("short_reruns", {}).values()
     runs = [run for arm in (inputs["baseline"], inputs["candidate"], inputs["controls"], *early) for run in arm]
     labels: dict[str, list[str]] = {}
     for run in runs:

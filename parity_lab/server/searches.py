@@ -354,7 +354,7 @@ def _check_worth(setup: SearchSetup) -> None:
     """Refuse confirmations that nothing would pass, and a budget that is too small."""
     if setup.target is None:
         enough = next((pairs for pairs in range(setup.pairs + 1, MOST_PAIRS + 1) if _with_pairs(setup, pairs).target is not None), None)
-        remedy = f"set search.pairs: {enough}" if enough else "widen the margin, or measure the run noise with reruns (`noise:`)"
+        remedy = f"set search.pairs: {enough}" if enough else "widen the margin, or measure the run noise with reruns (`short_reruns:`)"
         raise InvalidError(
             f"search.pairs is {setup.pairs}: even an assignment without a gap would be confirmed with "
             f"{100 * setup.confirmation.passes(0.0):.0f} % only, expected at least {100 * WANTED:.0f} %; {remedy}"

@@ -403,7 +403,7 @@ def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[
     part = replace(
         whole,
         candidates={arm.name: whole.candidates[arm.name] for arm in ended},
-        noise_runs={arm.name: whole.noise_runs[arm.name] for arm in (baseline, *ended) if arm.name in whole.noise_runs},
+        short_reruns={arm.name: whole.short_reruns[arm.name] for arm in (baseline, *ended) if arm.name in whole.short_reruns},
         families={arm.name: whole.families[arm.name] for arm in (baseline, *ended) if arm.name in whole.families},
         multiplicity=whole.multiplicity or Multiplicity(looks=whole.policy.looks, candidates=len(candidates)),
     )
@@ -412,7 +412,7 @@ def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[
 
 def _has_ended(arm: Arm) -> bool:
     """Whether no run of the arm is still to come, and the judge can read at least one."""
-    return all(run.state in RUN_ENDED for run in (*arm.runs, *arm.noise_runs)) and any(run.state == "finished" for run in arm.runs)
+    return all(run.state in RUN_ENDED for run in (*arm.runs, *arm.short_reruns)) and any(run.state == "finished" for run in arm.runs)
 
 
 def _floors_of(session: Session, job: Job) -> Floors | None:
@@ -454,7 +454,7 @@ def case_of(session: Session, job: Job, policy: Policy | None = None, floors: Fl
         compares=compared_of(job),
         against={arm.name: arm.judged_against.name for arm in candidates if arm.judged_against is not baseline},
         layer_snr_db={arm.name: loading.snr_db(session, arm) for arm in candidates},
-        noise_runs={arm.name: reruns for arm in job.arms if (reruns := finished(arm.noise_runs))},
+        short_reruns={arm.name: reruns for arm in job.arms if (reruns := finished(arm.short_reruns))},
         floors=floors,
         families={arm.name: family for arm in job.arms} if family else {},
         multiplicity=look,

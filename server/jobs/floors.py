@@ -41,7 +41,7 @@ from training.spec import Arm, Data, JobSpec, Model, Schedule
 
 # Run floors on record: the reruns of earlier jobs as a table of groups, from which a job of the same family borrows.
 #
-# family: all of the specification but name, arms, seed, noise runs and the family that it names is equal, and the data and device class
+# family: all of the specification but name, arms, seed, short reruns and the family that it names is equal, and the data and device class
 #         that its runs recorded; its name holds a digest of that
 # group:  runs of one job with one recipe and seed, at least two, that were trained for it, and finished with a finite loss in the late
 #         window; a run with the fingerprint of an earlier one has the same curve and is left out
@@ -58,7 +58,7 @@ VARIES = "replicate: the rounding's random numbers, and a nudge of the initial w
 _JOBS_READ = 5000
 _DIGITS = 8  # of the digests in a family's name
 _RECORDED = ("data_digest", "device_class")  # of a run's manifest
-_NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "noise", "family", "keep_checkpoints")
+_NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "short_reruns", "family", "keep_checkpoints")
 _READ_ONLY = ("validation_every", "statistics_every", "gradients_every")  # of a schedule: they change no weight
 # What examples/demo.yaml trains, but for what `_NOT_OF_THE_FAMILY` and `_READ_ONLY` leave out.
 DEMO_SPEC = JobSpec(

@@ -77,7 +77,7 @@ def state(session: Session, job_id: str, request: StatementRequest, who: str) ->
         job.statements.append(Statement(id=new_id("f"), job_id=job.id, **own))
         _check_together(job, arm)
     if request.planned_steps is not None:
-        stop_at = job.spec.get("noise", {}).get("stop_at", 1.0)
+        stop_at = job.spec.get("short_reruns", {}).get("stop_at", 1.0)
         for run in runs:
             run.planned_steps = request.planned_steps if run.kind == "full" else round(stop_at * request.planned_steps)
     session.flush()
@@ -147,7 +147,7 @@ def _recorded(job: Job, fact: Fact, arm: Arm | None) -> object:
     if fact == "recipe":
         return None if arm.recipe == UNSTATED else arm.recipe
     if fact == "rounding":
-        told = next((run.rounding for run in (*arm.runs, *arm.noise_runs) if run.rounding is not None), None)
+        told = next((run.rounding for run in (*arm.runs, *arm.short_reruns) if run.rounding is not None), None)
         recipe = of_arm(arm).recipe
         by_definition = "stochastic" if recipe in ALWAYS_STOCHASTIC else None
         return told or ("nearest" if rounds_to_nearest(recipe) else by_definition)

@@ -35,7 +35,7 @@ from training.spec import OF_OUR_TRAINERS, JobSpec, capability
 
 def check_size(settings: Settings, spec: JobSpec) -> None:
     """InvalidError for a job with more runs or steps than the settings allow."""
-    runs = sum(arm.replicates for arm in spec.arms) + len(spec.arms) * (spec.noise.runs if spec.noise else 0)
+    runs = sum(arm.replicates for arm in spec.arms) + len(spec.arms) * (spec.short_reruns.runs if spec.short_reruns else 0)
     if runs > settings.max_runs_per_job:
         raise InvalidError(
             f"the job has {runs} runs; expected at most {settings.max_runs_per_job} (PARITY_MAX_RUNS_PER_JOB): "
@@ -264,8 +264,8 @@ def submit_job(
     job.tags.extend(JobTag(tag=tag) for tag in labels.tags)
     session.add(job)
     session.flush()
-    for position, (arm, run) in enumerate(spec.noise_runs(), len(runs)):  # they are trained after the full runs, and stop early
-        own = {"arm_id": arms[arm.name].id, "position": position, "planned_steps": spec.noise_steps, "kind": "noise"}
+    for position, (arm, run) in enumerate(spec.early_runs(), len(runs)):  # they are trained after the full runs, and stop early
+        own = {"arm_id": arms[arm.name].id, "position": position, "planned_steps": spec.short_steps, "kind": "short"}
         job.runs.append(Run(id=tables.new_id("r"), seed=run.seed, replicate=run.replicate, **shared | own))
     announce_new(session, job)
     return job

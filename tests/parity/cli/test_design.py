@@ -50,10 +50,10 @@ def test_calibrate(data: Path, run: Run) -> None:
         (("plan", "--level", "0", "--planned-steps", "100"), "level is 0.0"),
         (("plan", "--level", "3", "--planned-steps", "100", "--profile", "noise-floor"), "noise-floor margin"),
         (("plan", "--level", "3"), "is missing"),
-        (("plan", "--planned-steps", "1000", "--stop-at", "0.4"), "--stop-at is 0.4 without --noise-runs"),
-        (("plan", "--planned-steps", "1000", "--noise-runs", "3", "--stop-at", "0.3"), "--stop-at is 0.3; expected a share"),
-        (("plan", "--planned-steps", "1000", "--noise-runs", "17"), "--noise-runs is '17'; expected a whole number from 0 to 16"),
-        (("plan", "--planned-steps", "1000", "--noise-runs", "3", "--budget", "9000 steps"), "is what --budget chooses"),
+        (("plan", "--planned-steps", "1000", "--stop-at", "0.4"), "--stop-at is 0.4 without --short-reruns"),
+        (("plan", "--planned-steps", "1000", "--short-reruns", "3", "--stop-at", "0.3"), "--stop-at is 0.3; expected a share"),
+        (("plan", "--planned-steps", "1000", "--short-reruns", "17"), "--short-reruns is '17'; expected a whole number from 0 to 16"),
+        (("plan", "--planned-steps", "1000", "--short-reruns", "3", "--budget", "9000 steps"), "is what --budget chooses"),
         (
             ("plan", "--level", "3", "--planned-steps", "100", "--candidate-recipe", "fp4"),
             "--candidate-recipe is 'fp4'; expected one of f32",
@@ -148,12 +148,12 @@ def test_plan_borrows_from_a_family_of_a_table(run: Run, tmp_path: Path) -> None
 
 def test_a_plan_with_reruns_that_stop_early_has_their_cost_and_both_half_widths(run: Run) -> None:
     pair = ("plan", "--planned-steps", "10000", "--margin", "0.5%", "--baseline-recipe", "fp8", "--candidate-recipe", "nvfp4")
-    code, out, _ = run(*pair, "--noise-runs", "3", "--stop-at", "0.4", "--json")
+    code, out, _ = run(*pair, "--short-reruns", "3", "--stop-at", "0.4", "--json")
     document = json.loads(out)
-    assert (code, document["run_steps"], document["design"]["noise_runs"]) == (3, 44_000, 3)
+    assert (code, document["run_steps"], document["design"]["short_reruns"]) == (3, 44_000, 3)
     both = document["early_stops"]
     assert document["half_width"] == both["half_width"] > both["replicates_half_width"]
-    text = " ".join(run(*pair, "--noise-runs", "3", "--stop-at", "0.4")[1].split())
+    text = " ".join(run(*pair, "--short-reruns", "3", "--stop-at", "0.4")[1].split())
     assert "with 3 reruns per arm that stop at 40 %" in text
     assert "do not pay here" in text
 

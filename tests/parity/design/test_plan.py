@@ -36,7 +36,7 @@ def test_where_the_policy_forbids_a_pass_its_chance_is_0() -> None:
     assert (outlook.power[0].pass_chance, outlook.decides, bool(outlook.no_pass)) == (0.0, False, True)
     assert outlook.cheapest is not None
     best = outlook.cheapest
-    assert (best.baseline_runs, best.candidate_runs, best.noise_runs, best.stop_at) == (2, 2, 2, 0.4)
+    assert (best.baseline_runs, best.candidate_runs, best.short_reruns, best.stop_at) == (2, 2, 2, 0.4)
     assert plan(best, reject).decides
     assert run_steps(best) < 6 * 2000
     six = plan(dataclasses.replace(outlook.design, baseline_runs=3, candidate_runs=3), reject)
@@ -45,10 +45,10 @@ def test_where_the_policy_forbids_a_pass_its_chance_is_0() -> None:
 
 @pytest.mark.parametrize("recipe", ["mxfp8", "nvfp4"])
 def test_full_runs_beat_reruns_that_stop_early_at_equal_cost_and_the_plan_says_so(recipe: str) -> None:
-    design = Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe=recipe, noise_runs=3)
-    for outlook in (plan(design, ONE), plan(dataclasses.replace(design, noise_runs=0), ONE)):
+    design = Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe=recipe, short_reruns=3)
+    for outlook in (plan(design, ONE), plan(dataclasses.replace(design, short_reruns=0), ONE)):
         both = outlook.early_stops
-        assert (both.design.noise_runs, both.replicates.noise_runs) == (3, 0)
+        assert (both.design.short_reruns, both.replicates.short_reruns) == (3, 0)
         assert run_steps(both.replicates) <= run_steps(both.design) == 50_000
         assert both.replicates_half_width < both.half_width
         assert "do not pay" in sentences.early_stops(outlook)
@@ -66,7 +66,7 @@ def test_reruns_that_stop_early_are_offered_where_they_cost_less_than_full_runs_
     (outlook, more) = (plan(pair, policy, general), plan(dataclasses.replace(pair, candidate_runs=2), policy, general))
     assert (outlook.decides, more.decides) == (False, True)
     assert outlook.cheapest is not None
-    assert (outlook.cheapest.noise_runs, run_steps(outlook.cheapest)) == (1, 28_000)
+    assert (outlook.cheapest.short_reruns, run_steps(outlook.cheapest)) == (1, 28_000)
     assert plan(outlook.cheapest, policy, general).decides
     inside = plan(pair, policy, general, parse_budget("29000 steps"))
     assert (inside.decides, inside.design) == (True, outlook.cheapest)
@@ -266,7 +266,7 @@ def test_the_line_before_a_job_has_its_condition() -> None:
 
 def test_the_margin_that_is_decided_never_reads_like_the_one_that_is_not() -> None:
     outlook = plan(
-        Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe="nvfp4", noise_runs=3),
+        Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe="nvfp4", short_reruns=3),
         policy_from_mapping({"margin": "0.54%"}),
     )
     assert outlook.smallest_margin is not None

@@ -149,7 +149,7 @@ def test_no_verdict_makes_its_path_fail(base, cand, planned: int | None, pairing
     ]
     policy = policy_from_mapping({**POLICY, "pairing": pairing})
     for controls, noise in (((), None), (arms[0][:1], {"c": arms[1][:2]})):
-        (verdict,) = judge(arms[0], {"c": arms[1]}, policy, planned_steps=planned, controls=controls, noise_runs=noise)
+        (verdict,) = judge(arms[0], {"c": arms[1]}, policy, planned_steps=planned, controls=controls, short_reruns=noise)
         check(verdict, verdict.document())
 
 

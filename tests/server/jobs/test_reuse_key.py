@@ -119,7 +119,7 @@ BEFORE = {
     "controls": _controls,
     "families": _spec(family="any-decoder"),
     "floors": _groups,
-    "noise_runs": _spec(noise={"runs": 2}),
+    "short_reruns": _spec(short_reruns={"runs": 2}),
 }
 # The server gives the judge none of these, so that none can arrive later.
 NEVER = {"assume_complete": False, "evaluations": {}, "shorter": ()}
