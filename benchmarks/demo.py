@@ -27,15 +27,15 @@ from marks import Line, share
 from scipy import stats
 
 from parity.judging.curve import Curve, FloatArray, Rounding, curve_from_arrays
-from parity.judging.floors import DEMO, emulated_floors
 from parity.judging.interval import interval
 from parity.judging.lending import find_lender
+from parity.judging.noise_table import DEMO, emulated_noise_table
 from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
 from parity.judging.run_floor import Prior, run_floor, run_term
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import StandardError
 from parity.recipes import rounds_to_nearest
-from tools.emulated_floors import late_means, spreads
+from tools.emulated_noise_table import late_means, spreads
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "experiments" / "demo_floor.jsonl"
@@ -82,7 +82,7 @@ def verdicts(base: Sequence[Curve], candidates: dict[str, Sequence[Curve]], poli
         planned_steps=JOB["job"]["schedule"]["steps"],
         layer_policy=JOB["job"]["layer_policy"],
         baseline_name=BASELINE,
-        floors=emulated_floors().only({DEMO}),
+        noise_table=emulated_noise_table().only({DEMO}),
         families=dict.fromkeys((BASELINE, *candidates), DEMO),
     )
     return {verdict.candidate: verdict for verdict in judged}
@@ -172,7 +172,7 @@ def calculated(runs: Runs, policy: Policy) -> Iterator[Line]:
 
 def drawn_runs(gaps: Gaps, times: float, rng: np.random.Generator) -> Gaps:
     """Levels (2,) of two runs an arm, as shares of the baseline's loss."""
-    lent = {rounding: find_lender(emulated_floors(), DEMO, rounding).floor.share for rounding in ("nearest", "stochastic")}
+    lent = {rounding: find_lender(emulated_noise_table(), DEMO, rounding).floor.share for rounding in ("nearest", "stochastic")}
     means = {BASELINE: 0.0, **{recipe: gap.mean() for recipe, gap in gaps.items()}}
     return {recipe: mean + times * lent[rounding_of(recipe)] * rng.normal(size=2) for recipe, mean in means.items()}
 
@@ -188,7 +188,7 @@ def drawn_right(levels: Gaps, within: dict[str, float], policy: Policy, rng: np.
     """Whether the judge decides one demo rightly, from levels (2,) of its arms as shares of the loss."""
     confidence, margin = Multiplicity(looks=policy.looks, candidates=2).confidence(policy.confidence), policy.margin.nats(1.0)
     for recipe in (WITHIN, BEYOND):
-        lent = {one: find_lender(emulated_floors(), DEMO, rounding_of(one)).floor for one in (BASELINE, recipe)}
+        lent = {one: find_lender(emulated_noise_table(), DEMO, rounding_of(one)).floor for one in (BASELINE, recipe)}
         priors = [Prior(tau=floor.share, df=floor.df, basis=f"{floor.share}") for floor in lent.values()]
         floors = [run_floor(prior, levels[one], [0, 0]) for one, prior in zip(lent, priors, strict=True)]
         gap = float(levels[recipe].mean() - levels[BASELINE].mean()) + within[recipe] * rng.normal()

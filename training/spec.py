@@ -342,7 +342,7 @@ class JobSpec(Strict):
         rules.check_keep_checkpoints(self.engine, self.keep_checkpoints, self.schedule.steps)
         rules.check_printable("name", self.name)
         if self.family is not None:
-            rules.check_printable("family", self.family, "name a family that the server's page /floors lists")
+            rules.check_printable("family", self.family, "name a family that the server's page /noise-tables lists")
         if not self.candidates:
             raise SpecError(
                 "candidates", list(self.candidates), "at least one candidate arm", "add the recipe to compare with the baseline"

@@ -80,7 +80,7 @@ class Commands(LazyGroup):
             "Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power.",
         ),
         "plan": Place("parity.cli.design", FILES, "Estimate what an experiment, or a budget, can decide before you spend GPU time."),
-        "floors": Place("parity.cli.record", FILES, "Show tables of reruns: how much runs of one recipe differ, by family.", app="floors"),
+        "noise": Place("parity.cli.record", FILES, "Show noise tables: how much runs of one recipe differ, by family.", app="noise"),
         "preflight": Place("parity.cli.verify", FILES, "Compare this machine's arithmetic with known answers, in less than a minute."),
         "submit": Place("parity.cli.jobs", JOBS, "Queue a job on the server and print its id and the address of its page."),
         "watch": Place("parity.cli.jobs", JOBS, "Follow a job to its end and print its verdicts."),

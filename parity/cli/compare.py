@@ -45,7 +45,7 @@ from parity.cli.run_tables import (
     report_evaluations,
 )
 from parity.cli.terminal import EVIDENCE, POLICY, UsageError, exit_code
-from parity.comparing.arms import Arm, check_floors, check_plan, read_rerun_table, read_yaml, stated_multiplicity
+from parity.comparing.arms import Arm, check_noise_table, check_plan, read_rerun_table, read_yaml, stated_multiplicity
 from parity.comparing.compare import check_arm, complete_case
 from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.document_types import VerdictDocument
@@ -193,11 +193,11 @@ class Evidence(Options, panel=EVIDENCE):
         "[NAME=]FILE",
     )
     family: list[str] = repeatable(
-        "Borrow the run noise of both arms, or of ARM, from this family of reruns (`parity floors list`), or any-decoder if yours is not "
+        "Borrow the run noise of both arms, or of ARM, from this family of reruns (`parity noise list`), or any-decoder if yours is not "
         "there. Repeatable.",
         "[ARM=]NAME",
     )
-    floors: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")
+    noise_table: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")
     full_run_hours: float | None = option(None, "Report what the full run saves; it takes HOURS device hours.", "HOURS")
     hour_price: float | None = option(None, "Set the price of a device hour.", "PRICE")
     devices: int = option(1, "Set the number of devices that a run of this check used.")
@@ -339,7 +339,7 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
             refuse_evaluation_options(table)
     if held_out:
         given = question.policy_options.given("checks", "accuracy_margin") | stated.given("assume_complete", "layer_policy")
-        given |= evidence.given("evaluation", "layer_snr", "family", "floors", "full_run_hours", "hour_price")
+        given |= evidence.given("evaluation", "layer_snr", "family", "noise_table", "full_run_hours", "hour_price")
         given |= reports.given("push") | stated.given("control", "short_rerun")
         refuse(given, "needs training curves; of held-out losses only the losses are compared")
         paired = stated.seeds is not None or table.pair_by is not None
@@ -379,7 +379,7 @@ def _case(
     evaluation_files = pairs(evidence.evaluation, "--evaluation", "NAME=FILE")
     for arm in evaluation_files:
         check_arm(arm, names, "--evaluation")
-    check_floors(evidence.floors, "--floors", evidence.family, "--family")
+    check_noise_table(evidence.noise_table, "--noise-table", evidence.family, "--family")
     families = stated_families(evidence.family, names)
     (baseline_name, baseline), *others = arms
     case = Case(
@@ -393,7 +393,7 @@ def _case(
         **picked(stated, "planned_steps", "assume_complete", "layer_policy"),
         layer_snr_db=read_layer_snrs(evidence.layer_snr, names[1:]),
         evaluations={arm: read_accuracy(file) for arm, file in evaluation_files.items()},
-        floors=read_rerun_table(evidence.floors) if families else None,
+        noise_table=read_rerun_table(evidence.noise_table) if families else None,
         families=families,
         multiplicity=multiplicity,
     )

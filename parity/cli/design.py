@@ -141,10 +141,10 @@ class Noise(Options, panel=NOISE):
     baseline_rounding: str | None = option(None, "State how the baseline rounds gradients: stochastic or nearest.", "HOW")
     candidate_rounding: str | None = option(None, "State how the candidate rounds gradients: stochastic or nearest.", "HOW")
     family: list[str] = repeatable(
-        "Borrow the run noise of both arms, or of baseline or candidate, from this family of reruns (`parity floors list`). Repeatable.",
+        "Borrow the run noise of both arms, or of baseline or candidate, from this family of reruns (`parity noise list`). Repeatable.",
         "[ARM=]NAME",
     )
-    floors: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")
+    noise_table: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")
     pair_sd: float | None = option(None, "Step-to-step standard deviation of the paired gap. [default: 0.11 % of the loss]", "NATS")
     autocorrelation: float = option(0.0, "Lag-1 correlation of the paired gap, from 0 to below 1.", "R")
 
@@ -186,7 +186,7 @@ def plan_design(
     if asked.like is not None:
         asked, noise = _like(asked.like, asked, noise)
     of_design = {each.name for each in fields(Design)}
-    lenders = stated_lenders(noise.family, noise.floors, (BASELINE, CANDIDATE))
+    lenders = stated_lenders(noise.family, noise.noise_table, (BASELINE, CANDIDATE))
     try:
         policy = load_policy(policy_options)
         known = {name: value for name, value in (asdict(asked) | asdict(noise)).items() if name in of_design and value is not None}

@@ -14,7 +14,7 @@ from parity.comparing.arms import (
     Arm,
     Stated,
     arm_names,
-    check_floors,
+    check_noise_table,
     check_short_reruns,
     read_arm,
     read_policy,
@@ -27,8 +27,8 @@ from parity.comparing.arms import (
 from parity.comparing.compare import check_arm
 from parity.judging.advice import LayerSnr
 from parity.judging.curve import Curve, Rounding
-from parity.judging.floors import ANY_DECODER, Floors, public_floors
 from parity.judging.lending import Lenders
+from parity.judging.noise_table import ANY_DECODER, NoiseTable, public_noise_table
 from parity.judging.policy import NVFP4, POLICY_CHECKS, Policy, PolicyError, has_no_unit
 from parity.readers import read_run, run_name, split_name
 from parity.readers.accuracy import read_layer_snr
@@ -395,7 +395,7 @@ def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str
         else:
             raise UsageError(f"--family: no arm is called {arm!r}; the arms are {', '.join(names)}{did_you_mean(arm, names)}")
         if not family:
-            raise UsageError(f"--family is {item!r}; expected NAME or ARM=NAME with the name of a family (`parity floors list`)")
+            raise UsageError(f"--family is {item!r}; expected NAME or ARM=NAME with the name of a family (`parity noise list`)")
         for one in arms:
             if families.setdefault(one, family) != family:
                 raise UsageError(f"--family names {families[one]!r} and {family!r} for {one}; expected one family per arm")
@@ -404,12 +404,12 @@ def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str
 
 def known_family(name: str | None) -> list[str]:
     """A family that a run's config states, as --family would be given, if the public table has it."""
-    return [name] if name is not None and name in public_floors().families else []
+    return [name] if name is not None and name in public_noise_table().families else []
 
 
 def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str]) -> Lenders:
     """What the arms may borrow in a plan; UsageError for a family that the table does not have, and for a table without a family."""
-    check_floors(file, "--floors", items, "--family")
+    check_noise_table(file, "--noise-table", items, "--family")
     families = stated_families(items, names)
     table = read_rerun_table(file) if families else None
     for name in families.values():
@@ -418,12 +418,12 @@ def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str])
     return Lenders(table, families)
 
 
-def expected_family(name: str, floors: Floors, file: str | None, *, general: bool = True) -> str:
+def expected_family(name: str, noise_table: NoiseTable, file: str | None, *, general: bool = True) -> str:
     """The families of a table (with any-decoder, if `general`); of many only their number, where they are listed, and the nearest three."""
-    known = (*floors.families, *([ANY_DECODER] if general else []))
+    known = (*noise_table.families, *([ANY_DECODER] if general else []))
     if len(known) <= _FEW:
         return f"expected {' or '.join(known)}"
-    listed = " ".join(["parity floors list", *([file] if file else [])])
+    listed = " ".join(["parity noise list", *([file] if file else [])])
     return f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known, most=3)}"
 
 

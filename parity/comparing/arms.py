@@ -12,7 +12,7 @@ import yaml
 
 from parity.judging.arms import MAX_SHORT_RERUNS
 from parity.judging.curve import MAX_STEP, RECORDED_RECIPE, ROUNDINGS, BoolArray, Curve, FloatArray, Rounding
-from parity.judging.floors import Floors, FloorsError, public_floors, read_floors
+from parity.judging.noise_table import NoiseTable, NoiseTableError, public_noise_table, read_noise_table
 from parity.judging.policy import LOSS as LOSS_METRIC
 from parity.judging.policy import NVFP4, Multiplicity, Policy, policy_from_mapping
 from parity.readers import read_run
@@ -66,11 +66,11 @@ def stated_rounding(word: str | None, name: str, recipe: str | None = None) -> R
     raise InputError(f"{name} is {word!r}; expected {' or '.join(get_args(Rounding))}{did_you_mean(str(word), ROUNDINGS)}")
 
 
-def check_floors(floors: object, name: str, families: object, other: str) -> None:
+def check_noise_table(noise_table: object, name: str, families: object, other: str) -> None:
     """Raise InputError where a table of reruns is given and no family of it is named."""
-    if floors is not None and not families:
-        shown = repr(floors) if isinstance(floors, str) else "given"
-        raise InputError(f"{name} is {shown} without {other}; name the family whose run noise the arms borrow (`parity floors list`)")
+    if noise_table is not None and not families:
+        shown = repr(noise_table) if isinstance(noise_table, str) else "given"
+        raise InputError(f"{name} is {shown} without {other}; name the family whose run noise the arms borrow (`parity noise list`)")
 
 
 # The policy of a comparison: the `policy:` part of a file or what a person states, the latter over the former.
@@ -429,10 +429,10 @@ def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve], option: s
 # Tables of reruns from files, from which an arm borrows its run noise.
 
 
-def read_rerun_table(file: str | None) -> Floors:
+def read_rerun_table(file: str | None) -> NoiseTable:
     """The table in a file, or the public one; InputError for a file that cannot be read as a table."""
     if file is None:
-        return public_floors()
+        return public_noise_table()
     try:
         return rerun_table(Path(file).read_text(encoding="utf-8"), file)
     except (OSError, UnicodeDecodeError) as error:
@@ -440,9 +440,9 @@ def read_rerun_table(file: str | None) -> Floors:
         raise InputError(f"{file}: cannot be read ({words}); expected a table of reruns (CSV)") from None
 
 
-def rerun_table(text: str, source: str) -> Floors:
+def rerun_table(text: str, source: str) -> NoiseTable:
     """The table in a text that came from `source`. Raises InputError if the text is not a table of reruns."""
     try:
-        return read_floors(text)
-    except FloorsError as error:
+        return read_noise_table(text)
+    except NoiseTableError as error:
         raise InputError(f"{source}: {error}") from None

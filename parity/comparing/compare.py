@@ -14,7 +14,7 @@ from parity.comparing.arms import (
     InputError,
     Stated,
     arm_names,
-    check_floors,
+    check_noise_table,
     check_plan,
     check_short_reruns,
     read_arm,
@@ -32,7 +32,7 @@ from parity.judging.curve import PLANNED_STEPS, Curve
 from parity.judging.decision import State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
-from parity.judging.floors import Floors, public_floors
+from parity.judging.noise_table import NoiseTable, public_noise_table
 from parity.judging.path import with_path
 from parity.judging.policy import Policy, PolicyError, stated_margin
 from parity.judging.sign_offs import why_not_acceptable
@@ -149,12 +149,12 @@ def complete_case(case: Case, *, step_option: str, noise_option: str) -> Case:
     for name, runs in early:
         check_short_reruns(len(runs), name, noise_option)
     refuse_mixed_recipes(arms)
-    families = families_of_configs(arms, case.floors) | dict(case.families)
+    families = families_of_configs(arms, case.noise_table) | dict(case.families)
     is_open = case.planned_steps is None and not case.assume_complete
     return replace(
         case,
         planned_steps=stated_plan(arms) if is_open else case.planned_steps,
-        floors=case.floors or public_floors() if families else None,
+        noise_table=case.noise_table or public_noise_table() if families else None,
         families=families,
     )
 
@@ -175,11 +175,11 @@ def refuse_mixed_recipes(arms: Sequence[Arm]) -> None:
             )
 
 
-def families_of_configs(arms: Sequence[Arm], floors: Floors | None) -> dict[str, str]:
+def families_of_configs(arms: Sequence[Arm], noise_table: NoiseTable | None) -> dict[str, str]:
     """The family by arm that the configs of all its runs state, if the table of reruns has it; any other name borrows nothing."""
     stated = {name: {run.context.get(FAMILY) for run in runs} for name, runs in arms}
     alone = {name: family for name, (family, *others) in stated.items() if family is not None and not others}
-    known = (floors or public_floors()).families if alone else {}
+    known = (noise_table or public_noise_table()).families if alone else {}
     return {name: family for name, family in alone.items() if family in known}
 
 
@@ -214,7 +214,7 @@ def compare(
     shorter_baseline: Any = None,
     short_reruns: Mapping[str, Sequence[Any]] | None = None,
     family: str | Mapping[str, str] | None = None,
-    floors: Floors | str | os.PathLike[str] | None = None,
+    noise_table: NoiseTable | str | os.PathLike[str] | None = None,
     layer_policy: str | None = None,
     names: tuple[str, str] | None = None,
     looks: int | None = None,
@@ -265,7 +265,7 @@ def compare(
             early.setdefault(name, []).append(read_short_rerun(run, (name, arms[name]), stated[name], columns_of.get(name, {})))
     reruns = [] if controls is None else _runs(controls, "controls")
     shorter = [] if shorter_baseline is None else _runs(shorter_baseline, "shorter_baseline")
-    check_floors(floors, "floors", family, "family")
+    check_noise_table(noise_table, "noise_table", family, "family")
     (baseline_name, baseline), *others = arms.items()
     case = Case(
         baseline=baseline,
@@ -278,7 +278,7 @@ def compare(
         planned_steps=planned_steps,
         assume_complete=assume_complete,
         layer_policy=layer_policy,
-        floors=_floors(floors),
+        noise_table=_noise_table(noise_table),
         families=_by_arm(family, "family", called),
         multiplicity=multiplicity,
     )
@@ -413,9 +413,9 @@ def _is_text(value: object) -> bool:
     return isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values())
 
 
-def _floors(floors: Floors | str | os.PathLike[str] | None) -> Floors | None:
-    if floors is None or isinstance(floors, Floors):
-        return floors
-    if not isinstance(floors, (str, os.PathLike)):
-        raise TypeError(f"floors is {type(floors).__name__}; expected Floors, or the path of a table of reruns (CSV)")
-    return read_rerun_table(os.fspath(floors))
+def _noise_table(noise_table: NoiseTable | str | os.PathLike[str] | None) -> NoiseTable | None:
+    if noise_table is None or isinstance(noise_table, NoiseTable):
+        return noise_table
+    if not isinstance(noise_table, (str, os.PathLike)):
+        raise TypeError(f"noise_table is {type(noise_table).__name__}; expected NoiseTable, or the path of a table of reruns (CSV)")
+    return read_rerun_table(os.fspath(noise_table))

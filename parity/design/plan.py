@@ -35,9 +35,9 @@ from parity.design.experiment import (
     runs_words,
 )
 from parity.judging.arms import MIN_STOP
-from parity.judging.floors import ANY_DECODER
 from parity.judging.interval import determine_margin
 from parity.judging.lending import Lender, Lenders
+from parity.judging.noise_table import ANY_DECODER
 from parity.judging.policy import POINTS_TO_FAIL, PROFILES, SLOPE_EXAMPLE, Policy
 from parity.judging.run_floor import RunFloor, run_floor
 from parity.judging.window_statistics import MIN_MEASURED_DF, NoiseBasis
@@ -327,8 +327,8 @@ def _with_level(design: Design, policy: Policy, lenders: Lenders) -> tuple[Desig
     amounts = (
         policy.margin,
         PROFILES[policy.profile] if policy.profile else None,
-        policy.baseline_run_floor,
-        policy.candidate_run_floor,
+        policy.baseline_run_noise,
+        policy.candidate_run_noise,
     )
     stated = [f"{amount}" for amount in amounts if amount is not None and amount.unit != "relative"]
     stated += [f"{design.pair_sd:g} nats"] if design.pair_sd is not None else []

@@ -260,11 +260,20 @@ class Arms:
             by_name[name] = runs
 
 
+_EARLIER_KEYS = {
+    "gates": "checks",
+    "baseline_run_floor": "baseline_run_noise",
+    "candidate_run_floor": "candidate_run_noise",
+    "run_floor_df": "run_noise_df",
+    "run_floor_evidence": "run_noise_evidence",
+}
+
+
 def policy_of(manifest: Mapping[str, Any]) -> Policy:
-    """The policy of a manifest; judges before 0.6.0 called it `criteria`, and its checks `gates`."""
+    """The policy of a manifest; judges before 0.6.0 called it `criteria`, and some of its keys otherwise."""
     if "criteria" not in manifest:
         return policy_from_mapping(manifest["policy"])
-    return policy_from_mapping({"checks" if key == "gates" else key: value for key, value in manifest["criteria"].items()})
+    return policy_from_mapping({_EARLIER_KEYS.get(key, key): value for key, value in manifest["criteria"].items()})
 
 
 def families_of(value: object) -> dict[str, str]:

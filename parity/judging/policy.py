@@ -236,10 +236,10 @@ class Policy:
     assumed_noise: Literal["accept", "reject"] = "accept"
     two_sided: bool = False
     pairing: Literal["paired", "unpaired"] = "paired"
-    baseline_run_floor: Amount | None = None
-    candidate_run_floor: Amount | None = None
-    run_floor_df: float = ASSUMED_DF
-    run_floor_evidence: str = ""
+    baseline_run_noise: Amount | None = None
+    candidate_run_noise: Amount | None = None
+    run_noise_df: float = ASSUMED_DF
+    run_noise_evidence: str = ""
     may_differ: tuple[str, ...] = ()
     checks: tuple[str, ...] = (LOSS,)
     accuracy_margin_points: float = 2.0
@@ -266,10 +266,10 @@ class Policy:
             assumed_noise: Literal["accept", "reject"] = "accept",
             two_sided: bool = False,
             pairing: Literal["paired", "unpaired"] = "paired",
-            baseline_run_floor: Amount | str | None = None,
-            candidate_run_floor: Amount | str | None = None,
-            run_floor_df: float = ASSUMED_DF,
-            run_floor_evidence: str = "",
+            baseline_run_noise: Amount | str | None = None,
+            candidate_run_noise: Amount | str | None = None,
+            run_noise_df: float = ASSUMED_DF,
+            run_noise_evidence: str = "",
             may_differ: tuple[str, ...] = (),
             checks: tuple[str, ...] = (LOSS,),
             accuracy_margin_points: float = 2.0,
@@ -310,7 +310,7 @@ class Policy:
     @property
     def run_floors(self) -> tuple[Amount | None, Amount | None]:
         """The run floors that are stated of baseline and candidate."""
-        return self.baseline_run_floor, self.candidate_run_floor
+        return self.baseline_run_noise, self.candidate_run_noise
 
     @property
     def is_absolute(self) -> bool:
@@ -329,12 +329,12 @@ def policy_from_mapping(mapping: Mapping[str, Any]) -> Policy:
     return Policy(**{key: _read(key, value, f"policy.{key}") for key, value in known.items() if value is not None})
 
 
-_AMOUNTS = ("margin", "baseline_run_floor", "candidate_run_floor")
+_AMOUNTS = ("margin", "baseline_run_noise", "candidate_run_noise")
 POLICY_RANGES: Mapping[str, tuple[float, float]] = {
     "confidence": (0.5, 0.9999),
     "window_fraction": (0.01, 1.0),
     "min_points": (POINTS_TO_PASS, 10**9),
-    "run_floor_df": (1.0, 1e6),
+    "run_noise_df": (1.0, 1e6),
     "looks": (1, MAX_LOOKS),
     "accuracy_margin_points": (0.001, 100.0),
 }

@@ -463,7 +463,7 @@ def _margin_undetermined(m: Measurements) -> str | None:
     means="nothing is assumed about the run noise of such a model, and it is neither measured nor borrowed",
     detail="on record are a model below 10 million parameters, an encoder (BERT, T5), binary weights, or engine emulated",
     next_step="Add replicates to both arms, or controls of the baseline, until 4 degrees of freedom are measured; or name a family of "
-    "reruns that is like these runs (--family, with --floors for a table of your own).",
+    "reruns that is like these runs (--family, with --noise-table for a table of your own).",
     next_step_of_job="Add replicates to both arms, or controls of the baseline, until 4 degrees of freedom are measured; or name a "
     "family of reruns that is like these runs (family in the job file).",
 )

@@ -13,10 +13,10 @@ from parity.judging.checks import apply_checks, checks
 from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.decision import Decision, State
 from parity.judging.document_types import CheckDocument, PeerDocument, VerdictDocument
-from parity.judging.floors import Floors
 from parity.judging.interval import Interval, Margin, TokenSlope
 from parity.judging.lending import Lenders, Loan
 from parity.judging.measurements import Compared, FurtherRuns, Measurements, measure
+from parity.judging.noise_table import NoiseTable
 from parity.judging.pairing import NONFINITE_SHARE
 from parity.judging.policy import POINTS_TO_FAIL, Multiplicity, Policy, look_weight
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z, decide
@@ -293,7 +293,7 @@ def judge(
     baseline_name: str | None = None,
     layer_snr_db: Mapping[str, LayerSnr] | None = None,
     evaluations: Evaluations | None = None,
-    floors: Floors | None = None,
+    noise_table: NoiseTable | None = None,
     families: Mapping[str, str] | None = None,
     short_reruns: Mapping[str, Sequence[Curve]] | None = None,
     multiplicity: Multiplicity | None = None,
@@ -307,15 +307,15 @@ def judge(
     `planned_steps` is the registered length of a run, `assume_complete` takes the longest run's. Without either nothing passes.
     `layer_snr_db` holds per candidate the quantization SNR (dB) by (layer, operand), for the advice after a fail; `evaluations`
     downstream results by arm (the baseline's under `baseline_name`) and task. An arm in `families` (name -> family) borrows its run floor
-    from that family of `floors`. `short_reruns` holds, by arm, reruns that were stopped early: they measure run noise only, and are never
-    judged. `multiplicity` says which of the policy's looks this is and how many candidates share its error: by default the first, and
+    from that family of `noise_table`. `short_reruns` holds, by arm, reruns that were stopped early: they measure run noise only, and are
+    never judged. `multiplicity` says which of the policy's looks this is and how many candidates share its error: by default the first, and
     those given. `compares` says in what a candidate differs from the arm that it is judged against: its recipe by default, else the
     revision of the code or the environment of one recipe; `against` names another candidate as that arm, in place of the baseline,
     whose `controls` and `shorter` runs then do not count. Losses in nats. Raises ValueError where an arm has no run, a recipe is not
     known or contradicts the rounding (`parity.recipes`), the plan is not positive, evaluations can't be compared, short reruns or a family
-    are given for an unknown arm, an arm has more than 16 short reruns, a family is given without floors, `multiplicity` has other looks
-    than the policy or fewer candidates than are given, `compares` or `against` name an unknown candidate or go in a circle, or arms that
-    differ in revision or environment have two recipes.
+    are given for an unknown arm, an arm has more than 16 short reruns, a family is given without noise_table, `multiplicity` has other
+    looks than the policy or fewer candidates than are given, `compares` or `against` name an unknown candidate or go in a circle, or arms
+    that differ in revision or environment have two recipes.
     """
     if not baseline:
         raise ValueError("the baseline has no run; expected at least one curve")
@@ -337,7 +337,7 @@ def judge(
     check_arms(evaluations or {}, name, tuple(candidates))
     if strangers := [arm for arm in families or {} if arm not in (name, *candidates)]:
         raise ValueError(f"a family is named for {strangers[0]!r}; expected one of the arms {', '.join((name, *candidates))}")
-    lenders = Lenders(floors, families or {})
+    lenders = Lenders(noise_table, families or {})
     shared = _shared(multiplicity, policy, len(candidates))
     against = against or {}
     pairs = _pairs((name, baseline), candidates, compares or {}, against)

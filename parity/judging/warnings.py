@@ -6,10 +6,10 @@ from functools import partial
 from parity.judging.agreement import COARSE_QUANTUM, DEVICE_CLASS, ENGINE, RECIPE, SMOOTHED_WEIGHT
 from parity.judging.curve import DATA_DIGEST, Curve, completeness_of
 from parity.judging.decision import AS_OF, Reason, ReasonCode, Rule
-from parity.judging.floors import MAX_DF
 from parity.judging.independence import Relation
 from parity.judging.lending import Lender, Loan
 from parity.judging.measurements import Measurements
+from parity.judging.noise_table import MAX_DF
 from parity.judging.pairing import SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.policy import ASSUMED_DF
 from parity.judging.schedule import beyond_plan, late_start, recorded_rates
@@ -132,7 +132,7 @@ def _noise_contradicted(m: Measurements) -> str | None:
     "FAMILY_UNUSED",
     means="a family of reruns was named, and nothing could be borrowed from it",
     detail="the sentence has the reason; the run noise is what it would be without the family",
-    next_step="Correct the family's name or its table (`parity floors list`), or name no family.",
+    next_step="Correct the family's name or its table (`parity noise list`), or name no family.",
 )
 def _family_unused(m: Measurements) -> str | None:
     unused: dict[tuple[str, str], list[str]] = {}
@@ -281,7 +281,7 @@ def _steps_missing(m: Measurements) -> str | None:
 @warns(
     "POLICY_UNUSUAL",
     means="the policy makes passing easier than usual",
-    detail="a confidence below 95 %, a window below 10 % of the plan, a run floor below 0.03 % of the loss, or run_floor_df above "
+    detail="a confidence below 95 %, a window below 10 % of the plan, a run floor below 0.03 % of the loss, or run_noise_df above "
     "30 (above 4 where no run floor is stated)",
     next_step="Check the policy: with these values a pass says less than it seems to.",
 )
@@ -289,7 +289,7 @@ def _policy_unusual(m: Measurements) -> str | None:
     c = m.policy
     parts = [f"confidence {percent(c.confidence)}"] if c.confidence < USUAL_CONFIDENCE else []
     usual_df = ASSUMED_DF if None in c.run_floors else MAX_DF
-    parts += [f"run floors on {c.run_floor_df:,.6g} degrees of freedom"] if c.run_floor_df > usual_df else []
+    parts += [f"run floors on {c.run_noise_df:,.6g} degrees of freedom"] if c.run_noise_df > usual_df else []
     parts += [f"window {percent(c.window_fraction)} of the plan"] if c.window_fraction < 0.1 else []
     if m.statistics is not None:
         level = abs(m.statistics.baseline.level)

@@ -570,7 +570,7 @@ def worst_run(arms: Arms, window: Window, policy: Policy, slope: float | None, l
     if len(given) < 2:
         return None
     floors = priors_for(arms.both, policy, level, slope)
-    term = RunTerm(variance=floors[0].tau ** 2 + floors[1].tau ** 2, df=policy.run_floor_df, seeds=1)
+    term = RunTerm(variance=floors[0].tau ** 2 + floors[1].tau ** 2, df=policy.run_noise_df, seeds=1)
     gaps = []
     for number, run in enumerate(given, 1):
         for part in _parts(run, arms.baseline.runs, window, paired=policy.pairing == "paired"):

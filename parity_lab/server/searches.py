@@ -50,7 +50,7 @@ from server.database.sessions import find_job
 from server.database.tables import Arm, Job, Run, Verdict
 from server.errors import ConflictError, InvalidError
 from server.jobs.fingerprint import unsound
-from server.jobs.floors import family_in, lent_floors, named_floors, newest_family
+from server.jobs.noise_tables import family_in, lent_noise_table, named_noise_table, newest_family
 from server.jobs.submit import Order, Submission, submit_registered
 from server.records import Body, of
 from training.gemm_time import GB300, weights
@@ -208,7 +208,7 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
     pairs = wish.pairs or max(spec.baseline.replicates, own.replicates, 2)
     if pairs > MOST_PAIRS:
         raise InvalidError(f"search.pairs is {pairs}, expected 1 to {MOST_PAIRS}")
-    table, family = _floors(session, spec)
+    table, family = _noise_table(session, spec)
     setup = SearchSetup(
         switches=space.switches,
         times=_times(spec, own, space, wish.speed),
@@ -223,7 +223,7 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
         margin=_margin(verdict, policy, level),
         design=_design(spec, own, level, pairs),
         policy=policy.document(),
-        floors=table,
+        noise_table=table,
         family=family,
         budget=wish.budget,
         switches_from=proposal.source,
@@ -292,13 +292,13 @@ def _losses(session: Session, arm: Arm) -> list[float]:
     return losses
 
 
-def _floors(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:
+def _noise_table(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:
     """The table of reruns from which a confirmation of this job would borrow, as CSV, and the name of the family."""
     if spec.family:
-        return named_floors(session, spec.family).csv(), spec.family
+        return named_noise_table(session, spec.family).csv(), spec.family
     unsaved = Job(id="", engine=spec.engine, spec=spec.document())
-    floors = lent_floors(session, unsaved, newest_family(session, unsaved))
-    return (floors.csv(), family_in(floors)) if floors else (None, None)
+    noise_table = lent_noise_table(session, unsaved, newest_family(session, unsaved))
+    return (noise_table.csv(), family_in(noise_table)) if noise_table else (None, None)
 
 
 def _margin(verdict: Verdict, policy: Policy, level: float) -> float:

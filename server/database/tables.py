@@ -133,7 +133,7 @@ class Job(Base):
     baseline_id: Mapped[str | None] = mapped_column(ForeignKey("baselines.id"), index=True)
     controls: Mapped[list[str] | None]
     # The groups of reruns (CSV) from which its verdicts borrow their run floor; set at submission if it names a family, else when judged.
-    floors: Mapped[LongText | None]
+    noise_table: Mapped[LongText | None]
     # The groups of its own reruns (CSV), from which later jobs borrow, and the family of all of them; set when it is judged.
     reruns: Mapped[LongText | None]
     reruns_family: Mapped[str | None]

@@ -12,10 +12,10 @@ from parity.design.chances import NO_FAMILIES
 from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, Design
 from parity.design.plan import Plan, plan
 from parity.judging.curve import rounding_of
-from parity.judging.floors import read_floors
 from parity.judging.lending import Lenders
 from parity.judging.live.prediction import LiveArm, Progress, begin, observe, planned_lending, predict, progress_from_mapping
 from parity.judging.live.rules import ENDED_BY, Forecast, State, due_forecasts, forecast_at, forecast_from_mapping, sentence
+from parity.judging.noise_table import read_noise_table
 from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
 from parity.judging.run_floor import NO_LENDERS, Lending
 from parity.judging.window import COMPLETE_SHARE
@@ -28,7 +28,7 @@ from server.database.tables import Arm, Job, JobStatus, Run
 from server.jobs import lifecycle
 from server.jobs.baselines import NamedBaseline
 from server.jobs.fingerprint import run_spec, spec_differences, trained_runs, unsound
-from server.jobs.floors import family_in, lent_floors, named_floors, newest_family
+from server.jobs.noise_tables import family_in, lent_noise_table, named_noise_table, newest_family
 from server.jobs.statements import family
 from server.settings import WebhookEvent
 from training.rules import OTHERS_TRAINERS
@@ -37,10 +37,10 @@ from training.spec import JobSpec
 
 # What a job can decide before it trains: its design, with what the record knows.
 #
-# Run noise is borrowed from reruns on record as the job's verdicts would (`floors`). The loss and the step time are those of the newest
-# sound run of a baseline arm that trained the same specification (any seed and replicate), or of the baseline that the job names; with
-# neither the chances are shares of the loss. Jobs of engine external know only the latter, because their specification does not determine
-# what is trained. The runs of a named baseline count like new ones; all its controls count, though the judge may leave one out.
+# Run noise is borrowed from reruns on record as the job's verdicts would (`noise_table`). The loss and the step time are those of the
+# newest sound run of a baseline arm that trained the same specification (any seed and replicate), or of the baseline that the job names;
+# with neither the chances are shares of the loss. Jobs of engine external know only the latter, because their specification does not
+# determine what is trained. The runs of a named baseline count like new ones; all its controls count, though the judge may leave one out.
 
 MOST_CANDIDATES = 8  # each takes a second at worst
 _LOOKED_AT = 20
@@ -86,14 +86,14 @@ def lenders_for(session: Session, spec: JobSpec) -> Lenders:
     InvalidError if it names an unknown family.
     """
     if spec.family:
-        floors = named_floors(session, spec.family)
+        noise_table = named_noise_table(session, spec.family)
     else:
         unsaved = Job(id="", engine=spec.engine, spec=spec.document())
-        lent = lent_floors(session, unsaved, newest_family(session, unsaved))
+        lent = lent_noise_table(session, unsaved, newest_family(session, unsaved))
         if lent is None:
             return NO_FAMILIES
-        floors = lent
-    return Lenders(floors, dict.fromkeys((BASELINE, CANDIDATE), spec.family or family_in(floors)))
+        noise_table = lent
+    return Lenders(noise_table, dict.fromkeys((BASELINE, CANDIDATE), spec.family or family_in(noise_table)))
 
 
 def known_before(session: Session, spec: JobSpec, policy: Policy, named: NamedBaseline | None) -> Known | None:
@@ -411,11 +411,11 @@ def _live_arm(arm: Arm, pairs: Sequence[_Pair], *, is_baseline: bool) -> LiveArm
 
 def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], policy: Policy) -> Lending:
     """The family that the job named when it was submitted; one on record is only known once runs have ended, and the judge's alone."""
-    if job.floors is None:
+    if job.noise_table is None:
         return NO_LENDERS
-    floors = read_floors(job.floors)
+    noise_table = read_noise_table(job.noise_table)
     names = (candidate.judged_against.name, candidate.name)
-    lenders = Lenders(floors, dict.fromkeys(names, family(job) or family_in(floors)))
+    lenders = Lenders(noise_table, dict.fromkeys(names, family(job) or family_in(noise_table)))
     return planned_lending(names, sides, policy, lenders)
 
 

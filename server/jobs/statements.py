@@ -27,7 +27,7 @@ from server.database.sessions import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Fact, Job, Run, Statement, new_id
 from server.errors import ConflictError, InvalidError
-from server.jobs.floors import named_floors
+from server.jobs.noise_tables import named_noise_table
 from server.records import Body
 
 _Seeds = Annotated[list[Annotated[int, Field(ge=0, le=2**53)]], Field(min_length=1, max_length=64)]
@@ -108,7 +108,7 @@ def _check(session: Session, job: Job, fact: Fact, name: str, value: Any) -> Non
     if fact == "planned_steps" and value < (longest := max((run.steps_done for run in job.runs), default=0)) - 1:
         raise InvalidError(f"planned_steps is {value}, but a run has recorded step {longest - 1}; expected the length of the whole run")
     if fact == "family":
-        named_floors(session, value)
+        named_noise_table(session, value)
 
 
 def _check_together(job: Job, name: str) -> None:

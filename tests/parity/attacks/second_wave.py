@@ -239,7 +239,7 @@ ATTACKS = (
     ),
     Attack(
         what="a policy with run floors of nearly nothing",
-        build=loose({"baseline_run_floor": "0.000001%", "candidate_run_floor": "0.000001%"}),
+        build=loose({"baseline_run_noise": "0.000001%", "candidate_run_noise": "0.000001%"}),
         codes=("POLICY_UNUSUAL",),
         may_pass=True,
     ),

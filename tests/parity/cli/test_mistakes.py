@@ -263,7 +263,7 @@ MISTAKES = [
         2,
         (
             "policy.margn: unknown key; expected one of profile, margin, confidence, window_fraction, min_points, "
-            "assumed_noise, two_sided, pairing, baseline_run_floor, candidate_run_floor, run_floor_df, run_floor_evidence, "
+            "assumed_noise, two_sided, pairing, baseline_run_noise, candidate_run_noise, run_noise_df, run_noise_evidence, "
             "may_differ, checks, accuracy_margin_points, early_stop, validation, looks, question, "
             "schedule, start, as_of, wide_margin, loss_unit; did you mean margin?"
         ),

@@ -290,7 +290,7 @@ BAD = {
     "accuracy": ("{evaluated} --accuracy-margin 0.5", "--accuracy-margin needs training curves"),
     "snr": ("{evaluated} --layer-snr x.csv", "--layer-snr needs training curves"),
     "family": ("{evaluated} --family f", "--family needs training curves"),
-    "floors": ("{evaluated} --floors x.csv", "--floors needs training curves"),
+    "noise_table": ("{evaluated} --noise-table x.csv", "--noise-table needs training curves"),
     "worth": ("{evaluated} --full-run-hours 10", "--full-run-hours needs training curves"),
     "policy": ("{evaluated} --policy {policy}", "the policy's checks are spikes"),
     "no times": ("{evaluated} --times {evaluations}", "no column of times"),

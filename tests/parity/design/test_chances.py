@@ -10,16 +10,16 @@ from parity.design.chances import NO_FAMILIES, assumed_priors, chances, chi_squa
 from parity.design.experiment import Design
 from parity.judging.arms import RATIO_SD_LOG, EarlySpread, helmert_squares
 from parity.judging.curve import FloatArray, Rounding
-from parity.judging.floors import public_floors
 from parity.judging.interval import capped_interval, interval
 from parity.judging.lending import Lenders
+from parity.judging.noise_table import public_noise_table
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.run_floor import OwnRuns, Prior, borrow, early_spread, own_spread, run_floor, run_term
 from parity.judging.window import StandardError, mean_se
 from tests.conftest import some, some_pairs
 
 TRACK3 = "modded-nanogpt-124M/track3"
-BOTH = Lenders(public_floors(), {"baseline": TRACK3, "candidate": TRACK3})
+BOTH = Lenders(public_noise_table(), {"baseline": TRACK3, "candidate": TRACK3})
 GAPS = (0.0, 0.25, 0.5, 1.0, 2.0)
 JOBS = 2000
 NEAREST: dict[str, Rounding] = {"baseline_rounding": "nearest", "candidate_rounding": "nearest"}

@@ -10,8 +10,8 @@ import parity
 from parity.design import plan as sentences
 from parity.design.experiment import Design, parse_budget, run_steps
 from parity.design.plan import NATS, SHARE, plan
-from parity.judging.floors import ANY_DECODER, public_floors
 from parity.judging.lending import Lenders
+from parity.judging.noise_table import ANY_DECODER, public_noise_table
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import judge
 
@@ -20,7 +20,7 @@ curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 ONE = policy_from_mapping({"margin": "1%"})
 NEAREST = {"baseline_rounding": "nearest", "candidate_rounding": "nearest"}
 TRACK3 = "modded-nanogpt-124M/track3"
-BOTH = Lenders(public_floors(), {"baseline": TRACK3, "candidate": TRACK3})
+BOTH = Lenders(public_noise_table(), {"baseline": TRACK3, "candidate": TRACK3})
 
 
 def test_where_the_policy_forbids_a_pass_its_chance_is_0() -> None:
@@ -60,7 +60,7 @@ def test_full_runs_beat_reruns_that_stop_early_at_equal_cost_and_the_plan_says_s
 
 def test_reruns_that_stop_early_are_offered_where_they_cost_less_than_full_runs_that_decide() -> None:
     """Below a whole further run per pair, for a floor that is known on few degrees of freedom."""
-    general = Lenders(public_floors(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER})
+    general = Lenders(public_noise_table(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER})
     pair = Design(planned_steps=10_000, **NEAREST)
     policy = policy_from_mapping({"margin": "0.22%"})
     (outlook, more) = (plan(pair, policy, general), plan(dataclasses.replace(pair, candidate_runs=2), policy, general))
@@ -115,7 +115,7 @@ def test_a_family_that_does_not_lend_leaves_the_assumed_floor_and_its_reason() -
 
 
 def test_a_model_of_no_family_is_planned_as_the_judge_would_take_it() -> None:
-    any_decoder = Lenders(public_floors(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER})
+    any_decoder = Lenders(public_noise_table(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER})
     outlook = plan(Design(planned_steps=5000, baseline_recipe="fp8", candidate_recipe="nvfp4"), ONE, any_decoder)
     assert (outlook.unit, outlook.noise_basis) == (SHARE, "assumed")
     baseline, candidate = outlook.run_noise
@@ -126,7 +126,7 @@ def test_a_model_of_no_family_is_planned_as_the_judge_would_take_it() -> None:
 
 
 def test_a_floor_that_the_policy_declares_counts_more_than_a_family() -> None:
-    declared = policy_from_mapping({"margin": "1%", "baseline_run_floor": "0.2%", "run_floor_evidence": "6 reruns"})
+    declared = policy_from_mapping({"margin": "1%", "baseline_run_noise": "0.2%", "run_noise_evidence": "6 reruns"})
     baseline, candidate = plan(Design(level=3.28, planned_steps=5000, **NEAREST), declared, BOTH).run_noise
     assert (baseline.basis, candidate.basis) == ("declared by the policy", f"borrowed from {TRACK3}")
     assert baseline.share == pytest.approx(0.002)

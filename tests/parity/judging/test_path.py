@@ -51,7 +51,7 @@ def test_a_point_is_the_verdict_on_the_cut_runs_with_the_floors_of_the_whole(mak
     (verdict,) = judge([base], {"c": [cand]}, policy_from_mapping(POLICY), planned_steps=points)
     document = verdict.document()
     share = document["tau"]["baseline"]["rel"]  # type: ignore[index]
-    stated = policy_from_mapping({**POLICY, **dict.fromkeys(("baseline_run_floor", "candidate_run_floor"), f"{100 * share:.17g}%")})
+    stated = policy_from_mapping({**POLICY, **dict.fromkeys(("baseline_run_noise", "candidate_run_noise"), f"{100 * share:.17g}%")})
     path = check(verdict, document)
     assert len(path) == POINTS
     for point in path[::6]:
