@@ -1,4 +1,4 @@
-"""Checks F1 to F5 of benchmarks/calibration.py: run floors that are borrowed from a family of public reruns.
+"""Checks F1 to F5 of benchmarks/calibration.py: run-to-run noise that are borrowed from a family of public reruns.
 
 One run per arm, no within-pair error, losses as shares of the loss (level 1): gap ~ N(true gap, 2 sd_g^2) with the recorded sd of a group
 that the family did not see. Averages over groups weigh each by its runs.
@@ -131,7 +131,7 @@ def f3(_quick: bool) -> Iterator[Line]:
 
 
 def f4(quick: bool) -> Iterator[Line]:
-    """A pair whose run noise is a multiple of the family's; at 5 times and with 5 runs the conflict is named."""
+    """A pair whose run-to-run noise is a multiple of the family's; at 5 times and with 5 runs the conflict is named."""
     count = 500 if quick else 4000
     slack = 0.02 if quick else 0.0
     for family in (TRACK3, RECORDS):

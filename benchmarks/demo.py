@@ -9,8 +9,8 @@ D4 calculated: the share of seeds with which the demo is right, where each run h
    and where a seed's gap is that of all its replicates, so that two of them do not average it
 D5 what is lent: its size with 95 % limits, what replicates alone show, whether seeds add to it (F test), and without each seed
 
-Right: MXFP8 passes and NVFP4 fails. Run noise is borrowed from the shipped reruns, which hold the seeds that are judged: D5 shows how far
-each of them moves it. Can fail: 30 further seeds are as likely to be unlike these as the number of recorded seeds
+Right: MXFP8 passes and NVFP4 fails. Run-to-run noise is borrowed from the shipped reruns, which hold the seeds that are judged: D5 shows
+how far each of them moves it. Can fail: 30 further seeds are as likely to be unlike these as the number of recorded seeds
 allows; D4 rests on normal offsets. Each line has a figure, its mark, and ok or MISS (exit code 1).
 """
 
@@ -138,7 +138,7 @@ def measured(runs: Runs, policy: Policy) -> Iterator[Line]:
             accused += judged[WITHIN].verdict == "fail" or "BETTER_THAN_NOISE" in judged[WITHIN].codes
             outcomes.append((f"{seed} with {base.replicate} and {cand.replicate}: {judged[WITHIN].verdict}", is_right(judged)))
     line = counted("D3 QUICK: pairs of FP8 and MXFP8 that pass", outcomes)
-    yield Line(what=line.what, value=line.value, mark="shown: one pair shows no run noise", ok=True)
+    yield Line(what=line.what, value=line.value, mark="shown: one pair shows no run-to-run noise", ok=True)
     most = int(stats.binom.ppf(0.99, len(outcomes), BY_CHANCE))
     what = "D3 that fail, or are said to be better than noise explains"
     yield Line(what=what, value=str(accused), mark=f"<= {most}: 2.5 % by chance", ok=accused <= most)

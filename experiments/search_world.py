@@ -5,7 +5,7 @@ times a factor of its own (30 %). Pairs of switches interact as measured on aver
 the gaps of full runs as they were measured to be. Step times differ by switch (50 %), and the margin is drawn so that the largest gap that
 passes with 95 % power is 20 to 70 % of the candidate's gap.
 
-    run           level + gap + run noise of the arm          fork    level + effect in forks + fork noise
+    run           level + gap + run-to-run noise of the arm          fork    level + effect in forks + fork noise
     confirmation  4 fresh runs of each arm, and the judge's own interval
 
 The assumption that can fail: eight switches of one model are few to draw worlds from; all worlds resemble it.

@@ -263,7 +263,7 @@ def split(losses: Mapping[str, NDArray[np.float64]], units: Sequence[str]) -> Sp
 #
 # Each is a contrast sum w_x L[x] over the pairs that all arms have. Its variance is that of the judge for a gap, for several arms:
 #
-# SE_run^2  = sum w_x^2 tau_x^2 / n                 tau_x: the judge's run floor of arm x, n pairs
+# SE_run^2  = sum w_x^2 tau_x^2 / n                 tau_x: the judge's run-to-run noise of arm x, n pairs
 # df_run    = 1 / sum over x, y of rho_xy s_x s_y / sqrt(df_x df_y)       s_x = w_x^2 tau_x^2 / n / SE_run^2
 # SE_within <= sqrt(sum w_x^2 within_x^2)           within_x: the judge's within-pair error of the gap of x; the baseline has the smallest
 #
@@ -278,7 +278,7 @@ Pair = tuple[int, int]
 
 @frozen
 class ArmNoise:
-    """The run floor of an arm as the judge has it (nats), and the within-pair error of its gap (nats).
+    """The run-to-run noise of an arm as the judge has it (nats), and the within-pair error of its gap (nats).
 
     `prior` names the number that the floor rests on: equal names are one guess. `reruns`: whether runs of the arm measured any of it.
     """

@@ -52,7 +52,7 @@ class Setting:
     """What a search knows before it runs anything.
 
     `times` (2^n,) are those of a step, by assignment (`cost`). `given` are full runs that exist: of the baseline and of the candidate, at
-    least one each. `parents` are baseline runs with a kept checkpoint. `baseline_sd` and `candidate_sd` are the run noise (nats).
+    least one each. `parents` are baseline runs with a kept checkpoint. `baseline_sd` and `candidate_sd` are the run-to-run noise (nats).
     """
 
     size: int

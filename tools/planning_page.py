@@ -194,9 +194,17 @@ def _against(gap: float, half: float, margin: float) -> str:
 
 
 def claims_table() -> str:
-    """One row per claim: the gap as a share of the loss, and the answer under each run floor."""
+    """One row per claim: the gap as a share of the loss, and the answer under each run-to-run noise."""
     rows: list[Cells] = [
-        ("claim", "scale", "gap, of the loss", "assumed run noise", "if `any-decoder` holds", "with the noise of the 8 B reruns", "source")
+        (
+            "claim",
+            "scale",
+            "gap, of the loss",
+            "assumed run-to-run noise",
+            "if `any-decoder` holds",
+            "with the noise of the 8 B reruns",
+            "source",
+        )
     ]
     for claim in CLAIMS:
         gap = f"{claim.nats:+g} nats, loss not stated" if claim.rel is None else f"{100 * claim.rel:+.2f} %"

@@ -228,7 +228,7 @@ class Arm(Strict):
 
 @frozen
 class ShortReruns(Strict):
-    """Reruns of each arm that only measure run noise: trained from step 0 under the full schedule, stopped at a share of its steps.
+    """Reruns of each arm that only measure run-to-run noise: trained from step 0 under the full schedule, stopped at a share of its steps.
 
     Each arm gets `runs` of them, with the replicate numbers after those of all arms.
     """
@@ -312,7 +312,7 @@ class JobSpec(Strict):
 
     `gradient_accumulation` is the number of pieces of a batch, processed one after another; `remat` recomputes activations
     instead of storing them. Both trade time for memory. `devices` share each batch. `maxtext` has options for engine maxtext only.
-    `family` names reruns that were imported or are public, from which all arms borrow their run noise instead of from the record.
+    `family` names reruns that were imported or are public, from which all arms borrow their run-to-run noise instead of from the record.
     `keep_checkpoints` are the numbers of steps after which the weights of every full run are kept: forks start from them.
     """
 

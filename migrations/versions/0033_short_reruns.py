@@ -51,7 +51,7 @@ def _rename(runs: Mapping[str, str], events: Mapping[str, str], stored: tuple[Ma
             values["early_stop"] = _named(early_stop, forecasts)
         connection.execute(_JOBS.update().where(_JOBS.c.id == key).values(values))
     for key, text, code in connection.execute(sa.select(_VERDICTS)).all():
-        document = json.dumps(_named(json.loads(text), documents), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        document = json.dumps(_named(json.loads(text), documents), sort_keys=True, allow_nan=False)
         connection.execute(_VERDICTS.update().where(_VERDICTS.c.id == key).values(document=document, code=documents.get(code, code)))
 
 

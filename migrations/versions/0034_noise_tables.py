@@ -47,7 +47,7 @@ def _rename(policy: Mapping[str, str], setup: Mapping[str, str]) -> None:
         document = json.loads(text)
         if "params" in document:
             document["params"] = with_policy(document["params"])
-        return json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(document, sort_keys=True, allow_nan=False)
 
     _change(_JOBS, "policy", lambda own: _keyed(own, policy))
     _change(_SEARCHES, "setup", lambda own: with_policy(_keyed(own, setup)))

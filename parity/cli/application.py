@@ -77,7 +77,7 @@ class Commands(LazyGroup):
         "calibrate": Place(
             "parity.cli.design",
             FILES,
-            "Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power.",
+            "Measure how often the judge is wrong, on reruns of one configuration: run-to-run noise, false alarms, coverage and power.",
         ),
         "plan": Place("parity.cli.design", FILES, "Estimate what an experiment, or a budget, can decide before you spend GPU time."),
         "noise": Place("parity.cli.record", FILES, "Show noise tables: how much runs of one recipe differ, by family.", app="noise"),
@@ -96,7 +96,7 @@ class Commands(LazyGroup):
             "parity.cli.remarks", JOBS, "Show the verdicts of several jobs side by side, and what keeps jobs from being compared."
         ),
         "trend": Place(
-            "parity.cli.remarks", JOBS, "Show how a gap moved over commits or days, and which of them moved it beyond run noise."
+            "parity.cli.remarks", JOBS, "Show how a gap moved over commits or days, and which of them moved it beyond run-to-run noise."
         ),
         "tag": Place("parity.cli.remarks", JOBS, "Set the tags of a job, by which lists find it."),
         "note": Place("parity.cli.remarks", JOBS, "Add a note to a job."),

@@ -65,8 +65,8 @@ from parity.wording import did_you_mean
 
 # Numbers in place of files: `parity compare bf16=2.242 fp8=2.276`, one loss an arm, as published tables have them.
 #
-# Each number becomes a run of one evaluation, at its tokens where these are stated, printed to the last digit that was typed. Run noise
-# is assumed; pairing, software and schedule are not known, so that two numbers can fail but never pass (`evaluations.rules`).
+# Each number becomes a run of one evaluation, at its tokens where these are stated, printed to the last digit that was typed. Run-to-run
+# noise is assumed; pairing, software and schedule are not known, so that two numbers can fail but never pass (`evaluations.rules`).
 
 EXPECTED = "a loss in nats per token for each arm, such as bf16=2.242 fp8=2.276"
 NEEDS_NUMBERS = "needs numbers in place of files, such as bf16=2.242 fp8=2.276"
@@ -193,8 +193,8 @@ class Evidence(Options, panel=EVIDENCE):
         "[NAME=]FILE",
     )
     family: list[str] = repeatable(
-        "Borrow the run noise of both arms, or of ARM, from this family of reruns (`parity noise list`), or any-decoder if yours is not "
-        "there. Repeatable.",
+        "Borrow the run-to-run noise of both arms, or of ARM, from this family of reruns (`parity noise list`), or any-decoder if yours is "
+        "not there. Repeatable.",
         "[ARM=]NAME",
     )
     noise_table: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")

@@ -91,7 +91,7 @@ class Arms(Options, panel=ARMS):
         "NAME=FILE",
     )
     recipe: list[str] = repeatable(
-        f"State the recipe of an arm, which sets the run noise that is assumed: {RECIPE_WORDS}. Repeatable.", "NAME=RECIPE"
+        f"State the recipe of an arm, which sets the run-to-run noise that is assumed: {RECIPE_WORDS}. Repeatable.", "NAME=RECIPE"
     )
     rounding: list[str] = repeatable(
         "State how an arm rounds gradients, stochastic or nearest, if its recipe does not say. Repeatable. "

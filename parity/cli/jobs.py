@@ -77,11 +77,11 @@ class Queue(Options, panel=QUEUE):
 
 
 class EarlyStops(Options, panel=NOISE):
-    """Reruns that stop early and measure run noise, in place of the job file's."""
+    """Reruns that stop early and measure run-to-run noise, in place of the job file's."""
 
     short_reruns: int | None = option(
         None,
-        "Add reruns to each arm that stop early and measure run noise; 0: none. [default: the job file's `short_reruns:`]",
+        "Add reruns to each arm that stop early and measure run-to-run noise; 0: none. [default: the job file's `short_reruns:`]",
         min=0,
         max=MAX_SHORT_RERUNS,
     )

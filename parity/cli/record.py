@@ -1,4 +1,4 @@
-"""The commands for what a server keeps: named baselines, and tables of reruns from which run floors are borrowed."""
+"""The commands for what a server keeps: named baselines, and tables of reruns from which run-to-run noise is borrowed."""
 
 import sys
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def index(
 @baselines.command(epilog="parity baseline show fp8")
 @flat
 def show(which: _Which, at: Asked) -> int:
-    """Show one version: its runs and their age, its run noise, its history, and the workers whose software has changed since."""
+    """Show one version: its runs and their age, its run-to-run noise, its history, and the workers whose software has changed since."""
     name, version = _parsed(which)
     with at.client() as client:
         return _show(client.baseline(name, version), at)
@@ -176,8 +176,8 @@ def _version_lines(document: Document) -> Iterator[str]:
 
 def _noise_words(noise: Document | None) -> str:
     if noise is None:
-        return "run noise: unknown, because its runs have no step in common in the window"
-    tau = f"run noise: {noise['tau_nats']:.4f} nats ({percent(noise['tau_rel'])} of the loss)"
+        return "run-to-run noise: unknown, because its runs have no step in common in the window"
+    tau = f"run-to-run noise: {noise['tau_nats']:.4f} nats ({percent(noise['tau_rel'])} of the loss)"
     if noise["measured"] is None:
         return f"{tau}, assumed: attach controls to measure it"
     reruns = f"its reruns give {noise['measured']:.4f} ({count(noise['measured_df'], 'degree')} of freedom)"
@@ -195,7 +195,7 @@ def _parsed(which: str) -> tuple[str, int | None]:
     return name, int(number) if mark else None
 
 
-# The commands for tables of reruns, from which run floors are borrowed: list, show, export those of a server, import into it.
+# The commands for tables of reruns, from which run-to-run noise is borrowed: list, show, export those of a server, import into it.
 
 noise = typer.Typer(
     name="noise",
@@ -214,7 +214,7 @@ _Family = Annotated[str, argument("FAMILY", "Name of a family, as `parity noise 
 @noise.command("list", epilog="parity noise list")
 @flat
 def list_families(file: _File = None, *, out: Json) -> int:
-    """List the families of a table with their run noise, then any-decoder."""
+    """List the families of a table with their run-to-run noise, then any-decoder."""
     noise_table = read_rerun_table(file)
     documents = [*(_family_document(noise_table, family) for family in noise_table.families.values()), _general_document(noise_table)]
     rows = map(_family_cells, (*family_rows(noise_table), *any_decoder_rows(noise_table)))
@@ -224,7 +224,7 @@ def list_families(file: _File = None, *, out: Json) -> int:
 @noise.command("show", epilog="parity noise show modded-nanogpt-124M/track3")
 @flat
 def show_family(name: _Family, file: _File = None, *, out: Json) -> int:
-    """Show a family: its pooled run noise, each group's with its 95 % interval, and the outliers."""
+    """Show a family: its pooled run-to-run noise, each group's with its 95 % interval, and the outliers."""
     noise_table = read_rerun_table(file)
     if name == ANY_DECODER:
         return _show_general(noise_table, out)

@@ -245,7 +245,7 @@ class Facts(Options):
     seeds: list[str] = repeatable("State the seed of each run of an arm, in order. Repeatable.", "ARM=S,S,...")
     planned_steps: int | None = option(None, "State the planned length of a run.", "N")
     tokens_per_step: int | None = option(None, "State the tokens that a step trains on.", "N")
-    family: str | None = option(None, "Name the family of reruns whose run noise all arms borrow (`parity noise list`).", "NAME")
+    family: str | None = option(None, "Name the family of reruns whose run-to-run noise all arms borrow (`parity noise list`).", "NAME")
 
     def request(self) -> dict[str, Any]:
         """The facts that are stated, as the server takes them."""

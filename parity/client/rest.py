@@ -177,7 +177,7 @@ class Client:
         return self._get("baselines", {"limit": limit} | ({"name": name} if name else {}))
 
     def baseline(self, name: str, version: int | None = None) -> Document:
-        """A version of a baseline (the newest where none is given): runs, specification, manifest, run noise, audit trail."""
+        """A version of a baseline (the newest where none is given): runs, specification, manifest, run-to-run noise, audit trail."""
         return self._get(_baseline_path(name, version))
 
     def promote(self, name: str, job_id: str, reason: str, *, arm: str | None = None, days: float | None = None) -> Document:

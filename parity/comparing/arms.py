@@ -70,7 +70,7 @@ def check_noise_table(noise_table: object, name: str, families: object, other: s
     """Raise InputError where a table of reruns is given and no family of it is named."""
     if noise_table is not None and not families:
         shown = repr(noise_table) if isinstance(noise_table, str) else "given"
-        raise InputError(f"{name} is {shown} without {other}; name the family whose run noise the arms borrow (`parity noise list`)")
+        raise InputError(f"{name} is {shown} without {other}; name the family whose run-to-run noise the arms borrow (`parity noise list`)")
 
 
 # The policy of a comparison: the `policy:` part of a file or what a person states, the latter over the former.
@@ -426,7 +426,7 @@ def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve], option: s
                 )
 
 
-# Tables of reruns from files, from which an arm borrows its run noise.
+# Tables of reruns from files, from which an arm borrows its run-to-run noise.
 
 
 def read_rerun_table(file: str | None) -> NoiseTable:

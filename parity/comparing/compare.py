@@ -230,12 +230,12 @@ def compare(
     a unit: "1%" of the loss, or "0.01 nats". `policy` is a policy, its keys, or a file with them; margin, profile and checks override
     it. `recipe`, `rounding`, `family`, `context` and `columns` hold for both arms, or are mappings by arm ("baseline", "candidate", or
     its name). `seeds` has the seed of each run of an arm. `controls` are reruns of the baseline, `short_reruns` reruns by arm that were
-    stopped early; both only measure run noise. `shorter_baseline` is a finished run of the baseline's recipe on 25 to 50 % of its tokens
-    (or a list of such runs), by which a gap, and a margin such as "5% tokens", is converted into tokens. `schedule="decayed"` states that
-    the learning rate of all runs had decayed at their end, `start="loaded"` that they began with trained weights. Without `planned_steps`
-    (or `assume_complete`) and recorded rates that decayed, or that statement, a gap is known as of a point only, and nothing passes.
-    `looks` registers how often the question may be judged with runs added in between, `look` is this one; `candidates` is how many are
-    compared with this baseline, each by a call of its own: they share the error.
+    stopped early; both only measure run-to-run noise. `shorter_baseline` is a finished run of the baseline's recipe on 25 to 50 % of its
+    tokens (or a list of such runs), by which a gap, and a margin such as "5% tokens", is converted into tokens. `schedule="decayed"` states
+    that the learning rate of all runs had decayed at their end, `start="loaded"` that they began with trained weights. Without
+    `planned_steps` (or `assume_complete`) and recorded rates that decayed, or that statement, a gap is known as of a point only, and
+    nothing passes. `looks` registers how often the question may be judged with runs added in between, `look` is this one; `candidates` is
+    how many are compared with this baseline, each by a call of its own: they share the error.
 
     Raises TypeError for data of another kind, and ValueError (ReadError, PolicyError, ...) for what cannot be compared.
     """

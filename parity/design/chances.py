@@ -58,7 +58,7 @@ class Chances:
     """What the judge will have of a design, in the design's unit.
 
     `expected` is the gap's noise as it will be if the runs spread as assumed. `half_widths` (n,) come with the chances `weights` (n,), and
-    `counts` (n,) is False where the policy would reject the run noise as assumed. `se` is the gap's true standard error.
+    `counts` (n,) is False where the policy would reject the run-to-run noise as assumed. `se` is the gap's true standard error.
     """
 
     expected: GapNoise
@@ -135,7 +135,7 @@ class Drawing:
         return math.sqrt(self.within.value**2 + baseline**2 / self.design.baseline_runs + candidate**2 / self.design.candidate_runs)
 
     def floors(self, squares: tuple[float, float]) -> Floors:
-        """The run floors where the full runs and controls of each arm have these sums of squares about their mean.
+        """The run-to-run noise where the full runs and controls of each arm have these sums of squares about their mean.
 
         Reruns that stop early, which are not drawn, add what is expected of them.
         """
@@ -143,7 +143,7 @@ class Drawing:
         return self._floors(squares[0] + self.taus[0] ** 2 * worth, squares[1] + self.taus[1] ** 2 * worth)
 
     def floors_of(self, baseline: float, candidate: float) -> Floors:
-        """The run floors where all that shows an arm's run noise has so many times tau^2 as its sum of squares."""
+        """The run-to-run noise where all that shows an arm's run-to-run noise has so many times tau^2 as its sum of squares."""
         return self._floors(self.taus[0] ** 2 * baseline, self.taus[1] ** 2 * candidate)
 
     def _floors(self, baseline: float, candidate: float) -> Floors:
@@ -197,7 +197,7 @@ def _level(design: Design) -> float:
 
 
 def _drawn(drawn: Drawing, policy: Policy, *, rough: bool) -> Iterator[tuple[float, float, bool]]:
-    """Half-widths at the nodes of the spreads, each with its chance, and whether the policy accepts its run noise."""
+    """Half-widths at the nodes of the spreads, each with its chance, and whether the policy accepts its run-to-run noise."""
     design, within, judged, se = drawn.design, drawn.within, drawn.judged, drawn.se
     rejects, levels = policy.assumed_noise == "reject", first_confidence(design, policy)
     matters = not rough and se > 0.0 and (within.value / se) ** 2 > _NEGLIGIBLE
@@ -279,7 +279,7 @@ def _rerun_df(design: Design) -> tuple[int, int]:
 
 
 def _data_df(design: Design) -> tuple[float, float]:
-    """Degrees of freedom of everything that shows an arm's run noise."""
+    """Degrees of freedom of everything that shows an arm's run-to-run noise."""
     baseline, candidate = _rerun_df(design)
     return baseline + early_df(design.short_reruns), candidate + early_df(design.short_reruns)
 
@@ -349,7 +349,8 @@ def _noise(floors: Floors, within: StandardError) -> GapNoise:
 # interval at each look's level from the runs so far. A job ends with the first look that decides. Expected run-steps are those of the
 # looks that are taken; the baseline's further runs are shared by all candidates, each of which is taken to go on as long as this one.
 #
-# Can fail: as `chances`, by a run floor that is not what was assumed. Reruns that stop early are taken to show what is expected of them.
+# Can fail: as `chances`, by run-to-run noise that is not what was assumed. Reruns that stop early are taken to show what is expected of
+# them.
 
 DRAWN = 1000
 

@@ -207,7 +207,8 @@ class Power:
 
 @frozen
 class RunNoise:
-    """The run noise that is planned with in one arm: a share of the loss worth `df`, its basis, and why a named family is not used."""
+    """The run-to-run noise that is planned with in one arm: a share of the loss worth `df`, its basis, and why a named family is not
+    used."""
 
     arm: str
     share: float
@@ -369,7 +370,7 @@ def _why_no_pass(design: Design, policy: Policy, outlook: Chances) -> str:
         return f"its window holds {count(logged, 'logged step')}{every} and {policy.min_points:,} are needed"
     if not outlook.counts.any():
         full = f"2 runs per arm and {MIN_MEASURED_DF + 2} in all"
-        return f"the policy rejects assumed run noise, and to measure it takes {full}, or fewer with reruns that stop early"
+        return f"the policy rejects assumed run-to-run noise, and to measure it takes {full}, or fewer with reruns that stop early"
     return ""
 
 
@@ -430,7 +431,7 @@ def headline(plan: Plan) -> str:
 def advice(plan: Plan) -> str:
     """The cheapest design that decides, if it is not the planned one; what to do instead if no design decides."""
     if plan.cheapest is None:
-        return f"No design of up to {MAX_RUNS} runs per arm decides: state a wider margin, or measure and declare the run floors."
+        return f"No design of up to {MAX_RUNS} runs per arm decides: state a wider margin, or measure and declare the run-to-run noise."
     cheapest = f"{runs_words(plan.cheapest)}, {cost_words(plan.cheapest)}"
     if plan.looks:
         return f"The cheapest plan that decides at its first look: {cheapest}."
@@ -445,12 +446,12 @@ def cost(plan: Plan) -> str:
 
 
 def noise(plan: Plan) -> str:
-    """The run noise that is planned with, by arm, and why a family that was named is not used."""
+    """The run-to-run noise that is planned with, by arm, and why a family that was named is not used."""
     baseline, candidate = plan.run_noise
     if len({(arm.share, arm.basis, arm.family_unused) for arm in plan.run_noise}) == 1:
-        words = f"Run noise: {_noise_words(baseline)}, in both arms."
+        words = f"Run-to-run noise: {_noise_words(baseline)}, in both arms."
     else:
-        words = f"Run noise: baseline {_noise_words(baseline)}; candidate {_noise_words(candidate)}."
+        words = f"Run-to-run noise: baseline {_noise_words(baseline)}; candidate {_noise_words(candidate)}."
     unused = [f" The {arm.arm} does not borrow: {arm.family_unused}." for arm in plan.run_noise if arm.family_unused]
     if any(arm.basis.startswith(f"assumed as in {ANY_DECODER}") for arm in plan.run_noise):
         unused.append(f" {ANY_DECODER} holds only for runs that finish their schedule and log the learning rate.")
@@ -511,7 +512,7 @@ def one_line(plan: Plan) -> str:
     runs = "one run per arm" if one else f"{design.baseline_runs} against {design.candidate_runs} runs"
     noisiest = max(plan.run_noise, key=lambda arm: arm.share)
     basis = noisiest.basis.partition(" ")[0]
-    conditions = f"margin {margin_words(plan)}, {runs}, {basis} run noise {percent(noisiest.share)}"
+    conditions = f"margin {margin_words(plan)}, {runs}, {basis} run-to-run noise {percent(noisiest.share)}"
     conditions += f", {early_words(design)}" if design.short_reruns else ""
     conditions += f", {count(design.controls, 'control')}" if design.controls else ""
     conditions += f", {design.candidates} candidates" if design.candidates > 1 else ""

@@ -105,8 +105,8 @@ class EarlyStopsDocument(TypedDict):
 
 
 class FloorDocument(TypedDict):
-    """The run floor of one arm, nats, and what it rests on; `borrowed` only where a family lends, `early_stopped` where reruns were stopped
-    early."""
+    """The run-to-run noise of one arm, nats, and what it rests on; `borrowed` only where a family lends, `early_stopped` where reruns were
+    stopped early."""
 
     value: float
     rel: float | None
@@ -122,7 +122,7 @@ class FloorDocument(TypedDict):
 
 
 class FloorsDocument(TypedDict):
-    """The run floors of both arms."""
+    """The run-to-run noise of both arms."""
 
     baseline: FloorDocument
     candidate: FloorDocument

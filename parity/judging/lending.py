@@ -1,4 +1,4 @@
-"""Which run floor an arm may borrow from a family, what its own runs leave of the loan, and the lists that show it."""
+"""Which run-to-run noise an arm may borrow from a family, what its own runs leave of the loan, and the lists that show it."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ from parity.judging.policy import STOCHASTIC_FACTOR
 from parity.structure import frozen
 from parity.wording import count, percent
 
-# How much families differ, and so what run floor a model that belongs to none of them starts from: the family `any-decoder`.
+# How much families differ, and so what run-to-run noise a model that belongs to none of them starts from: the family `any-decoder`.
 #
 # per family f, with its groups' e_g, t_g (`model`) and their variance between groups v_f = max(0, v):
 #     e_f = sum w_g e_g, w_g ~ 1/(t_g + v_f), t_f = 1/sum 1/(t_g + v_f)      the family's log variance, and its error's variance
@@ -71,7 +71,7 @@ class FamilyNoise:
 
     @property
     def share(self) -> float:
-        """The family's run noise as a share of the loss."""
+        """The family's run-to-run noise as a share of the loss."""
         return math.exp(self.log_variance / 2.0)
 
     @property
@@ -135,7 +135,7 @@ def _noise(name: str, groups: tuple[RerunGroup, ...]) -> FamilyNoise:
     return FamilyNoise(name=name, groups=groups, log_variance=float(weights @ logs) / total, error=1.0 / total, within=within)
 
 
-# How far a comparison's own runs contradict the family whose run floor it borrows, and what is left of the loan.
+# How far a comparison's own runs contradict the family whose run-to-run noise it borrows, and what is left of the loan.
 #
 # p = P(F(d, df_lent) >= s_own^2/s0^2) s_own: spread of the own runs on d degrees of freedom; no own reruns: p = 1 weight = min(1, p /
 # 0.2) 1: the family counts in full; the conflict is named below p = 0.05 tau0^2 = weight s0^2 + (1 - weight) wide^2 wide: the largest of
@@ -302,7 +302,7 @@ def refused(name: str, reason: str) -> Lender:
 
 def _nothing_of(rounding: Rounding, others: set[Rounding | None], bit_equal: int) -> str:
     if not others:
-        return f"all its reruns are equal bit for bit ({count(bit_equal, 'group')}), which shows no run noise"
+        return f"all its reruns are equal bit for bit ({count(bit_equal, 'group')}), which shows no run-to-run noise"
     stated = sorted(word for word in others if word)
     have = f"its groups round {' or '.join(stated)}" if stated else "it is not stated how its groups round"
     return f"it has no group with {rounding} rounding, as the arm has or is taken to have; {have}"

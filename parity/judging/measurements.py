@@ -261,11 +261,11 @@ def _worst_run(arms: Arms, window: Window, policy: Policy, schedule: ScheduleSta
 
 
 def lender_for(arm: str, rounding: Rounding, declared: Amount | None, lenders: Lenders) -> Lender | None:
-    """What an arm may borrow by its name and rounding; a run floor that the policy declares counts more."""
+    """What an arm may borrow by its name and rounding; run-to-run noise that the policy declares counts more."""
     lender = lenders.of(arm, rounding)
     if lender is None or lender.floor is None or declared is None:
         return lender
-    return refused(lender.family, f"the policy declares the run floor of {arm} ({declared})")
+    return refused(lender.family, f"the policy declares the run-to-run noise of {arm} ({declared})")
 
 
 def began_loaded(arms: Arms, policy: Policy) -> bool:

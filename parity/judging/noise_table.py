@@ -1,4 +1,4 @@
-"""Groups of reruns by family, the tables that ship, and what a family's groups say about the run floor of one more group."""
+"""Groups of reruns by family, the tables that ship, and what a family's groups say about the run-to-run noise of one more group."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ from parity.judging.curve import FloatArray, Rounding
 from parity.structure import frozen, shown
 from parity.wording import count
 
-# Groups of reruns by family, and the table (CSV) that holds them: the evidence from which a run floor is borrowed.
+# Groups of reruns by family, and the table (CSV) that holds them: the evidence from which run-to-run noise is borrowed.
 #
 # One row per group: `family,group,runs,mean_loss,sd,unit,rounding,start,schedule,varies,source,licence`. `sd` is the standard deviation
 # over the group's runs of their final loss, in nats as `mean_loss`. `rounding` is how the runs round gradients, nearest or stochastic; a
@@ -241,7 +241,7 @@ def public_noise_table() -> NoiseTable:
     return read_noise_table(PUBLIC.read_text(encoding="utf-8"))
 
 
-# How much the groups of a family differ, and so what a further group's run floor is expected to be: s_g^2 ~ s0^2 F(d_g, d0).
+# How much the groups of a family differ, and so what a further group's run-to-run noise is expected to be: s_g^2 ~ s0^2 F(d_g, d0).
 #
 # e_g = ln s_g^2 - digamma(d_g/2) + ln(d_g/2), t_g = trigamma(d_g/2) unbiased for the group's log variance, and its error's variance v =
 # (sum w_g (e_g - m)^2 - sum w_g (1 - w_g) t_g) / (1 - sum w_g^2) w_g ~ 1/t_g with sum 1, m = sum w_g e_g d0 = 2 trigamma^-1(v), ln s0^2 =

@@ -39,7 +39,7 @@ _NUMPY_ADDS_IN_PARTS = 8  # numbers, or more
 
 @frozen
 class Prior:
-    """A run floor before the arm's own runs: `tau` in nats, `df` it is worth, where it comes from, and the loan where it is borrowed.
+    """Run-to-run noise before the arm's own runs: `tau` in nats, `df` it is worth, where it comes from, and the loan where it is borrowed.
 
     All that are `assumed` are one guess, scaled to the rounding of each arm.
     """
@@ -108,7 +108,7 @@ def assume_stochastic(recipe: str | None, rounding: Rounding | None = None) -> b
 
 
 def assumed_share(slope: float | None) -> float:
-    """The run floor that is assumed for rounding to nearest, as a share of the loss, at a slope per e-fold (None: finished)."""
+    """The run-to-run noise that is assumed for rounding to nearest, as a share of the loss, at a slope per e-fold (None: finished)."""
     return FINISHED_FLOOR if slope is None else max(UNFINISHED_FLOOR, FLOOR_PER_SLOPE * abs(slope))
 
 
@@ -277,7 +277,7 @@ def _prior_weight(floor: RunFloor) -> float:
     return floor.prior.df / floor.df
 
 
-# The priors of a pair of which an arm borrows its run floor from a family (`noise_table`).
+# The priors of a pair of which an arm borrows its run-to-run noise from a family (`noise_table`).
 #
 # x = sum of squares of own runs / s0^2 on their degrees of freedom: reruns of each arm, and for S > 1 seeds the spread of the S paired
 # gaps over S (tau_A0^2/K_A + tau_B0^2/K_B), the variance that the priors expect. Arms that borrow the same floor share one estimate:
@@ -290,7 +290,7 @@ Lending = tuple[Lender | None, Lender | None]
 
 @frozen
 class OwnRuns:
-    """What the runs of a pair show of the run noise: squares (nats^2) and df of each arm's reruns, and of the gaps over seeds.
+    """What the runs of a pair show of the run-to-run noise: squares (nats^2) and df of each arm's reruns, and of the gaps over seeds.
 
     `gap_runs` is K_A/S and K_B/S, the runs of each arm per seed.
     """

@@ -306,11 +306,11 @@ def judge(
     `controls` are reruns of the baseline, `shorter` finished runs of its recipe on 25 to 50 % of its tokens, for margins in tokens;
     `planned_steps` is the registered length of a run, `assume_complete` takes the longest run's. Without either nothing passes.
     `layer_snr_db` holds per candidate the quantization SNR (dB) by (layer, operand), for the advice after a fail; `evaluations`
-    downstream results by arm (the baseline's under `baseline_name`) and task. An arm in `families` (name -> family) borrows its run floor
-    from that family of `noise_table`. `short_reruns` holds, by arm, reruns that were stopped early: they measure run noise only, and are
-    never judged. `multiplicity` says which of the policy's looks this is and how many candidates share its error: by default the first, and
-    those given. `compares` says in what a candidate differs from the arm that it is judged against: its recipe by default, else the
-    revision of the code or the environment of one recipe; `against` names another candidate as that arm, in place of the baseline,
+    downstream results by arm (the baseline's under `baseline_name`) and task. An arm in `families` (name -> family) borrows its run-to-run
+    noise from that family of `noise_table`. `short_reruns` holds, by arm, reruns that were stopped early: they measure run-to-run noise
+    only, and are never judged. `multiplicity` says which of the policy's looks this is and how many candidates share its error: by default
+    the first, and those given. `compares` says in what a candidate differs from the arm that it is judged against: its recipe by default,
+    else the revision of the code or the environment of one recipe; `against` names another candidate as that arm, in place of the baseline,
     whose `controls` and `shorter` runs then do not count. Losses in nats. Raises ValueError where an arm has no run, a recipe is not
     known or contradicts the rounding (`parity.recipes`), the plan is not positive, evaluations can't be compared, short reruns or a family
     are given for an unknown arm, an arm has more than 16 short reruns, a family is given without noise_table, `multiplicity` has other

@@ -87,7 +87,7 @@ def derived_job(session: Session, origin: Job, spec: JobSpec, submitted_by: str 
 # Submits an analysis: a job of its own that explains the gap of a candidate of a job that has ended, from the checkpoints its runs kept.
 #
 # It has one run of kind `why`, which a worker of the same device class claims, and which is fenced, cancelled and resumed like any other.
-# It ends without a verdict: no judge, baseline, run floor, forecast or reuse ever sees it.
+# It ends without a verdict: no judge, baseline, run-to-run noise, forecast or reuse ever sees it.
 
 DEFAULT_SHARE = 0.6  # of the steps: the checkpoint from which to fork
 MOST_PARENTS = 3
@@ -438,7 +438,7 @@ class AblationsDocument:
     """The gap of `candidate` in parts. `whole` is its gap over the `pairs` (seeds and replicates) that all arms have; the parts, their sum
     `total` and what is `unexplained` are of the same runs. `gap` is that of its verdict.
 
-    `left_out` are runs that are not used, each with why; `assumed` names the arms without reruns, whose run noise is an assumption.
+    `left_out` are runs that are not used, each with why; `assumed` names the arms without reruns, whose run-to-run noise is an assumption.
     """
 
     job: str

@@ -354,7 +354,9 @@ def _check_worth(setup: SearchSetup) -> None:
     """Refuse confirmations that nothing would pass, and a budget that is too small."""
     if setup.target is None:
         enough = next((pairs for pairs in range(setup.pairs + 1, MOST_PAIRS + 1) if _with_pairs(setup, pairs).target is not None), None)
-        remedy = f"set search.pairs: {enough}" if enough else "widen the margin, or measure the run noise with reruns (`short_reruns:`)"
+        remedy = (
+            f"set search.pairs: {enough}" if enough else "widen the margin, or measure the run-to-run noise with reruns (`short_reruns:`)"
+        )
         raise InvalidError(
             f"search.pairs is {setup.pairs}: even an assignment without a gap would be confirmed with "
             f"{100 * setup.confirmation.passes(0.0):.0f} % only, expected at least {100 * WANTED:.0f} %; {remedy}"
@@ -370,9 +372,9 @@ def _with_pairs(setup: SearchSetup, pairs: int) -> SearchSetup:
 
 # A step of a search as a job: forks in one run of kind `why`, a pilot in one of kind `pilot`, a confirmation as an ordinary job.
 #
-# Forks and pilots end without a verdict, and no judge, baseline, run floor or reuse ever sees them. A confirmation trains both arms again
-# from step 0 with a seed that no run on record has, reuses nothing, and is judged like any job, at the confidence of one of the search's
-# confirmations. It counts as a look at its policy's question (`server.jobs.ledger`).
+# Forks and pilots end without a verdict, and no judge, baseline, run-to-run noise or reuse ever sees them. A confirmation trains both arms
+# again from step 0 with a seed that no run on record has, reuses nothing, and is judged like any job, at the confidence of one of the
+# search's confirmations. It counts as a look at its policy's question (`server.jobs.ledger`).
 
 UNKNOWN = 1e6
 """The standard error (nats) of a gap that a confirmation without a verdict did not measure."""

@@ -144,7 +144,7 @@ def _branch(
 #
 # What it answers: how much of the forward loss does each unit cost at once, and how far does each move the gradient?
 #
-#     losses      loss[u, b]  of choice u on batch b                                 the same weights and tokens: no run noise
+#     losses      loss[u, b]  of choice u on batch b                                 the same weights and tokens: no run-to-run noise
 #     gradients   sums over seeds of g = dL/dW under choice u and r, its bf16 twin, on batch b:
 #
 #         reference   <r, r>              dot        mean <g, r>          own    mean <g, g>

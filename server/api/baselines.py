@@ -134,7 +134,7 @@ def summaries(session: Session, rows: Sequence[Baseline]) -> list[BaselineSummar
 
 
 def baseline_document(session: Session, row: Baseline, lease_seconds: float) -> BaselineDocument:
-    """Everything about a version; reads its curves for the run noise."""
+    """Everything about a version; reads its curves for the run-to-run noise."""
     names, members = principal_names(session, {event.who for event in row.events}), baselines.members(row)
     first = members[0]
     alike = [worker for worker in live_workers(session, lease_seconds) if worker.capability == first.capability != "external"]
@@ -201,7 +201,7 @@ def _run(link: BaselineRun) -> BaselineRunDocument:
 
 
 def _noise(session: Session, row: Baseline) -> RunNoise | None:
-    """The judge's run floor for one run of the version, with all other runs as its controls."""
+    """The judge's run-to-run noise for one run of the version, with all other runs as its controls."""
     policy = Policy(profile=NVFP4)
     runs, _ = independent_runs([loading.losses(session, link.run) for link in row.runs])
     window = plan_window(runs, row.runs[0].run.planned_steps, False, policy.window_fraction)
@@ -313,7 +313,7 @@ def newest(name: _Name, context: InContext) -> BaselineDocument:
 
 @router.get("/baselines/{name}/versions/{version:int}")  # an int here, or it would also match VERSION:expire
 def show(name: _Name, version: _Version, context: InContext) -> BaselineDocument:
-    """One version: runs, specification, manifest, run noise, audit trail."""
+    """One version: runs, specification, manifest, run-to-run noise, audit trail."""
     return _document(context, name, version)
 
 
@@ -321,7 +321,7 @@ def show(name: _Name, version: _Version, context: InContext) -> BaselineDocument
 def attach_controls(
     name: _Name, version: _Version, request: StrictBody[ControlsRequest], context: InContext, who: Sender
 ) -> BaselineDocument:
-    """Attach reruns. In later jobs that name the version, the run noise is measured with them. 409 if none is a rerun."""
+    """Attach reruns. In later jobs that name the version, the run-to-run noise is measured with them. 409 if none is a rerun."""
     with context.database.write() as session:
         row = baselines.find(session, name, version)
         baselines.attach_controls(session, row, request.runs_of, request.reason, who.id, overrules=who.may("approve"))

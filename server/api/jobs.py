@@ -136,7 +136,7 @@ class ArmDocument:
 
     `judged_against` is the arm that a candidate is judged against, which under engine command may be another candidate. `overrides` are the
     arm's rules for single blocks, projections and GEMMs, as phrases. `short_reruns` are reruns that stop early and
-    measure run noise; they are not in the totals.
+    measure run-to-run noise; they are not in the totals.
     """
 
     name: str

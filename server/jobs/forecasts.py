@@ -37,9 +37,9 @@ from training.spec import JobSpec
 
 # What a job can decide before it trains: its design, with what the record knows.
 #
-# Run noise is borrowed from reruns on record as the job's verdicts would (`noise_table`). The loss and the step time are those of the
-# newest sound run of a baseline arm that trained the same specification (any seed and replicate), or of the baseline that the job names;
-# with neither the chances are shares of the loss. Jobs of engine external know only the latter, because their specification does not
+# Run-to-run noise is borrowed from reruns on record as the job's verdicts would (`noise_table`). The loss and the step time are those of
+# the newest sound run of a baseline arm that trained the same specification (any seed and replicate), or of the baseline that the job
+# names; with neither the chances are shares of the loss. Jobs of engine external know only the latter, because their specification does not
 # determine what is trained. The runs of a named baseline count like new ones; all its controls count, though the judge may leave one out.
 
 MOST_CANDIDATES = 8  # each takes a second at worst
@@ -393,7 +393,7 @@ def _new_forecasts(job: Job, arm: Arm, pairs: Sequence[_Pair], policy: Policy) -
 
 
 def _live_arm(arm: Arm, pairs: Sequence[_Pair], *, is_baseline: bool) -> LiveArm:
-    """What is known of an arm's run noise: rounding and recipe, and the late means of runs that reached the end."""
+    """What is known of an arm's run-to-run noise: rounding and recipe, and the late means of runs that reached the end."""
     means: dict[str, tuple[float, int]] = {}
     for pair in pairs:
         if pair.ended and pair.state.share >= COMPLETE_SHARE:

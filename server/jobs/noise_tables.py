@@ -1,4 +1,4 @@
-"""Run floors on record: the reruns of earlier jobs, and groups that were imported from a table that somebody else measured."""
+"""Run-to-run noise on record: the reruns of earlier jobs, and groups that were imported from a table that somebody else measured."""
 
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ from server.errors import ConflictError, InvalidError
 from server.records import digest
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 
-# Run floors on record: the reruns of earlier jobs as a table of groups, from which a job of the same family borrows.
+# Run-to-run noise on record: the reruns of earlier jobs as a table of groups, from which a job of the same family borrows.
 #
 # family: all of the specification but name, arms, seed, short reruns and the family that it names is equal, and the data and device class
 #         that its runs recorded; its name holds a digest of that
@@ -200,7 +200,7 @@ def _rounding(runs: Sequence[Run], recipe: str) -> str:
     return rounding_of(run.rounding for run in runs) or ("nearest" if rounds_to_nearest(recipe) else "")
 
 
-# Run floors that were imported: groups of reruns from a table that somebody else measured. Plain functions of a session.
+# Run-to-run noise that were imported: groups of reruns from a table that somebody else measured. Plain functions of a session.
 #
 # Nobody here has seen these runs, so a job borrows from them only if its specification names the family; what it borrows is fixed when it
 # is submitted. They are kept apart from the record (`noise_table`), which lends without being named.
@@ -211,7 +211,7 @@ def _rounding(runs: Sequence[Run], recipe: str) -> str:
 # name. Can fail: a table whose figures are wrong, or that calls unlike set-ups one family. Its owner, source and licence are kept and
 # shown.
 
-MOST_IMPORTED_GROUPS = 1000  # of all families together: the page of run floors fits them all
+MOST_IMPORTED_GROUPS = 1000  # of all families together: the page of run-to-run noise fits them all
 _MOST_CELL = 1000  # characters
 _NUMBERS = ("runs", "mean_loss", "sd")
 

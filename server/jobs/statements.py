@@ -39,7 +39,7 @@ _STATED = "stated later: "
 @frozen
 class StatementRequest(Body):
     """Facts of external runs that are on no record: by arm `recipe`, `rounding` and the `seeds` of its runs in their order; of the job
-    `planned_steps`, `tokens_per_step`, and the `family` of reruns whose run noise all arms borrow.
+    `planned_steps`, `tokens_per_step`, and the `family` of reruns whose run-to-run noise all arms borrow.
     """
 
     recipe: Annotated[Mapping[str, str], Field(max_length=65)] = field(default_factory=dict)

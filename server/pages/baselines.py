@@ -1,4 +1,4 @@
-"""The pages of named baselines, of run floors and of public verdicts."""
+"""The pages of named baselines, of run-to-run noise and of public verdicts."""
 
 import functools
 import json
@@ -86,7 +86,7 @@ def judged(session: Session, baseline: Baseline) -> list[Judged]:
     return [Judged(job=job, finished_at=time_text(job.finished_at), verdict=verdict) for job in jobs for verdict in verdict_documents(job)]
 
 
-# The page of run floors: families of reruns, on record, imported, shipped and public, and one family's groups as a plot.
+# The page of run-to-run noise: families of reruns, on record, imported, shipped and public, and one family's groups as a plot.
 
 Where = Literal["record", "imported", "shipped", "public"]
 PLOT_WIDTH = 400.0
@@ -101,7 +101,7 @@ _TICKS = tuple(digit * 10.0**power for power in range(-6, 0) for digit in (1.0, 
 
 @frozen
 class GroupRow:
-    """A group (or, for `any-decoder`, a family) in the plot: its run noise as a share of the loss with its 95 % interval.
+    """A group (or, for `any-decoder`, a family) in the plot: its run-to-run noise as a share of the loss with its 95 % interval.
 
     `origin` is where an imported one is from: its importer, source and licence.
     """

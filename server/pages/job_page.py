@@ -251,7 +251,9 @@ def _strip(job: JobDocument) -> list[Fact]:
         cost_fact(job.cost),
         Fact("Evidence", each, count(len(arms), "candidate")),
         Fact(
-            "Run noise", count(short_reruns, "short rerun") if short_reruns else "No short reruns", "used in the verdict, not in a forecast"
+            "Run-to-run noise",
+            count(short_reruns, "short rerun") if short_reruns else "No short reruns",
+            "used in the verdict, not in a forecast",
         ),
         Fact("Early stop", str(job.policy.get("early_stop", "advise")), "what a forecast of a fail does to the runs"),
     ]

@@ -12,7 +12,7 @@ from parity.wording import interval_words, likely, nats_decimals, percent, signe
 #
 # harm        P(the judge fails it) > 99 %             its whole interval at the planned end would be above the margin
 # futility    P(the judge passes it) < 1 %             by its gap, with the registered runs; and
-#             P(gap < min(margin, 2 h)) < 1 %          h: the verdict's half-width; run noise alone explains no such gap
+#             P(gap < min(margin, 2 h)) < 1 %          h: the verdict's half-width; run-to-run noise alone explains no such gap
 # both        P(the judge passes it | drifts) < 1.5 %  even if the gap goes on as it has changed so far
 # on course   P(the judge passes it) > 90 %            a forecast, never a pass
 # applied     every 2.5 % of the plan from 10 % on

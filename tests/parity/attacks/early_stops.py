@@ -1,4 +1,4 @@
-"""Reruns that were stopped early, and are none: they must not measure the run noise."""
+"""Reruns that were stopped early, and are none: they must not measure the run-to-run noise."""
 
 import numpy as np
 

@@ -238,7 +238,7 @@ ATTACKS = (
         honest=plain,
     ),
     Attack(
-        what="a policy with run floors of nearly nothing",
+        what="a policy with run-to-run noise of nearly nothing",
         build=loose({"baseline_run_noise": "0.000001%", "candidate_run_noise": "0.000001%"}),
         codes=("POLICY_UNUSUAL",),
         may_pass=True,

@@ -89,7 +89,8 @@ def evaluated(worse: float, until: float = 1.0) -> dict[str, object]:
 
 
 def broken_yardstick(margins: float) -> Build:
-    """A margin of three run floors of five baseline runs, of which one is so many margins off; the candidates are worse by 1.5 margins."""
+    """A margin of three run-to-run noise of five baseline runs, of which one is so many margins off; the candidates are worse by 1.5
+    margins."""
 
     def build(runs: Runs) -> Case:
         base = [*runs[:4], raised(runs[4], 0.0, margins)]
@@ -100,7 +101,7 @@ def broken_yardstick(margins: float) -> Build:
 
 
 def table_of(share: float) -> Build:
-    """A table of reruns with this run floor, where assumed noise is rejected."""
+    """A table of reruns with this run-to-run noise, where assumed noise is rejected."""
 
     def build(runs: Runs) -> Case:
         level = float(runs[0].loss[-350:].mean())

@@ -380,7 +380,7 @@ MISTAKES = [
         2,
         (
             "--profile is 'step-noise'; expected one of nvfp4, nvfp4-decay, fp8-grade, bf16-bar, noise-floor; step noise "
-            "is reported in every headline but never a gate"
+            "is reported in every headline but never decides"
         ),
     ),
     ("compare fp8.csv mxfp8.csv --evaluation mxfp8=nofile.csv", 2, "nofile.csv: no such file; check the path"),

@@ -1,4 +1,4 @@
-"""Run noise that `compare` borrows from a table of reruns, and the commands that show such tables."""
+"""Run-to-run noise that `compare` borrows from a table of reruns, and the commands that show such tables."""
 
 import json
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_a_family_of_a_table_gives_the_run_noise(compare: Run, run: Run, table: 
 
 def test_the_text_says_that_run_noise_is_borrowed(compare: Run, table: Callable[..., str]) -> None:
     _, out, _ = compare("--family", "tiny", "--noise-table", table())
-    assert "Run noise Borrowed: " in " ".join(out.split())
+    assert "Run-to-run noise Borrowed: " in " ".join(out.split())
 
 
 def test_the_public_table_is_used_for_models_like_its_own_alone(compare: Run) -> None:

@@ -174,7 +174,7 @@ def test_the_smallest_margin_is_the_one_that_is_decided() -> None:
 
 
 def test_chances_agree_with_the_judge_on_simulated_reruns() -> None:
-    """Half a margin at K = 1: the plan's chance of a pass against 150 judged pairs with the assumed run floor."""
+    """Half a margin at K = 1: the plan's chance of a pass against 150 judged pairs with the assumed run-to-run noise."""
     expected = (
         plan(Design(level=3.34, planned_steps=1000, pair_sd=0.0038, **NEAREST), policy_from_mapping({"margin": "0.6%"}))
         .power[2]
@@ -258,7 +258,7 @@ def test_the_line_before_a_job_has_its_condition() -> None:
     outlook = plan(Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe="nvfp4"), policy_from_mapping({"margin": "0.5%"}))
     line = sentences.one_line(outlook)
     assert f" {100 * outlook.pass_chance:.0f} %" in line
-    assert "margin 0.5 %, one run per arm, assumed run noise 0.14 %" in line
+    assert "margin 0.5 %, one run per arm, assumed run-to-run noise 0.14 %" in line
     few = sentences.one_line(plan(Design(planned_steps=50), ONE))
     assert "cannot pass" in few
     assert "12 are needed" in few

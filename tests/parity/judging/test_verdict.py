@@ -543,7 +543,7 @@ def test_advice_adds_the_runs_that_decide(make_run: MakeRun, judge_pair: JudgePa
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
 def test_a12_a_stochastic_candidate_is_covered(runs: int, make_run: MakeRun, judge_pair: JudgePair) -> None:
-    """A12 in short: run floor 0.07 % in the baseline, 0.12 % in the candidate, gap 0 and 2 margins; the benchmark runs 400 each."""
+    """A12 in short: run-to-run noise 0.07 % in the baseline, 0.12 % in the candidate, gap 0 and 2 margins; the benchmark runs 400 each."""
     covered = wrong = 0
     level = 2.68
     for trial in range(some(60)):

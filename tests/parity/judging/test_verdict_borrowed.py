@@ -1,4 +1,4 @@
-"""Verdicts with a borrowed run floor: the word in the headline, the codes, the policy, the bundle."""
+"""Verdicts with a borrowed run-to-run noise: the word in the headline, the codes, the policy, the bundle."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""Run floors that a job borrows from the reruns of earlier jobs."""
+"""Run-to-run noise that a job borrows from the reruns of earlier jobs."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The page of run floors: families on record, shipped and public ones, and one family's groups as a plot."""
+"""The page of run-to-run noise: families on record, shipped and public ones, and one family's groups as a plot."""
 
 import pytest
 from playwright.sync_api import Page, expect
