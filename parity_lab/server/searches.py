@@ -80,7 +80,7 @@ def propose(session: Session, arm: Arm, spec: JobSpec, step: int, fork_steps: in
     changed: set[Cell] = {(unit.block, unit.projection, unit.gemm) for unit in units}
     analysis = _newest_that_names(session, arm, {unit.name for unit in units})
     if analysis is not None:
-        named = [[_cell(name) for name in cluster["units"]] for cluster in (analysis.answer or {})["named"]]
+        named = [[_cell(name) for name in cluster["gemms"]] for cluster in (analysis.answer or {})["named"]]
         parts = proposals(changed, named)
         if parts:
             return Proposal(switches=_switches(baseline, parts), source="analysis", analysis=analysis.job_id)
@@ -88,10 +88,10 @@ def propose(session: Session, arm: Arm, spec: JobSpec, step: int, fork_steps: in
 
 
 def _newest_that_names(session: Session, arm: Arm, units: set[str]) -> Analysis | None:
-    """The newest analysis of this candidate that names some of its units, and not all of them as one cluster."""
+    """The newest analysis of this candidate that names some of its GEMMs, and not all of them as one cluster."""
     newest = select(Analysis).join(Job, Job.id == Analysis.job_id).where(Job.status == "concluded").order_by(Analysis.job_id.desc())
     for analysis in session.scalars(newest.where(Analysis.explains == arm.job_id, Analysis.candidate == arm.name)):
-        named = {unit for cluster in (analysis.answer or {}).get("named", ()) for unit in cluster["units"]}
+        named = {unit for cluster in (analysis.answer or {}).get("named", ()) for unit in cluster["gemms"]}
         if named & units and not units <= named:
             return analysis
     return None
