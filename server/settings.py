@@ -90,11 +90,11 @@ class Settings(BaseSettings):
         default=None, description="TOML file of launchers, which start trainers of your own at a commit (docs/launchers.md); unset: none"
     )
     slots: int = Field(default=2, ge=1, description="runs that a worker trains at once, each pinned to one core or GPU")
-    launcher: tuple[str, ...] = Field(
+    wrapper: tuple[str, ...] = Field(
         default=(),
         description='command under which a run starts, as a JSON list: ["srun", "--ntasks=8"] (docs/operations.md); unset: none',
     )
-    launcher_python: str = Field(default="", description="Python that the launcher starts; default: the worker's own")
+    wrapper_python: str = Field(default="", description="Python that the wrapper starts; default: the worker's own")
     data_roots: tuple[str, ...] = Field(
         default=(),
         description='folders and URL prefixes that jobs may read on this worker, a JSON list: ["/data"]; unset: state folder and examples',
