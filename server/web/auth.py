@@ -160,8 +160,8 @@ RULES: Mapping[str, Rule] = {
     "GET /api/v1/baselines/{name}/versions/{version}/diff": _READ,
     "POST /api/v1/baselines/{name}/versions/{version}/controls": _OWN_NAME,
     "POST /api/v1/baselines/{name}/versions/{version}:expire": _OWN_NAME,
-    "GET /api/v1/floors": _READ,
-    "POST /api/v1/floors": _SUBMIT,
+    "GET /api/v1/noise-tables": _READ,
+    "POST /api/v1/noise-tables": _SUBMIT,
     # Tokens.
     "GET /api/v1/tokens": _ADMIN,
     "POST /api/v1/tokens": _ADMIN,

@@ -1,10 +1,10 @@
 """What is measured on two arms of held-out losses, before anything is decided.
 
 points: the common evaluations in the window of any training curve, the last 20 % of the steps (at least the last one), or those declared
-gap over runs: the arms' difference of means with run noise measured or assumed (`gap`); over clusters, where asked for, their own spread
-bands: the gap at every common point at confidence 1 - (1 - c)/m for m points (Bonferroni), so that all m hold at once
+gap over runs: the arms' difference of means with run-to-run noise measured or assumed (`gap`); over clusters, where asked for, their own
+spread bands: the gap at every common point at confidence 1 - (1 - c)/m for m points (Bonferroni), so that all m hold at once
 
-Can fail: runs that are not independent (`clusters`), and what the assumed run noise rests on (`run_floor`).
+Can fail: runs that are not independent (`clusters`), and what the assumed run-to-run noise rests on (`run_floor`).
 """
 
 import dataclasses
@@ -60,8 +60,8 @@ class Measured:
     `steps` (m,) are the common points, `points` those that are compared; `baseline` and `candidate` (K,) each run's loss there, in the
     order of `runs`, which leaves out `copies` and `forks` of other runs (labels); `losses` (K, m) are theirs at every common point, `seeds`
     those by which they are paired. `window` is that of a training curve. `arms_alike` and `arms_share_start` name two runs, one of
-    each arm. `over_runs` is None without a common point, and without a common seed where runs are paired. `priors` are the run floors of
-    the arms that would be assumed, `steps_printed` the steps to which their losses are printed (nats).
+    each arm. `over_runs` is None without a common point, and without a common seed where runs are paired. `priors` are the run-to-run noise
+    of the arms that would be assumed, `steps_printed` the steps to which their losses are printed (nats).
     """
 
     steps: IntArray
@@ -97,7 +97,7 @@ class Measured:
 
     @property
     def single(self) -> bool:
-        """Whether an arm has one run, so that its run noise is assumed."""
+        """Whether an arm has one run, so that its run-to-run noise is assumed."""
         return min(map(len, self.runs)) < MIN_RUNS
 
 
