@@ -213,7 +213,7 @@ class SearchSetup:
 
     `times` (2^n,) are those of a step by assignment, as a share of the baseline's. `given` are losses of full runs of the baseline and of
     the candidate. `parents` are ids of baseline runs whose checkpoint of `fork_step` is kept. `margin` is in nats. `noise_table` is the
-    table of reruns from which confirmations borrow, of `family`; None without one. `budget`: the largest cost of everything.
+    noise table from which confirmations borrow, of `family`; None without one. `budget`: the largest cost of everything.
     `switches_from` says where the switches come from, `analysis` is the job whose answer they follow.
     """
 

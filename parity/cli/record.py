@@ -1,4 +1,4 @@
-"""The commands for what a server keeps: named baselines, and tables of reruns from which run-to-run noise is borrowed."""
+"""The commands for what a server keeps: named baselines, and noise tables from which run-to-run noise is borrowed."""
 
 import sys
 from collections.abc import Iterator
@@ -195,11 +195,11 @@ def _parsed(which: str) -> tuple[str, int | None]:
     return name, int(number) if mark else None
 
 
-# The commands for tables of reruns, from which run-to-run noise is borrowed: list, show, export those of a server, import into it.
+# The commands for noise tables, from which run-to-run noise is borrowed: list, show, export those of a server, import into it.
 
 noise = typer.Typer(
     name="noise",
-    help="Show tables of reruns: how much runs of one recipe differ, by family. `compare --family` borrows from them.",
+    help="Show noise tables: how much runs of one recipe differ, by family. `compare --family` borrows from them.",
     cls=Group,
     epilog="parity noise show modded-nanogpt-124M/track3",
     no_args_is_help=True,
@@ -207,7 +207,7 @@ noise = typer.Typer(
 )
 
 _HOW = {False: "jobs with `replicates` make them", True: "`parity noise import FILE` imports a table"}
-_File = Annotated[str | None, argument("[FILE]", "Table of reruns (CSV). [default: the public one of this package]")]
+_File = Annotated[str | None, argument("[FILE]", "Noise table (CSV). [default: the public one of this package]")]
 _Family = Annotated[str, argument("FAMILY", "Name of a family, as `parity noise list` prints it.")]
 
 
@@ -264,12 +264,12 @@ def export(
 @noise.command("import", epilog="parity noise import noise.csv --family my-700M")
 @flat
 def import_table(
-    file: Annotated[str, argument("FILE", "Table of reruns (CSV), as `parity noise export` prints it.")],
+    file: Annotated[str, argument("FILE", "Noise table (CSV), as `parity noise export` prints it.")],
     family: str | None = option(None, "Import only this family. [default: all of the table]", "NAME"),
     *,
     at: Asked,
 ) -> int:
-    """Import a table of reruns into a server, for jobs that name one of its families (`family:` in the job file).
+    """Import a noise table into a server, for jobs that name one of its families (`family:` in the job file).
 
     Imports all or nothing; groups that were imported before change nothing.
     """

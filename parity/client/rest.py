@@ -169,7 +169,7 @@ class Client:
         return self._send("GET", f"{_API}noise-tables", params={"of": of}).text
 
     def import_noise_table(self, table: str, family: str | None = None) -> Document:
-        """Import a table of reruns (CSV), or one family of it: `families`, `new_groups` and `known_groups`."""
+        """Import a noise table (CSV), or one family of it: `families`, `new_groups` and `known_groups`."""
         return self._post("noise-tables", {"table": table, "family": family})
 
     def baselines(self, name: str | None = None, limit: int = 50) -> Document:

@@ -67,7 +67,7 @@ def stated_rounding(word: str | None, name: str, recipe: str | None = None) -> R
 
 
 def check_noise_table(noise_table: object, name: str, families: object, other: str) -> None:
-    """Raise InputError where a table of reruns is given and no family of it is named."""
+    """Raise InputError where a noise table is given and no family of it is named."""
     if noise_table is not None and not families:
         shown = repr(noise_table) if isinstance(noise_table, str) else "given"
         raise InputError(f"{name} is {shown} without {other}; name the family whose run-to-run noise the arms borrow (`parity noise list`)")
@@ -426,7 +426,7 @@ def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve], option: s
                 )
 
 
-# Tables of reruns from files, from which an arm borrows its run-to-run noise.
+# Noise tables from files, from which an arm borrows its run-to-run noise.
 
 
 def read_rerun_table(file: str | None) -> NoiseTable:
@@ -437,11 +437,11 @@ def read_rerun_table(file: str | None) -> NoiseTable:
         return rerun_table(Path(file).read_text(encoding="utf-8"), file)
     except (OSError, UnicodeDecodeError) as error:
         words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
-        raise InputError(f"{file}: cannot be read ({words}); expected a table of reruns (CSV)") from None
+        raise InputError(f"{file}: cannot be read ({words}); expected a noise table (CSV)") from None
 
 
 def rerun_table(text: str, source: str) -> NoiseTable:
-    """The table in a text that came from `source`. Raises InputError if the text is not a table of reruns."""
+    """The table in a text that came from `source`. Raises InputError if the text is not a noise table."""
     try:
         return read_noise_table(text)
     except NoiseTableError as error:

@@ -176,7 +176,7 @@ def refuse_mixed_recipes(arms: Sequence[Arm]) -> None:
 
 
 def families_of_configs(arms: Sequence[Arm], noise_table: NoiseTable | None) -> dict[str, str]:
-    """The family by arm that the configs of all its runs state, if the table of reruns has it; any other name borrows nothing."""
+    """The family by arm that the configs of all its runs state, if the noise table has it; any other name borrows nothing."""
     stated = {name: {run.context.get(FAMILY) for run in runs} for name, runs in arms}
     alone = {name: family for name, (family, *others) in stated.items() if family is not None and not others}
     known = (noise_table or public_noise_table()).families if alone else {}
@@ -417,5 +417,5 @@ def _noise_table(noise_table: NoiseTable | str | os.PathLike[str] | None) -> Noi
     if noise_table is None or isinstance(noise_table, NoiseTable):
         return noise_table
     if not isinstance(noise_table, (str, os.PathLike)):
-        raise TypeError(f"noise_table is {type(noise_table).__name__}; expected NoiseTable, or the path of a table of reruns (CSV)")
+        raise TypeError(f"noise_table is {type(noise_table).__name__}; expected NoiseTable, or the path of a noise table (CSV)")
     return read_rerun_table(os.fspath(noise_table))

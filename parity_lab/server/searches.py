@@ -293,7 +293,7 @@ def _losses(session: Session, arm: Arm) -> list[float]:
 
 
 def _noise_table(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:
-    """The table of reruns from which a confirmation of this job would borrow, as CSV, and the name of the family."""
+    """The noise table from which a confirmation of this job would borrow, as CSV, and the name of the family."""
     if spec.family:
         return named_noise_table(session, spec.family).csv(), spec.family
     unsaved = Job(id="", engine=spec.engine, spec=spec.document())

@@ -361,7 +361,7 @@ noise_tables_router = APIRouter(prefix="/api/v1", tags=["noise tables"], route_c
 
 @frozen
 class ImportRequest(Body):
-    """A table of reruns (CSV), and the one family of it that is imported; null: all."""
+    """A noise table (CSV), and the one family of it that is imported; null: all."""
 
     table: Annotated[str, Field(max_length=MAX_BYTES)]
     family: Annotated[str, Field(min_length=1, max_length=MAX_NAME)] | None = None
@@ -382,7 +382,7 @@ def table(
 
 @noise_tables_router.post("/noise-tables", status_code=201)
 def import_table(request: StrictBody[ImportRequest], context: InContext, who: Sender) -> Import:
-    """Import a table of reruns, for jobs that name one of its families. All or nothing; the same groups twice change nothing.
+    """Import a noise table, for jobs that name one of its families. All or nothing; the same groups twice change nothing.
 
     422 or 409 if a row is not usable, a family would lend nothing, or a name belongs to a public family or to one on record.
     """

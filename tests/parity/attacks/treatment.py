@@ -101,7 +101,7 @@ def broken_yardstick(margins: float) -> Build:
 
 
 def table_of(share: float) -> Build:
-    """A table of reruns with this run-to-run noise, where assumed noise is rejected."""
+    """A noise table with this run-to-run noise, where assumed noise is rejected."""
 
     def build(runs: Runs) -> Case:
         level = float(runs[0].loss[-350:].mean())
@@ -188,10 +188,10 @@ ATTACKS = (
         codes=("MARGIN_UNDETERMINED",),
     ),
     Attack(
-        what="a table of reruns with noise_table of 0.001 %, assumed noise rejected",
+        what="a noise table with noise_table of 0.001 %, assumed noise rejected",
         build=table_of(1e-5),
         codes=("RUN_NOISE_ASSUMED",),
-        twin="a table of reruns with noise_table of 0.04 %",
+        twin="a noise table with noise_table of 0.04 %",
         honest=table_of(4e-4),
     ),
     Attack(

@@ -1,4 +1,4 @@
-"""Run-to-run noise that `compare` borrows from a table of reruns, and the commands that show such tables."""
+"""Run-to-run noise that `compare` borrows from a noise table, and the commands that show such tables."""
 
 import json
 from collections.abc import Callable
