@@ -20,7 +20,7 @@ from training.switches import NO_SWITCHES, Override, Rounding, Switches, arm_lab
 
 Scope = Literal["all", "forward"]
 Precision = Literal["quantized", "bf16"]
-SPEC_VERSION = 1
+SPEC_VERSION = 2
 """The version of specifications: raise it with every field, recipe or value that a worker of before cannot read. A test asks for it."""
 MOST_CANDIDATES = 64
 _MOST_OVERRIDES = 256

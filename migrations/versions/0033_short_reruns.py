@@ -20,7 +20,9 @@ depends_on = None
 
 _RUNS = sa.table("runs", sa.column("kind"))
 _EVENTS = sa.table("events", sa.column("kind"))
-_JOBS = sa.table("jobs", sa.column("id"), sa.column("spec", sa.JSON()), sa.column("early_stop", sa.JSON(none_as_null=True)))
+_JOBS = sa.table(
+    "jobs", sa.column("id"), sa.column("spec", sa.JSON()), sa.column("early_stop", sa.JSON(none_as_null=True)), sa.column("spec_version")
+)
 _VERDICTS = sa.table("verdicts", sa.column("id"), sa.column("document"), sa.column("code"))
 _SPEC = {"noise": "short_reruns"}
 _FORECASTS = {"harmful": "will_fail"}
@@ -33,11 +35,13 @@ _IN_DOCUMENTS = {
 
 def upgrade() -> None:
     _rename({"noise": "short"}, {"hopeless": "will_fail"}, (_SPEC, _FORECASTS, _IN_DOCUMENTS))
+    op.execute(_JOBS.update().values(spec_version=2))  # a worker of before leaves these to newer ones
 
 
 def downgrade() -> None:
     spec, forecasts, documents = ({new: old for old, new in names.items()} for names in (_SPEC, _FORECASTS, _IN_DOCUMENTS))
     _rename({"short": "noise"}, {"will_fail": "hopeless"}, (spec, forecasts, documents))
+    op.execute(_JOBS.update().values(spec_version=1))
 
 
 def _rename(runs: Mapping[str, str], events: Mapping[str, str], stored: tuple[Mapping[str, str], ...]) -> None:
@@ -45,7 +49,7 @@ def _rename(runs: Mapping[str, str], events: Mapping[str, str], stored: tuple[Ma
     for table, kinds in ((_RUNS, runs), (_EVENTS, events)):
         for old, new in kinds.items():
             connection.execute(table.update().where(table.c.kind == old).values(kind=new))
-    for key, own, early_stop in connection.execute(sa.select(_JOBS)).all():
+    for key, own, early_stop in connection.execute(sa.select(_JOBS.c.id, _JOBS.c.spec, _JOBS.c.early_stop)).all():
         values = {"spec": {spec.get(name, name): value for name, value in own.items()}}
         if early_stop is not None:
             values["early_stop"] = _named(early_stop, forecasts)
