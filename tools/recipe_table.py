@@ -52,9 +52,7 @@ def recipe_table() -> str:
             raise ValueError(f"recipe {name} quantizes w differently in fprop and dgrad; expected one column for both, add another")
         operands = (recipe.fprop_x, recipe.fprop_w, recipe.dgrad_g, recipe.wgrad_x, recipe.wgrad_g)
         cells = [_UNQUANTIZED.get(name, "") if operand is None else _operand(operand) for operand in operands]
-        elsewhere = ["TE"] if name in NATIVE_SM else []
-        if name in QUANTIZATION["te"]:
-            elsewhere.append(f"MaxText `{QUANTIZATION['te'][name]}`" if QUANTIZATION["te"][name] else "MaxText")
+        elsewhere = [engine for engine, has in (("TE", name in NATIVE_SM), ("MaxText", name in QUANTIZATION["te"])) if has]
         rows.append(f"| `{name}` | {' | '.join(cells)} | {', '.join(elsewhere) or 'neither'} |")
     heads = ("recipe", "x, fprop", "w", "g, dgrad", "x, wgrad", "g, wgrad", "also in")
     return "\n".join([f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|", *rows])
