@@ -33,8 +33,8 @@ def run(steps, rate=cosine, gap=0.0, seed=0, first=1):
     return curve_from_arrays(t - 1 + first, loss, recipe="fp8_current", columns=columns)
 
 
-def judged(margin, shorter=(), rate=cosine, gap=0.0, steps=2000, **policy):
-    policy = Policy(margin=margin, **policy)
+def judged(margin, shorter=(), rate=cosine, gap=0.0, steps=2000, **keys):
+    policy = Policy(margin=margin, **keys)
     return judge([run(steps, rate)], {"c": [run(steps, rate, gap, seed=1)]}, policy, planned_steps=steps, shorter=shorter)[0]
 
 

@@ -23,8 +23,8 @@ def cut(run: Curve, share: float, **changes: object) -> Curve:
 
 
 def judged(base: list[Curve], cand: list[Curve], noise: dict[str, list[Curve]], policy: dict[str, object] | None = None) -> Verdict:
-    policy = policy_from_mapping({"schedule": "decayed", "margin": "1%"} | (policy or {}))
-    return judge(base, {"cand": cand}, policy, planned_steps=STEPS, baseline_name="base", noise_runs=noise)[0]
+    whole = policy_from_mapping({"schedule": "decayed", "margin": "1%"} | (policy or {}))
+    return judge(base, {"cand": cand}, whole, planned_steps=STEPS, baseline_name="base", noise_runs=noise)[0]
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ def spec(*candidates: str, replicates: int = 1, **more):
 def ask(database):
     """A function that submits a job and returns its id, its look and the number of candidates that share the error."""
 
-    def submit(job=None, *, revision="", renews=None, **policy):
+    def submit(job=None, *, revision="", renews=None, **keys):
         with database.write() as session:
-            policy = policy_from_mapping({"margin": "1.0%", **policy})
+            policy = policy_from_mapping({"margin": "1.0%", **keys})
             wanted = Submission(spec=job or spec(), policy=policy, revision=revision)
             made = submit_registered(session, wanted, "someone", outdated=lambda newest: newest.id == renews)
             return made.id, made.look, made.look_candidates
