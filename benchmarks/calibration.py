@@ -1,5 +1,5 @@
 """How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns,
-F1 to F6 on run floors that are borrowed from public reruns, F7 to F9 on those of a model that is of no family on record,
+F1 to F6 on run-to-run noise that are borrowed from public reruns, F7 to F9 on those of a model that is of no family on record,
 F10 on reruns that were stopped early, F11 on the clean groups of examples/public, P1 to P4 on few points and unfinished runs,
 E1 to E3 on public sets and held-out losses,
 R1 to R5 on honest runs and copies, T1 and T2 on margins in tokens,
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import borrowed_floors
+import borrowed_noise
 import clean_groups
 import early_stops
 import expected
@@ -271,8 +271,9 @@ def a13(quick: bool) -> Iterator[Line]:
 
 
 def f6(_quick: bool) -> Iterator[Line]:
-    """The public reruns, one against one, with the run floor of a family that is half as noisy as they are, and with that of no family."""
-    for family in (borrowed_floors.TRACK3, borrowed_floors.RECORDS, unseen_families.ANY_DECODER):
+    """The public reruns, one against one, with the run-to-run noise of a family that is half as noisy as they are, and with that of no
+    family."""
+    for family in (borrowed_noise.TRACK3, borrowed_noise.RECORDS, unseen_families.ANY_DECODER):
         named = {"baseline": family, "candidate": family}
         for margin in MARGINS:
             states: Counter[str] = Counter()
@@ -284,7 +285,7 @@ def f6(_quick: bool) -> Iterator[Line]:
                     POLICY[margin],
                     assume_complete=True,
                     baseline_name="baseline",
-                    floors=borrowed_floors.public_floors(),
+                    noise_table=borrowed_noise.public_noise_table(),
                     families=named,
                 )
                 states[verdict.verdict] += 1
@@ -303,7 +304,7 @@ CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "A11": a11,
     "A12": a12,
     "A13": a13,
-    **borrowed_floors.CHECKS,
+    **borrowed_noise.CHECKS,
     "F6": f6,
     **unseen_families.CHECKS,
     **early_stops.CHECKS,

@@ -116,7 +116,7 @@ def main() -> None:
     """Simulate, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1500, help="jobs of each setting")
-    parser.add_argument("--factors", type=float, nargs="+", default=[1.0, 0.6, 1.5], help="run noise over what the judge assumes")
+    parser.add_argument("--factors", type=float, nargs="+", default=[1.0, 0.6, 1.5], help="run-to-run noise over what the judge assumes")
     options = parser.parse_args()
     for factor in options.factors:
         for pairs in (1, 2, 4):

@@ -38,7 +38,7 @@ Process = Callable[[np.random.Generator, int], FloatArray]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floors:
-    """True run noise of both arms (shares of the loss), and what is said of them."""
+    """True run-to-run noise of both arms (shares of the loss), and what is said of them."""
 
     name: str
     true: tuple[float, float]
@@ -159,7 +159,7 @@ def emulated_pairs(parts: FloatArray) -> list[Progress]:
 
 
 def measured_arms(parts: FloatArray) -> tuple[LiveArm, LiveArm]:
-    """Both arms with the group's own late means, as if its run noise had been measured on them."""
+    """Both arms with the group's own late means, as if its run-to-run noise had been measured on them."""
     late = tuple(parts[:, -8:].mean(axis=1).tolist())
     arm = LiveArm(rounding="nearest", means=late, seeds=(0,) * len(late))
     return arm, arm

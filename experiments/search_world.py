@@ -5,7 +5,7 @@ times a factor of its own (30 %). Pairs of switches interact as measured on aver
 the gaps of full runs as they were measured to be. Step times differ by switch (50 %), and the margin is drawn so that the largest gap that
 passes with 95 % power is 20 to 70 % of the candidate's gap.
 
-    run           level + gap + run noise of the arm          fork    level + effect in forks + fork noise
+    run           level + gap + run-to-run noise of the arm          fork    level + effect in forks + fork noise
     confirmation  4 fresh runs of each arm, and the judge's own interval
 
 The assumption that can fail: eight switches of one model are few to draw worlds from; all worlds resemble it.
@@ -129,7 +129,7 @@ class World:
 def judged(evaluation: Evaluation, baseline: FloatArray, candidate: FloatArray, policy: Policy, margin: float) -> Result:
     """A confirmation by the judge's interval of the late means (runs,) of both arms; `policy.confidence` is that of one confirmation."""
     level = float(baseline.mean())
-    declared = (policy.baseline_run_floor, policy.candidate_run_floor)
+    declared = (policy.baseline_run_noise, policy.candidate_run_noise)
     recipes = ("fp8_current", "nvfp4")
     floors = [
         run_floor(prior_for(recipe, amount, policy, level), means, [0] * len(means))
@@ -151,8 +151,8 @@ def setting_of(times: FloatArray, given: Sequence[Result], noise: RunNoise, shar
     policy = Policy(
         margin=Amount(value=0.02, unit="relative"),  # replaced below, because what a confirmation costs of a margin does not depend on it
         min_points=100,
-        baseline_run_floor=Amount(value=noise.baseline, unit="nats"),
-        candidate_run_floor=Amount(value=noise.candidate, unit="nats"),
+        baseline_run_noise=Amount(value=noise.baseline, unit="nats"),
+        candidate_run_noise=Amount(value=noise.candidate, unit="nats"),
     )
     wide = confirmation(design, policy, 0.1, CONFIRMATIONS)
     target = share * (gap - level)

@@ -109,8 +109,8 @@ class Bench:
 
     def verdicts(self) -> None:
         """The judge's verdict on every fault that was analysed, from three runs of each arm."""
-        answers = [line for line in self._lines if line["kind"] == "answer" and line["units"]]
-        for kind, units, seed in [(line["fault"], tuple(line["units"]), line["seed"]) for line in answers]:
+        answers = [line for line in self._lines if line["kind"] == "answer" and line["gemms"]]
+        for kind, units, seed in [(line["fault"], tuple(line["gemms"]), line["seed"]) for line in answers]:
             if self._find("verdict", fault=kind, units=list(units), seed=seed) is None:
                 case = Case(kind=kind, units=units, seed=seed, step=0)
                 arms = [[self._curve(each, replicate) for replicate in range(PARENTS)] for each in (healthy(case), case)]
@@ -136,7 +136,7 @@ class Bench:
     def _full_runs(self, case: Case) -> None:
         for replicate in range(PARENTS):
             self._baseline(case.seed, replicate)
-            about = {"seed": case.seed, "replicate": replicate, "fault": case.kind, "units": list(case.units)}
+            about = {"seed": case.seed, "replicate": replicate, "fault": case.kind, "gemms": list(case.units)}
             if case.units and self._find("run", **about) is None:
                 run = Run(self._spec(case.seed, replicate), self._corpus, fast_bf16=self._fast)
                 losses = forked(self._model, run, _with(run.state, case), self._measured.own, 0, STEPS).losses
@@ -145,7 +145,7 @@ class Bench:
     def _baseline(self, seed: int, replicate: int) -> None:
         """A run of the baseline, with its checkpoints on disk."""
         folder = self._folder / f"{seed}-{replicate}"
-        about = {"seed": seed, "replicate": replicate, "fault": "healthy", "units": []}
+        about = {"seed": seed, "replicate": replicate, "fault": "healthy", "gemms": []}
         has_states = folder.exists() and kept_steps(folder) == list(FORKS_AT)
         if has_states and self._find("run", **about):
             return
@@ -223,7 +223,7 @@ class Bench:
             units=list(case.units),
             seed=case.seed,
             step=case.step,
-            named=[each["units"] for each in own["named"]],
+            named=[each["gemms"] for each in own["named"]],
             estimates=[[each["without"], each["alone"]] for each in own["named"]],
             untested=own["untested"],
             **kept,

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from parity.client.run import Run
     from parity.comparing.compare import Comparison, assert_parity, compare
     from parity.judging.curve import Curve, curve_from_arrays
-    from parity.judging.floors import Floors, public_floors, read_floors
+    from parity.judging.noise_table import NoiseTable, public_noise_table, read_noise_table
     from parity.judging.policy import Policy, policy_from_mapping
     from parity.judging.verdict import Verdict, judge
     from parity.readers.run_table import RunTable, read_run_table
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "Curve",
-    "Floors",
+    "NoiseTable",
     "Policy",
     "Run",
     "RunTable",
@@ -25,8 +25,8 @@ __all__ = [
     "curve_from_arrays",
     "judge",
     "policy_from_mapping",
-    "public_floors",
-    "read_floors",
+    "public_noise_table",
+    "read_noise_table",
     "read_run_table",
 ]
 
@@ -34,7 +34,7 @@ _HOMES = {
     "Comparison": "parity.comparing.compare",
     "Policy": "parity.judging.policy",
     "Curve": "parity.judging.curve",
-    "Floors": "parity.judging.floors",
+    "NoiseTable": "parity.judging.noise_table",
     "Run": "parity.client.run",
     "RunTable": "parity.readers.run_table",
     "Verdict": "parity.judging.verdict",
@@ -43,8 +43,8 @@ _HOMES = {
     "policy_from_mapping": "parity.judging.policy",
     "curve_from_arrays": "parity.judging.curve",
     "judge": "parity.judging.verdict",
-    "public_floors": "parity.judging.floors",
-    "read_floors": "parity.judging.floors",
+    "public_noise_table": "parity.judging.noise_table",
+    "read_noise_table": "parity.judging.noise_table",
     "read_run_table": "parity.readers.run_table",
 }
 

@@ -13,8 +13,8 @@ from parity.design.chances import drawing
 from parity.design.experiment import BASELINE, CANDIDATE, Design
 from parity.judging import special
 from parity.judging.curve import FloatArray
-from parity.judging.floors import read_floors
 from parity.judging.lending import Lenders
+from parity.judging.noise_table import read_noise_table
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.structure import frozen
 from parity.wording import age_in_words, count
@@ -52,7 +52,7 @@ class Setting:
     """What a search knows before it runs anything.
 
     `times` (2^n,) are those of a step, by assignment (`cost`). `given` are full runs that exist: of the baseline and of the candidate, at
-    least one each. `parents` are baseline runs with a kept checkpoint. `baseline_sd` and `candidate_sd` are the run noise (nats).
+    least one each. `parents` are baseline runs with a kept checkpoint. `baseline_sd` and `candidate_sd` are the run-to-run noise (nats).
     """
 
     size: int
@@ -212,8 +212,8 @@ class SearchSetup:
     """One search. Losses are in nats, costs in steps of training.
 
     `times` (2^n,) are those of a step by assignment, as a share of the baseline's. `given` are losses of full runs of the baseline and of
-    the candidate. `parents` are ids of baseline runs whose checkpoint of `fork_step` is kept. `margin` is in nats. `floors` is the table of
-    reruns from which confirmations borrow, of `family`; None without one. `budget`: the largest cost of everything.
+    the candidate. `parents` are ids of baseline runs whose checkpoint of `fork_step` is kept. `margin` is in nats. `noise_table` is the
+    noise table from which confirmations borrow, of `family`; None without one. `budget`: the largest cost of everything.
     `switches_from` says where the switches come from, `analysis` is the job whose answer they follow.
     """
 
@@ -230,7 +230,7 @@ class SearchSetup:
     margin: float
     design: Mapping[str, Any]
     policy: Mapping[str, Any]
-    floors: str | None
+    noise_table: str | None
     family: str | None
     budget: float | None = None
     switches_from: SwitchSource | None = None
@@ -248,8 +248,8 @@ class SearchSetup:
 
     @cached_property
     def _lenders(self) -> Lenders:
-        families = {BASELINE: self.family, CANDIDATE: self.family} if self.family and self.floors else {}
-        return Lenders(read_floors(self.floors) if self.floors else None, families)
+        families = {BASELINE: self.family, CANDIDATE: self.family} if self.family and self.noise_table else {}
+        return Lenders(read_noise_table(self.noise_table) if self.noise_table else None, families)
 
     @cached_property
     def confirmation(self) -> Confirmation:

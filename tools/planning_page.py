@@ -10,8 +10,8 @@ from pathlib import Path
 
 from parity.design.chances import NO_FAMILIES, chances
 from parity.design.experiment import BASELINE, CANDIDATE, Design
-from parity.judging.floors import ANY_DECODER, public_floors
 from parity.judging.lending import Lenders
+from parity.judging.noise_table import ANY_DECODER, public_noise_table
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.report.facts import Cells
 from parity.report.text import markdown_table
@@ -20,15 +20,15 @@ from tools.public_verdicts import run
 from tools.reason_table import rewritten
 
 PAGE = Path(__file__).parents[1] / "docs" / "planning.md"
-TABLE = "examples/planning/floors.csv"
+TABLE = "examples/planning/noise.csv"
 PAIR = "parity plan --planned-steps 10000 --baseline-recipe fp8_current --candidate-recipe nvfp4"
 SMALL, LARGE = "--step-seconds 5 --devices 8", "--step-seconds 15 --devices 128"
 COMMANDS: Mapping[str, str] = {
     "8 B, assumed": f"{PAIR} \\\n  {SMALL}",
-    "8 B, reruns that stop early": f"{PAIR} \\\n  {SMALL} --noise-runs 3",
+    "8 B, reruns that stop early": f"{PAIR} \\\n  {SMALL} --short-reruns 3",
     "8 B, looks and candidates": f"{PAIR} \\\n  {SMALL} --candidates 2 --policy examples/planning/looks.yaml",
-    "8 B, own family": f"{PAIR} \\\n  {SMALL} --floors {TABLE} --family my-8B",
-    "8 B, narrow margin": f'{PAIR} \\\n  {SMALL} --floors {TABLE} --family my-8B --margin 0.5% --budget "500 hours"',
+    "8 B, own family": f"{PAIR} \\\n  {SMALL} --noise-table {TABLE} --family my-8B",
+    "8 B, narrow margin": f'{PAIR} \\\n  {SMALL} --noise-table {TABLE} --family my-8B --margin 0.5% --budget "500 hours"',
     "405 B, assumed": f'{PAIR} \\\n  {LARGE} --budget "12000 hours"',
     "405 B, any-decoder": f'{PAIR} \\\n  {LARGE} --budget "12000 hours" --family any-decoder --margin 0.5%',
 }
@@ -159,7 +159,7 @@ CLAIMS = (
 
 # Standard deviation over the runs of one arm, as a share of the loss: 20 FP8 and 50 NVFP4 runs of an 8 B model; df of the smaller arm.
 RERUNS_8B = policy_from_mapping(
-    {"margin": "1%", "baseline_run_floor": "0.175%", "candidate_run_floor": "0.200%", "run_floor_df": 19, "run_floor_evidence": "70 runs"}
+    {"margin": "1%", "baseline_run_noise": "0.175%", "candidate_run_noise": "0.200%", "run_noise_df": 19, "run_noise_evidence": "70 runs"}
 )
 ASSUMED = policy_from_mapping({"margin": "1%"})
 
@@ -174,7 +174,7 @@ def half_width(claim: Claim, policy: Policy, lenders: Lenders = NO_FAMILIES) -> 
 @functools.cache
 def any_decoder() -> Lenders:
     """The floor of finished schedules for both arms."""
-    return Lenders(public_floors(), {BASELINE: ANY_DECODER, CANDIDATE: ANY_DECODER})
+    return Lenders(public_noise_table(), {BASELINE: ANY_DECODER, CANDIDATE: ANY_DECODER})
 
 
 def answer(claim: Claim, half: float) -> str:
@@ -194,18 +194,26 @@ def _against(gap: float, half: float, margin: float) -> str:
 
 
 def claims_table() -> str:
-    """One row per claim: the gap as a share of the loss, and the answer under each run floor."""
+    """One row per claim: the gap as a share of the loss, and the answer under each run-to-run noise."""
     rows: list[Cells] = [
-        ("claim", "scale", "gap, of the loss", "assumed run noise", "if `any-decoder` holds", "with the noise of the 8 B reruns", "source")
+        (
+            "claim",
+            "scale",
+            "gap, of the loss",
+            "assumed run-to-run noise",
+            "if `any-decoder` holds",
+            "with the noise of the 8 B reruns",
+            "source",
+        )
     ]
     for claim in CLAIMS:
         gap = f"{claim.nats:+g} nats, loss not stated" if claim.rel is None else f"{100 * claim.rel:+.2f} %"
-        floors = [
+        noise_table = [
             answer(claim, half_width(claim, ASSUMED)),
             answer(claim, half_width(claim, ASSUMED, any_decoder())),
             answer(claim, half_width(claim, RERUNS_8B)) if claim.of_8b else "",
         ]
-        rows.append((claim.work, claim.scale, f"at most {gap[1:]}" if claim.at_most else gap, *floors, claim.source))
+        rows.append((claim.work, claim.scale, f"at most {gap[1:]}" if claim.at_most else gap, *noise_table, claim.source))
     return markdown_table(rows)
 
 

@@ -203,8 +203,8 @@ def speed_words(answer: Answer) -> str:
 def rests(answer: Answer) -> str:
     """What the interval rests on."""
     strip = {fact["name"]: fact for fact in answer.document["words"]["strip"]}
-    noise, why = strip["Run noise"]["value"].lower(), strip["Evidence"]["why"]
-    return minus(f"run noise {noise}; {why}")
+    noise, why = strip["Run-to-run noise"]["value"].lower(), strip["Evidence"]["why"]
+    return minus(f"run-to-run noise {noise}; {why}")
 
 
 def family(answer: Answer) -> str:

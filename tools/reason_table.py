@@ -19,7 +19,7 @@ REMEDIES: Mapping[str, str] = {
     "STEPS_MISSING": "Look for what the missing steps have in common: a logger may leave out what it cannot write, such as NaN.",
     "SMOOTHED": "Export the raw losses, without a moving average.",
     "ROUNDED": "Log the loss with more digits.",
-    "RUN_NOISE_ASSUMED": "Add replicates or controls, so that the run floor is measured.",
+    "RUN_NOISE_ASSUMED": "Add replicates or controls, so that the run-to-run noise is measured.",
     "RUN_NOISE_BORROWED": "Check that the family is like your runs: model shape, data, batch, length, engine. Replicates replace it.",
     "IDENTICAL": "Nothing.",
     "WITHIN_MARGIN": "Nothing.",

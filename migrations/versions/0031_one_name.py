@@ -55,8 +55,8 @@ def _keyed(mapping: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
 
 
 def _verdict(text: str, old: str, new: str) -> str:
-    """The canonical JSON of a verdict, its parameters under the new name."""
+    """The JSON of a verdict as it is stored, its parameters under the new name."""
     document = json.loads(text)
     if "params" in document:
         document["params"] = _keyed(document["params"], old, new)
-    return json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(document, sort_keys=True, allow_nan=False)

@@ -45,7 +45,7 @@ def _rename(old: str, new: str, roles: dict[str, str]) -> None:
             document["params"] = with_policy(document["params"])
         for check in document.get("checks", ()):
             check["role"] = roles.get(check["role"], check["role"])
-        return json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(document, sort_keys=True, allow_nan=False)
 
     _change(_JOBS, "policy", policy)
     _change(_SEARCHES, "setup", with_policy)

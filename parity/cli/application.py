@@ -77,10 +77,10 @@ class Commands(LazyGroup):
         "calibrate": Place(
             "parity.cli.design",
             FILES,
-            "Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power.",
+            "Measure how often the judge is wrong, on reruns of one configuration: run-to-run noise, false alarms, coverage and power.",
         ),
         "plan": Place("parity.cli.design", FILES, "Estimate what an experiment, or a budget, can decide before you spend GPU time."),
-        "floors": Place("parity.cli.record", FILES, "Show tables of reruns: how much runs of one recipe differ, by family.", app="floors"),
+        "noise": Place("parity.cli.record", FILES, "Show noise tables: how much runs of one recipe differ, by family.", app="noise"),
         "preflight": Place("parity.cli.verify", FILES, "Compare this machine's arithmetic with known answers, in less than a minute."),
         "submit": Place("parity.cli.jobs", JOBS, "Queue a job on the server and print its id and the address of its page."),
         "watch": Place("parity.cli.jobs", JOBS, "Follow a job to its end and print its verdicts."),
@@ -96,7 +96,7 @@ class Commands(LazyGroup):
             "parity.cli.remarks", JOBS, "Show the verdicts of several jobs side by side, and what keeps jobs from being compared."
         ),
         "trend": Place(
-            "parity.cli.remarks", JOBS, "Show how a gap moved over commits or days, and which of them moved it beyond run noise."
+            "parity.cli.remarks", JOBS, "Show how a gap moved over commits or days, and which of them moved it beyond run-to-run noise."
         ),
         "tag": Place("parity.cli.remarks", JOBS, "Set the tags of a job, by which lists find it."),
         "note": Place("parity.cli.remarks", JOBS, "Add a note to a job."),

@@ -29,7 +29,7 @@ from parity.design import plan as sentences
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
 from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, MAX_STOP, Design, likeness, parse_budget
 from parity.design.plan import NATS, Plan, plan, plan_document
-from parity.judging.arms import MAX_NOISE_RUNS, MIN_STOP
+from parity.judging.arms import MAX_SHORT_RERUNS, MIN_STOP
 from parity.judging.curve import MAX_STEP
 from parity.judging.policy import NVFP4, parse_margin
 from parity.readers import read_runs
@@ -57,7 +57,9 @@ class Settings(Options):
     policy: str | None = option(None, "Read the policy, except for the margin, from this file's `policy:` part.", "parity.yaml")
     column: list[str] = repeatable("Name the column of step or loss; repeatable. [default: well-known names]", "[FILE:]QUANTITY=NAME")
     pattern: list[str] = pattern_option()
-    recipe: str | None = option(None, f"State the recipe of the runs, which sets the run noise that is assumed: {RECIPE_WORDS}.", "RECIPE")
+    recipe: str | None = option(
+        None, f"State the recipe of the runs, which sets the run-to-run noise that is assumed: {RECIPE_WORDS}.", "RECIPE"
+    )
     rounding: str | None = option(
         None,
         "State how the runs round gradients, stochastic or nearest, if the recipe does not say. [default: stochastic is assumed]",
@@ -76,7 +78,7 @@ def calibrate_runs(
     table: Annotated[Reruns, ("arm_by", "run_by", "arm", "step", "loss")],
     as_json: bool = flag("--json", "Print canonical JSON instead of a table."),
 ) -> int:
-    """Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power."""
+    """Measure how often the judge is wrong, on reruns of one configuration: run-to-run noise, false alarms, coverage and power."""
     columns = stated_columns(stated.column, stated.pattern)
     columns.refuse_unknown(runs)
     refuse_unknown_recipe(stated.recipe, "--recipe")
@@ -107,8 +109,8 @@ class Experiment(Options, panel=EXPERIMENT):
     )
     baseline_runs: int | None = option(None, "Number of baseline runs. [default: 1]", min=1, max=MAX_REPLICATES)
     candidate_runs: int | None = option(None, "Number of candidate runs. [default: 1]", min=1, max=MAX_REPLICATES)
-    noise_runs: int | None = option(
-        None, "Number of reruns per arm that stop early and only measure run noise. [default: 0]", min=0, max=MAX_NOISE_RUNS
+    short_reruns: int | None = option(
+        None, "Number of reruns per arm that stop early and only measure run-to-run noise. [default: 0]", min=0, max=MAX_SHORT_RERUNS
     )
     stop_at: float | None = option(
         None,
@@ -134,17 +136,19 @@ class Experiment(Options, panel=EXPERIMENT):
 
 
 class Noise(Options, panel=NOISE):
-    """What is known of the run noise of both arms."""
+    """What is known of the run-to-run noise of both arms."""
 
-    baseline_recipe: str | None = option(None, f"Recipe of the baseline, which sets its assumed run noise: {RECIPE_WORDS}.", "RECIPE")
+    baseline_recipe: str | None = option(
+        None, f"Recipe of the baseline, which sets its assumed run-to-run noise: {RECIPE_WORDS}.", "RECIPE"
+    )
     candidate_recipe: str | None = option(None, "Recipe of the candidate, in the same words.", "RECIPE")
     baseline_rounding: str | None = option(None, "State how the baseline rounds gradients: stochastic or nearest.", "HOW")
     candidate_rounding: str | None = option(None, "State how the candidate rounds gradients: stochastic or nearest.", "HOW")
     family: list[str] = repeatable(
-        "Borrow the run noise of both arms, or of baseline or candidate, from this family of reruns (`parity floors list`). Repeatable.",
+        "Borrow the run-to-run noise of both arms, or of baseline or candidate, from this family (`parity noise list`). Repeatable.",
         "[ARM=]NAME",
     )
-    floors: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")
+    noise_table: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")
     pair_sd: float | None = option(None, "Step-to-step standard deviation of the paired gap. [default: 0.11 % of the loss]", "NATS")
     autocorrelation: float = option(0.0, "Lag-1 correlation of the paired gap, from 0 to below 1.", "R")
 
@@ -177,16 +181,16 @@ def plan_design(
     if planned_steps > MAX_STEP:
         raise UsageError(f"--planned-steps has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
     if asked.budget is not None:
-        chosen = asked.given("baseline_runs", "candidate_runs", "noise_runs", "stop_at")
+        chosen = asked.given("baseline_runs", "candidate_runs", "short_reruns", "stop_at")
         refuse(chosen, "is what --budget chooses; give only one of them")
-    if asked.stop_at is not None and not asked.noise_runs:
-        raise UsageError(f"--stop-at is {asked.stop_at:g} without --noise-runs; state how many reruns stop there")
+    if asked.stop_at is not None and not asked.short_reruns:
+        raise UsageError(f"--stop-at is {asked.stop_at:g} without --short-reruns; state how many reruns stop there")
     if asked.like is None:
         refuse(asked.given("column", "pattern"), "is not used without --like; name the run whose column it is")
     if asked.like is not None:
         asked, noise = _like(asked.like, asked, noise)
     of_design = {each.name for each in fields(Design)}
-    lenders = stated_lenders(noise.family, noise.floors, (BASELINE, CANDIDATE))
+    lenders = stated_lenders(noise.family, noise.noise_table, (BASELINE, CANDIDATE))
     try:
         policy = load_policy(policy_options)
         known = {name: value for name, value in (asdict(asked) | asdict(noise)).items() if name in of_design and value is not None}
@@ -232,7 +236,7 @@ def _calibration_text(result: Calibration) -> Group:
     ends = f"{tau.lo:.4f} to {tau.hi:.4f}" if math.isfinite(tau.hi) else "unknown"
     head = (
         f"{result.runs} runs, {result.pairs} ordered pairs, loss {result.level:.3f}. "
-        f"Run floor {tau.value:.4f} nats (95 % interval {ends}), {percent(tau.rel)} of the loss. "
+        f"Run-to-run noise {tau.value:.4f} nats (95 % interval {ends}), {percent(tau.rel)} of the loss. "
         f"The interval covers 0 in {percent(result.covers_zero, 3)} of the pairs; "
         f"without the between-run term {percent(result.naive_rejects, 3)} would be called different."
     )

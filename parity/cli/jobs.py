@@ -15,7 +15,7 @@ from parity.cli.terminal import NOISE, OUTPUT, QUEUE, UsageError, exit_code
 from parity.cli.watching import JobEndedError, print_outlook
 from parity.client.rest import Client, Document
 from parity.comparing.arms import read_yaml
-from parity.judging.arms import MAX_NOISE_RUNS
+from parity.judging.arms import MAX_SHORT_RERUNS
 from parity.judging.sign_offs import accepted
 from parity.report.page import ConcludedJob, job_report
 from parity.wording import count, did_you_mean
@@ -50,18 +50,18 @@ def baseline_of(content: Document, reuse: bool | None) -> Document | None:
     return baseline | ({} if reuse is None else {"reuse": reuse}) or None
 
 
-def with_noise(content: Document, runs: int | None, stop_at: float | None) -> Document:
-    """The job file with the options in place of its `noise:`; the server checks the values."""
+def with_short_reruns(content: Document, runs: int | None, stop_at: float | None) -> Document:
+    """The job file with the options in place of its `short_reruns:`; the server checks the values."""
     if runs is None and stop_at is None:
         return content
     job = dict(content["job"])
-    noise = job.pop("noise", None)
+    noise = job.pop("short_reruns", None)
     if runs == 0 or (runs is None and not isinstance(noise, Mapping)):
         if stop_at is not None:
-            raise UsageError(f"--stop-at is {stop_at:g}, but the job has no reruns that stop early; state their number with --noise-runs")
+            raise UsageError(f"--stop-at is {stop_at:g}, but the job has no reruns that stop early; state their number with --short-reruns")
         return {**content, "job": job}
     stated = {name: value for name, value in (("runs", runs), ("stop_at", stop_at)) if value is not None}
-    return {**content, "job": job | {"noise": (dict(noise) if isinstance(noise, Mapping) else {}) | stated}}
+    return {**content, "job": job | {"short_reruns": (dict(noise) if isinstance(noise, Mapping) else {}) | stated}}
 
 
 # The commands about one job: submit, watch, cancel, report. `application` maps their errors to exit codes.
@@ -77,13 +77,13 @@ class Queue(Options, panel=QUEUE):
 
 
 class EarlyStops(Options, panel=NOISE):
-    """Reruns that stop early and measure run noise, in place of the job file's."""
+    """Reruns that stop early and measure run-to-run noise, in place of the job file's."""
 
-    noise_runs: int | None = option(
+    short_reruns: int | None = option(
         None,
-        "Add reruns to each arm that stop early and measure run noise; 0: none. [default: the job file's `noise:`]",
+        "Add reruns to each arm that stop early and measure run-to-run noise; 0: none. [default: the job file's `short_reruns:`]",
         min=0,
-        max=MAX_NOISE_RUNS,
+        max=MAX_SHORT_RERUNS,
     )
     stop_at: float | None = option(None, "Share of the steps after which they stop. [default: the job file's, or 0.5]", "SHARE")
 
@@ -105,7 +105,7 @@ def submit(
 
     First prints on stderr what the job can decide.
     """
-    content = with_noise(job_file(file), noise.noise_runs, noise.stop_at)
+    content = with_short_reruns(job_file(file), noise.short_reruns, noise.stop_at)
     order = asdict(queue) | {"baseline": baseline_of(content, reuse.reuse)} | labels_of(file, content, labels)
     with at.client() as client:
         progress = following.progress()

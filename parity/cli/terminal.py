@@ -21,7 +21,7 @@ EXPERIMENT, NOISE, SERVER, QUEUE, LABELS = "Experiment", "Noise", "Server", "Que
 # Lists of words in the help of several options.
 RECIPE_WORDS = f"{', '.join(RECIPES)}, or {OTHER}NAME for your own"
 STATED_PROFILES = ", ".join(f"{name} ({str(amount).replace(' %', '%')})" for name, amount in PROFILES.items() if amount is not None)
-ALL_PROFILES = f"{STATED_PROFILES}, {NOISE_FLOOR} (4.2 x the measured run noise of the baseline)"
+ALL_PROFILES = f"{STATED_PROFILES}, {NOISE_FLOOR} (4.2 x the measured run-to-run noise of the baseline)"
 
 _OPTIONS = "Options"
 ALL_OPTIONS = "parity.all_options"  # in a context's `meta`: its help lists every option

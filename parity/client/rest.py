@@ -164,20 +164,20 @@ class Client:
         workers: list[Document] = self._call("GET", f"{_API}workers")
         return workers
 
-    def floors(self, of: Literal["record", "imported"] = "record") -> str:
+    def noise_table(self, of: Literal["record", "imported"] = "record") -> str:
         """The reruns on record, or those that were imported, as a table (CSV)."""
-        return self._send("GET", f"{_API}floors", params={"of": of}).text
+        return self._send("GET", f"{_API}noise-tables", params={"of": of}).text
 
-    def import_floors(self, table: str, family: str | None = None) -> Document:
-        """Import a table of reruns (CSV), or one family of it: `families`, `new_groups` and `known_groups`."""
-        return self._post("floors", {"table": table, "family": family})
+    def import_noise_table(self, table: str, family: str | None = None) -> Document:
+        """Import a noise table (CSV), or one family of it: `families`, `new_groups` and `known_groups`."""
+        return self._post("noise-tables", {"table": table, "family": family})
 
     def baselines(self, name: str | None = None, limit: int = 50) -> Document:
         """A page of baselines' versions, promoted last first: `items` and `next_cursor`."""
         return self._get("baselines", {"limit": limit} | ({"name": name} if name else {}))
 
     def baseline(self, name: str, version: int | None = None) -> Document:
-        """A version of a baseline (the newest where none is given): runs, specification, manifest, run noise, audit trail."""
+        """A version of a baseline (the newest where none is given): runs, specification, manifest, run-to-run noise, audit trail."""
         return self._get(_baseline_path(name, version))
 
     def promote(self, name: str, job_id: str, reason: str, *, arm: str | None = None, days: float | None = None) -> Document:

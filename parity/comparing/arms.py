@@ -10,9 +10,9 @@ from typing import Any, get_args
 import numpy as np
 import yaml
 
-from parity.judging.arms import MAX_NOISE_RUNS
+from parity.judging.arms import MAX_SHORT_RERUNS
 from parity.judging.curve import MAX_STEP, RECORDED_RECIPE, ROUNDINGS, BoolArray, Curve, FloatArray, Rounding
-from parity.judging.floors import Floors, FloorsError, public_floors, read_floors
+from parity.judging.noise_table import NoiseTable, NoiseTableError, public_noise_table, read_noise_table
 from parity.judging.policy import LOSS as LOSS_METRIC
 from parity.judging.policy import NVFP4, Multiplicity, Policy, policy_from_mapping
 from parity.readers import read_run
@@ -66,11 +66,11 @@ def stated_rounding(word: str | None, name: str, recipe: str | None = None) -> R
     raise InputError(f"{name} is {word!r}; expected {' or '.join(get_args(Rounding))}{did_you_mean(str(word), ROUNDINGS)}")
 
 
-def check_floors(floors: object, name: str, families: object, other: str) -> None:
-    """Raise InputError where a table of reruns is given and no family of it is named."""
-    if floors is not None and not families:
-        shown = repr(floors) if isinstance(floors, str) else "given"
-        raise InputError(f"{name} is {shown} without {other}; name the family whose run noise the arms borrow (`parity floors list`)")
+def check_noise_table(noise_table: object, name: str, families: object, other: str) -> None:
+    """Raise InputError where a noise table is given and no family of it is named."""
+    if noise_table is not None and not families:
+        shown = repr(noise_table) if isinstance(noise_table, str) else "given"
+        raise InputError(f"{name} is {shown} without {other}; name the family whose run-to-run noise the arms borrow (`parity noise list`)")
 
 
 # The policy of a comparison: the `policy:` part of a file or what a person states, the latter over the former.
@@ -374,16 +374,16 @@ def with_facts(curve: Curve, name: str, stated: Stated) -> Curve:
     return dataclasses.replace(curve, recipe=recipe, rounding=rounding, context={**curve.context, **recorded, **stated.context})
 
 
-def read_noise_run(run: Any, arm: Arm, stated: Stated, columns: Mapping[str, str]) -> Curve:
+def read_short_rerun(run: Any, arm: Arm, stated: Stated, columns: Mapping[str, str]) -> Curve:
     """A rerun of an arm that was stopped early, with what is stated of the arm and its first run's seed."""
-    curve = with_facts(read_one(run, f"{arm[0]}, noise run", columns), arm[0], stated)
+    curve = with_facts(read_one(run, f"{arm[0]}, short rerun", columns), arm[0], stated)
     return dataclasses.replace(curve, seed=arm[1][0].seed)
 
 
-def check_noise_runs(number: int, arm: str, name: str) -> None:
-    """Raise InputError for more noise runs than an arm may have."""
-    if number > MAX_NOISE_RUNS:
-        raise InputError(f"{name}: {arm} has {number:,} noise runs; expected at most {MAX_NOISE_RUNS} per arm; give fewer")
+def check_short_reruns(number: int, arm: str, name: str) -> None:
+    """Raise InputError for more short reruns than an arm may have."""
+    if number > MAX_SHORT_RERUNS:
+        raise InputError(f"{name}: {arm} has {number:,} short reruns; expected at most {MAX_SHORT_RERUNS} per arm; give fewer")
 
 
 def arm_names(stems: Sequence[str], files: Sequence[str], named: Sequence[bool]) -> list[str]:
@@ -426,23 +426,23 @@ def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve], option: s
                 )
 
 
-# Tables of reruns from files, from which an arm borrows its run noise.
+# Noise tables from files, from which an arm borrows its run-to-run noise.
 
 
-def read_rerun_table(file: str | None) -> Floors:
+def read_rerun_table(file: str | None) -> NoiseTable:
     """The table in a file, or the public one; InputError for a file that cannot be read as a table."""
     if file is None:
-        return public_floors()
+        return public_noise_table()
     try:
         return rerun_table(Path(file).read_text(encoding="utf-8"), file)
     except (OSError, UnicodeDecodeError) as error:
         words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
-        raise InputError(f"{file}: cannot be read ({words}); expected a table of reruns (CSV)") from None
+        raise InputError(f"{file}: cannot be read ({words}); expected a noise table (CSV)") from None
 
 
-def rerun_table(text: str, source: str) -> Floors:
-    """The table in a text that came from `source`. Raises InputError if the text is not a table of reruns."""
+def rerun_table(text: str, source: str) -> NoiseTable:
+    """The table in a text that came from `source`. Raises InputError if the text is not a noise table."""
     try:
-        return read_floors(text)
-    except FloorsError as error:
+        return read_noise_table(text)
+    except NoiseTableError as error:
         raise InputError(f"{source}: {error}") from None

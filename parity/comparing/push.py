@@ -43,7 +43,7 @@ def check_pushable(case: Case) -> None:
     named = (
         ("--control", case.controls),
         ("--shorter-baseline", case.shorter),
-        ("--noise-run", case.noise_runs),
+        ("--short-rerun", case.short_reruns),
         ("--evaluation", case.evaluations),
     )
     for option, given in named:

@@ -1,4 +1,4 @@
-"""How often would the judge be wrong on reruns of one configuration? The run floor with its interval, and every pair judged.
+"""How often would the judge be wrong on reruns of one configuration? The run-to-run noise with its interval, and every pair judged.
 
 tau = sd of the runs' window means; its interval from chi-squared with K - 1 df. Every ordered pair is an A/A comparison: a fail is a
 false alarm, and an interval that misses 0 a wrong interval. Injected constant gaps (multiples of the margin) give the power.
@@ -29,7 +29,7 @@ MAX_INJECTED_PAIRS = 200
 
 @frozen
 class Tau:
-    """Run floor in nats and as a share of the loss, with the ends of its 95 % interval in nats."""
+    """Run-to-run noise in nats and as a share of the loss, with the ends of its 95 % interval in nats."""
 
     value: float
     lo: float

@@ -58,7 +58,7 @@ class Chances:
     """What the judge will have of a design, in the design's unit.
 
     `expected` is the gap's noise as it will be if the runs spread as assumed. `half_widths` (n,) come with the chances `weights` (n,), and
-    `counts` (n,) is False where the policy would reject the run noise as assumed. `se` is the gap's true standard error.
+    `counts` (n,) is False where the policy would reject the run-to-run noise as assumed. `se` is the gap's true standard error.
     """
 
     expected: GapNoise
@@ -135,22 +135,22 @@ class Drawing:
         return math.sqrt(self.within.value**2 + baseline**2 / self.design.baseline_runs + candidate**2 / self.design.candidate_runs)
 
     def floors(self, squares: tuple[float, float]) -> Floors:
-        """The run floors where the full runs and controls of each arm have these sums of squares about their mean.
+        """The run-to-run noise where the full runs and controls of each arm have these sums of squares about their mean.
 
         Reruns that stop early, which are not drawn, add what is expected of them.
         """
-        worth = early_df(self.design.noise_runs)
+        worth = early_df(self.design.short_reruns)
         return self._floors(squares[0] + self.taus[0] ** 2 * worth, squares[1] + self.taus[1] ** 2 * worth)
 
     def floors_of(self, baseline: float, candidate: float) -> Floors:
-        """The run floors where all that shows an arm's run noise has so many times tau^2 as its sum of squares."""
+        """The run-to-run noise where all that shows an arm's run-to-run noise has so many times tau^2 as its sum of squares."""
         return self._floors(self.taus[0] ** 2 * baseline, self.taus[1] ** 2 * candidate)
 
     def _floors(self, baseline: float, candidate: float) -> Floors:
         design, level = self.design, _level(self.design)
         first, second = _priors(design, self.assumed, self.lending, level, (baseline, candidate))
-        floor = _floor(first, design.baseline_runs, design.controls, design.noise_runs, baseline, level)
-        return floor, _floor(second, design.candidate_runs, 0, design.noise_runs, candidate, level)
+        floor = _floor(first, design.baseline_runs, design.controls, design.short_reruns, baseline, level)
+        return floor, _floor(second, design.candidate_runs, 0, design.short_reruns, candidate, level)
 
 
 def drawing(design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES) -> Drawing:
@@ -197,7 +197,7 @@ def _level(design: Design) -> float:
 
 
 def _drawn(drawn: Drawing, policy: Policy, *, rough: bool) -> Iterator[tuple[float, float, bool]]:
-    """Half-widths at the nodes of the spreads, each with its chance, and whether the policy accepts its run noise."""
+    """Half-widths at the nodes of the spreads, each with its chance, and whether the policy accepts its run-to-run noise."""
     design, within, judged, se = drawn.design, drawn.within, drawn.judged, drawn.se
     rejects, levels = policy.assumed_noise == "reject", first_confidence(design, policy)
     matters = not rough and se > 0.0 and (within.value / se) ** 2 > _NEGLIGIBLE
@@ -206,8 +206,8 @@ def _drawn(drawn: Drawing, policy: Policy, *, rough: bool) -> Iterator[tuple[flo
     nodes = _NODES if min(_data_df(design)) > 0 else _NODES_ALONE
     if rough:
         nodes = 1
-    for ratio, likelihood in _ratios(1 if rough or not design.noise_runs else _RATIO_NODES):
-        first_arm, second_arm = (_spreads(df, design.noise_runs, ratio, nodes) for df in _rerun_df(design))
+    for ratio, likelihood in _ratios(1 if rough or not design.short_reruns else _RATIO_NODES):
+        first_arm, second_arm = (_spreads(df, design.short_reruns, ratio, nodes) for df in _rerun_df(design))
         for (first, chance), (second, other) in itertools.product(first_arm, second_arm):
             floors = drawn.floors_of(first, second)
             term = run_term(*floors)
@@ -279,17 +279,17 @@ def _rerun_df(design: Design) -> tuple[int, int]:
 
 
 def _data_df(design: Design) -> tuple[float, float]:
-    """Degrees of freedom of everything that shows an arm's run noise."""
+    """Degrees of freedom of everything that shows an arm's run-to-run noise."""
     baseline, candidate = _rerun_df(design)
-    return baseline + early_df(design.noise_runs), candidate + early_df(design.noise_runs)
+    return baseline + early_df(design.short_reruns), candidate + early_df(design.short_reruns)
 
 
-def _spreads(df: int, noise_runs: int, ratio: float, nodes: int) -> tuple[tuple[float, float], ...]:
+def _spreads(df: int, short_reruns: int, ratio: float, nodes: int) -> tuple[tuple[float, float], ...]:
     """The sum of squares of an arm as a multiple of tau^2, with its weights, where reruns that stop early spread by `ratio`."""
-    if not noise_runs:
+    if not short_reruns:
         return chi_squared(df, nodes)
-    worth = early_df(noise_runs) * ratio**2
-    mean, variance = df + worth, 2.0 * (df + worth**2 / noise_runs)
+    worth = early_df(short_reruns) * ratio**2
+    mean, variance = df + worth, 2.0 * (df + worth**2 / short_reruns)
     scale = variance / (2.0 * mean)
     return tuple((scale * value, weight) for value, weight in chi_squared(mean / scale, nodes))
 
@@ -319,14 +319,14 @@ def _priors(
     return borrow(assumed, lending, own, level)
 
 
-def _floor(prior: Prior, runs: int, controls: int, noise_runs: int, squares: float, level: float) -> RunFloor:
+def _floor(prior: Prior, runs: int, controls: int, short_reruns: int, squares: float, level: float) -> RunFloor:
     """The judge's floor where full runs, controls and reruns that stop early have this sum of squares, each its share of it."""
-    if not noise_runs:
+    if not short_reruns:
         means = _means_with(runs + controls, squares)
         return run_floor(prior, means[:runs], [0] * runs, means[runs:])
-    own_df, worth = runs + controls - 1, early_df(noise_runs)
+    own_df, worth = runs + controls - 1, early_df(short_reruns)
     variance = squares / (own_df + worth)
-    early = EarlySpread(squares=noise_runs * variance / level**2, runs=noise_runs, stop=0.5, first=0, last=0)
+    early = EarlySpread(squares=short_reruns * variance / level**2, runs=short_reruns, stop=0.5, first=0, last=0)
     means = level + _means_with(runs + controls, own_df * variance)
     return run_floor(prior, means[:runs], [0] * runs, means[runs:], early)
 
@@ -349,7 +349,8 @@ def _noise(floors: Floors, within: StandardError) -> GapNoise:
 # interval at each look's level from the runs so far. A job ends with the first look that decides. Expected run-steps are those of the
 # looks that are taken; the baseline's further runs are shared by all candidates, each of which is taken to go on as long as this one.
 #
-# Can fail: as `chances`, by a run floor that is not what was assumed. Reruns that stop early are taken to show what is expected of them.
+# Can fail: as `chances`, by run-to-run noise that is not what was assumed. Reruns that stop early are taken to show what is expected of
+# them.
 
 DRAWN = 1000
 
@@ -431,7 +432,8 @@ def decisive(ahead: tuple[LookAhead, ...]) -> float:
     return min(ahead[-1].passed, ahead[-1].failed) if ahead else 0.0
 
 
-# What the live rules save: how much of a candidate is trained where the policy stops hopeless and futile ones (`early_stop: stop`).
+# What the live rules save: how much of a candidate is trained where the policy stops those that will fail or are futile (`early_stop:
+# stop`).
 #
 # Jobs are simulated (40, from fixed numbers) with a constant gap of 0, 1 and 2 margins: block means of each pair are the gap, the arms'
 # offsets as `live.offsets` declares them, and step noise; the live rules look at them every 5 % of the plan. All pairs train at once.

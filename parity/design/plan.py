@@ -35,9 +35,9 @@ from parity.design.experiment import (
     runs_words,
 )
 from parity.judging.arms import MIN_STOP
-from parity.judging.floors import ANY_DECODER
 from parity.judging.interval import determine_margin
 from parity.judging.lending import Lender, Lenders
+from parity.judging.noise_table import ANY_DECODER
 from parity.judging.policy import POINTS_TO_FAIL, PROFILES, SLOPE_EXAMPLE, Policy
 from parity.judging.run_floor import RunFloor, run_floor
 from parity.judging.window_statistics import MIN_MEASURED_DF, NoiseBasis
@@ -94,7 +94,7 @@ class Question:
 
 def cheapest_design(design: Design, question: Question) -> Design | None:
     """The design with the fewest run-steps (then the narrowest interval) that decides; None up to 16 runs per arm."""
-    full = _cheapest_of_full_runs(dataclasses.replace(design, noise_runs=0), question)
+    full = _cheapest_of_full_runs(dataclasses.replace(design, short_reruns=0), question)
     if full is None:
         return None
     return _first_that_decides(_with_early_stops(design, question.policy, run_steps(full) - 1), question) or full
@@ -105,7 +105,7 @@ def replicates_for(design: Design, question: Question) -> Design:
     total = min(run_steps(design) // design.planned_steps, (1 + design.candidates) * MAX_RUNS)
     splits = ((base, (total - base) // design.candidates) for base in range(1, min(MAX_RUNS, total - 1) + 1))
     possible = [(base, cand) for base, cand in splits if 1 <= cand <= MAX_RUNS]
-    tried = [dataclasses.replace(_with(design, base, cand, design.planned_steps), noise_runs=0) for base, cand in possible]
+    tried = [dataclasses.replace(_with(design, base, cand, design.planned_steps), short_reruns=0) for base, cand in possible]
     return min(tried, key=lambda one: question.outlook(one, rough=True).half_width)
 
 
@@ -128,7 +128,7 @@ def best_within(design: Design, question: Question, most_run_steps: float, cheap
     """The design within this number of run-steps that decides most often; None if they do not pay for one pair."""
     if cheapest is not None and run_steps(cheapest) <= most_run_steps:
         return cheapest
-    full = _affordable(dataclasses.replace(design, noise_runs=0), _lengths(design, question.policy), most_run_steps)
+    full = _affordable(dataclasses.replace(design, short_reruns=0), _lengths(design, question.policy), most_run_steps)
     by_full_runs = {
         (one.baseline_runs, one.candidate_runs, one.stop_at): one  # the last one has the most reruns, which never decide less
         for one in _with_early_stops(design, question.policy, most_run_steps)
@@ -155,7 +155,7 @@ def _with_early_stops(design: Design, policy: Policy, most_run_steps: float) -> 
     steps = _lengths(design, policy)[0]
     runs, reruns = range(1, MOST_BESIDE_EARLY + 1), range(1, MOST_EARLY + 1)
     tried = (
-        dataclasses.replace(_with(design, base, cand, steps), noise_runs=number, stop_at=stop)
+        dataclasses.replace(_with(design, base, cand, steps), short_reruns=number, stop_at=stop)
         for base, cand, stop, number in itertools.product(runs, runs, sorted({MIN_STOP, design.stop_at}), reruns)
     )
     return [one for one in tried if run_steps(one) <= most_run_steps]
@@ -187,7 +187,7 @@ def _lengths(design: Design, policy: Policy) -> list[int]:
 # that of the family that lends where only that is known; and as a share of the loss where neither is.
 
 _ONE_RUN = np.zeros(1)
-_USUAL_NOISE_RUNS = 3  # per arm, as in a job that states no number
+_USUAL_SHORT_RERUNS = 3  # per arm, as in a job that states no number
 GAPS_IN_MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0)
 Unit = Literal["nats", "share of the loss"]
 NATS: Unit = "nats"
@@ -207,7 +207,8 @@ class Power:
 
 @frozen
 class RunNoise:
-    """The run noise that is planned with in one arm: a share of the loss worth `df`, its basis, and why a named family is not used."""
+    """The run-to-run noise that is planned with in one arm: a share of the loss worth `df`, its basis, and why a named family is not
+    used."""
 
     arm: str
     share: float
@@ -327,8 +328,8 @@ def _with_level(design: Design, policy: Policy, lenders: Lenders) -> tuple[Desig
     amounts = (
         policy.margin,
         PROFILES[policy.profile] if policy.profile else None,
-        policy.baseline_run_floor,
-        policy.candidate_run_floor,
+        policy.baseline_run_noise,
+        policy.candidate_run_noise,
     )
     stated = [f"{amount}" for amount in amounts if amount is not None and amount.unit != "relative"]
     stated += [f"{design.pair_sd:g} nats"] if design.pair_sd is not None else []
@@ -349,7 +350,7 @@ def _margin(design: Design, policy: Policy) -> float:
 
 
 def _early_stops(design: Design, question: Question) -> EarlyStops:
-    early = design if design.noise_runs else dataclasses.replace(design, noise_runs=_USUAL_NOISE_RUNS)
+    early = design if design.short_reruns else dataclasses.replace(design, short_reruns=_USUAL_SHORT_RERUNS)
     full = replicates_for(early, question)
     halves = [question.outlook(one, rough=True).half_width for one in (early, full)]
     return EarlyStops(design=early, half_width=halves[0], replicates=full, replicates_half_width=halves[1])
@@ -369,7 +370,7 @@ def _why_no_pass(design: Design, policy: Policy, outlook: Chances) -> str:
         return f"its window holds {count(logged, 'logged step')}{every} and {policy.min_points:,} are needed"
     if not outlook.counts.any():
         full = f"2 runs per arm and {MIN_MEASURED_DF + 2} in all"
-        return f"the policy rejects assumed run noise, and to measure it takes {full}, or fewer with reruns that stop early"
+        return f"the policy rejects assumed run-to-run noise, and to measure it takes {full}, or fewer with reruns that stop early"
     return ""
 
 
@@ -430,7 +431,7 @@ def headline(plan: Plan) -> str:
 def advice(plan: Plan) -> str:
     """The cheapest design that decides, if it is not the planned one; what to do instead if no design decides."""
     if plan.cheapest is None:
-        return f"No design of up to {MAX_RUNS} runs per arm decides: state a wider margin, or measure and declare the run floors."
+        return f"No design of up to {MAX_RUNS} runs per arm decides: state a wider margin, or measure and declare the run-to-run noise."
     cheapest = f"{runs_words(plan.cheapest)}, {cost_words(plan.cheapest)}"
     if plan.looks:
         return f"The cheapest plan that decides at its first look: {cheapest}."
@@ -445,12 +446,12 @@ def cost(plan: Plan) -> str:
 
 
 def noise(plan: Plan) -> str:
-    """The run noise that is planned with, by arm, and why a family that was named is not used."""
+    """The run-to-run noise that is planned with, by arm, and why a family that was named is not used."""
     baseline, candidate = plan.run_noise
     if len({(arm.share, arm.basis, arm.family_unused) for arm in plan.run_noise}) == 1:
-        words = f"Run noise: {_noise_words(baseline)}, in both arms."
+        words = f"Run-to-run noise: {_noise_words(baseline)}, in both arms."
     else:
-        words = f"Run noise: baseline {_noise_words(baseline)}; candidate {_noise_words(candidate)}."
+        words = f"Run-to-run noise: baseline {_noise_words(baseline)}; candidate {_noise_words(candidate)}."
     unused = [f" The {arm.arm} does not borrow: {arm.family_unused}." for arm in plan.run_noise if arm.family_unused]
     if any(arm.basis.startswith(f"assumed as in {ANY_DECODER}") for arm in plan.run_noise):
         unused.append(f" {ANY_DECODER} holds only for runs that finish their schedule and log the learning rate.")
@@ -493,7 +494,7 @@ def looks(plan: Plan) -> str:
 
 
 def stops(plan: Plan) -> str:
-    """What stopping hopeless and futile candidates saves; "" where the policy only advises."""
+    """What stopping candidates that will fail or are futile saves; "" where the policy only advises."""
     if not plan.stops:
         return ""
     rows = []
@@ -511,8 +512,8 @@ def one_line(plan: Plan) -> str:
     runs = "one run per arm" if one else f"{design.baseline_runs} against {design.candidate_runs} runs"
     noisiest = max(plan.run_noise, key=lambda arm: arm.share)
     basis = noisiest.basis.partition(" ")[0]
-    conditions = f"margin {margin_words(plan)}, {runs}, {basis} run noise {percent(noisiest.share)}"
-    conditions += f", {early_words(design)}" if design.noise_runs else ""
+    conditions = f"margin {margin_words(plan)}, {runs}, {basis} run-to-run noise {percent(noisiest.share)}"
+    conditions += f", {early_words(design)}" if design.short_reruns else ""
     conditions += f", {count(design.controls, 'control')}" if design.controls else ""
     conditions += f", {design.candidates} candidates" if design.candidates > 1 else ""
     if plan.no_pass:

@@ -6,7 +6,7 @@ margin_to_pass = max(|lo|, |hi|),  MDE = margin - h: the largest gap that this d
 Runs or steps that are added make a further look, so h has the t of the next look's level (`multiplicity`); where no look is left,
 that of the first look of a new question.
 
-More steps shrink only the last term. Can fail: the run floor is predicted to stay what it is now.
+More steps shrink only the last term. Can fail: the run-to-run noise is predicted to stay what it is now.
 """
 
 import dataclasses
@@ -111,7 +111,7 @@ def _state_rounding(m: Measurements) -> tuple[str, ...]:
     if m.multiplicity.registered:
         options = "rounding: nearest where each run attaches"
     words = f"State how the gradients of {' and '.join(unstated)} were rounded ({options} if to nearest, or state the recipe): "
-    return (words + "without it, the larger run noise of stochastic rounding is assumed.",)
+    return (words + "without it, the larger run-to-run noise of stochastic rounding is assumed.",)
 
 
 def predicted(gap: Interval, floors: tuple[RunFloor, RunFloor], add_baseline: int, add_candidate: int, step_factor: float) -> Interval:
@@ -316,10 +316,10 @@ def _measure_noise(m: Measurements, statistics: WindowStatistics) -> str:
     """Which arms need further runs before their noise is measured."""
     missing = math.ceil(MIN_MEASURED_DF - statistics.measured_df - statistics.early_df)
     if statistics.interval.run.seeds > 1:
-        return f"Add {count(missing, 'seed')} to both arms to measure the run noise."
+        return f"Add {count(missing, 'seed')} to both arms to measure the run-to-run noise."
     bare = [arm.name for arm, floor in zip(m.arms.both, statistics.floors, strict=True) if not floor.has_reruns]
     if not bare:
-        return f"Add {count(missing, 'replicate')} to either arm to measure the run noise on {MIN_MEASURED_DF} degrees of freedom."
+        return f"Add {count(missing, 'replicate')} to either arm to measure the run-to-run noise on {MIN_MEASURED_DF} degrees of freedom."
     number = count(max(missing, len(bare)), "replicate")
     in_all = "in all, " if len(bare) > 1 else ""
-    return f"Add {number} of {' and '.join(bare)} ({in_all}same seed and data, another replicate number) to measure the run noise."
+    return f"Add {number} of {' and '.join(bare)} ({in_all}same seed and data, another replicate number) to measure the run-to-run noise."

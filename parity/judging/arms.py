@@ -204,7 +204,7 @@ def usable_controls(arms: Arms, controls: Sequence[Curve], policy: Policy, windo
 
 
 def _other_arithmetic(control: Curve, reference: Sequence[Curve]) -> str:
-    """Why a control is no rerun of the baseline by what both state, "" where it may be: another recipe has another run noise."""
+    """Why a control is no rerun of the baseline by what both state, "" where it may be: another recipe has another run-to-run noise."""
     for what in ("recipe", "rounding"):
         own, stated = getattr(control, what), {getattr(run, what) for run in reference} - {None}
         if own is not None and stated and own not in stated:
@@ -235,7 +235,7 @@ def _other_order(pair: Aligned, of: str, policy: Policy) -> str:
     return f"other data order than {of} (second differences correlate {correlation:.2f})"
 
 
-# The run noise that reruns show which were stopped early: trained from step 0 under the full schedule, and never judged as runs.
+# The run-to-run noise that reruns show which were stopped early: trained from step 0 under the full schedule, and never judged as runs.
 #
 # window the last 20 % of the planned steps before the earliest stop of the arm's reruns, but nothing before 30 % x_i mean loss of run i
 # there / the mean of the arm's full runs there: K full runs with their own prefix, N reruns SS SS(x of K + N runs) - SS(x of the K full
@@ -313,7 +313,7 @@ def _squares(values: FloatArray) -> float:
 # last tenth of its common points with its arm (at least 10) more than 3 % above that of the arm's full runs there.
 
 MIN_POINTS = 50  # in the prefix window; fewer only widen the floor, but too few say nothing
-MAX_NOISE_RUNS = 16  # per arm: the run noise of more is not known better, and the time to see copies grows with their square
+MAX_SHORT_RERUNS = 16  # per arm: the run-to-run noise of more is not known better, and the time to see copies grows with their square
 END_SHARE, END_POINTS, MAX_EXCESS = 0.1, 10, 0.03  # a rerun that ends further above its arm diverged
 
 

@@ -1,7 +1,7 @@
 """What one more pair of runs would make of a verdict: the chances that its interval then lies below the margin, above it, or on both sides.
 
 new mean    gap + d, d ~ N(0, se^2 - se'^2), where every true gap is equally likely beforehand
-se'         SE_run'^2 + SE_within'^2 with the run floors as they are
+se'         SE_run'^2 + SE_within'^2 with the run-to-run noise as it is
             seeds: SE_run'^2 = SE_run^2 S/(S + 1); replicates of one seed: tau_A^2/(K_A + 1) + tau_B^2/(K_B + 1)
             SE_within'^2 = SE_within^2 (1/(K_A + 1) + 1/(K_B + 1)) / (1/K_A + 1/K_B)
 new ends    those of the verdict, their distances from the mean in proportion to the half-width with SE' on df + 1; over seeds the new pair

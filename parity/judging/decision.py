@@ -28,7 +28,7 @@ CheckName = Literal[
     "stability",
     "plan and window",
     "late phase",
-    "run noise",
+    "run-to-run noise",
     "gap against margin",
     "policy check",
 ]
@@ -152,7 +152,7 @@ CHECK_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
             "ACCURACY_FAILS",
             POLICY_CHECK,
             means="check accuracy: a downstream task is worse by more than its margin",
-            next_step="Evaluate another run of both arms before you give up the recipe: a single evaluation does not include run noise.",
+            next_step="Evaluate another run of both arms before you give up the recipe: a single one does not include run-to-run noise.",
         ),
         ReasonCode(
             "ACCURACY_OPEN",
@@ -201,12 +201,12 @@ IDENTICAL = ReasonCode(
     "IDENTICAL",
     "gap against margin",
     means="arms of one recipe, which differ in revision or environment, are equal at every logged step",
-    detail="run by run, bit for bit, with digits that show it; then no run noise and no number of points counts",
+    detail="run by run, bit for bit, with digits that show it; then no run-to-run noise and no number of points counts",
 )
 TOO_FEW_RUNS = ReasonCode(
     "TOO_FEW_RUNS",
-    "run noise",
-    means="an arm has a single run, and the loss is of a kind whose run noise cannot be assumed",
+    "run-to-run noise",
+    means="an arm has a single run, and the loss is of a kind whose run-to-run noise cannot be assumed",
     next_step="Add runs, so that each arm has at least two; five or more give a useful interval.",
 )
 RUNS_TRUNCATED = ReasonCode(

@@ -117,7 +117,7 @@ class FurtherRuns(NamedTuple):
     baseline's recipe on fewer tokens."""
 
     controls: Sequence[Curve] = ()
-    noise_runs: tuple[Sequence[Curve], Sequence[Curve]] = ((), ())
+    short_reruns: tuple[Sequence[Curve], Sequence[Curve]] = ((), ())
     shorter: Sequence[Curve] = ()
 
 
@@ -140,7 +140,7 @@ def measure(
     arms = make_arms(compared[:2], baseline, candidate, policy, window)
     aligned = align(*arms.both_runs, window.last)
     usable = usable_controls(arms, further.controls, policy, window)
-    early = usable_early_stops(arms, usable, further.noise_runs, policy, window)
+    early = usable_early_stops(arms, usable, further.short_reruns, policy, window)
     resolved = resolution(*arms.both_runs, window)
     r_pair = worst_correlation(aligned, *arms.both_runs)
     proven = r_pair is None or r_pair >= SAME_ORDER or is_proven_somewhere(aligned)
@@ -261,11 +261,11 @@ def _worst_run(arms: Arms, window: Window, policy: Policy, schedule: ScheduleSta
 
 
 def lender_for(arm: str, rounding: Rounding, declared: Amount | None, lenders: Lenders) -> Lender | None:
-    """What an arm may borrow by its name and rounding; a run floor that the policy declares counts more."""
+    """What an arm may borrow by its name and rounding; run-to-run noise that the policy declares counts more."""
     lender = lenders.of(arm, rounding)
     if lender is None or lender.floor is None or declared is None:
         return lender
-    return refused(lender.family, f"the policy declares the run floor of {arm} ({declared})")
+    return refused(lender.family, f"the policy declares the run-to-run noise of {arm} ({declared})")
 
 
 def began_loaded(arms: Arms, policy: Policy) -> bool:

@@ -2,13 +2,14 @@
 
 at step t   the judge's gap and interval for the runs cut at t, over the window that its rule gives there: the last fraction of the steps
             so far, of a decay phase that part, and at least 8 common points
-run noise   tau_A(t) = tau_A L(t) / L: the verdict's own run floors as shares of the baseline's loss L, with their degrees of freedom, and
+run-to-run noise   tau_A(t) = tau_A L(t) / L: the verdict's own run-to-run noise as shares of the baseline's loss L, with their degrees of
+freedom, and
             what the verdict leaves of them where runs are capped; nothing is estimated or borrowed anew
 as it was   which runs count, their pairs, the state of the schedule, the rounding and the confidence are the verdict's
 
-Assumption that can fail: run noise is the same share of the loss on the way as at the end. Runs of an unfinished schedule differ more (4 to
-20 times as much at 8B), so an early point says where the gap was, not how surely a verdict on the cut runs would have stood there. Points
-hold one by one, not all at once.
+Assumption that can fail: run-to-run noise is the same share of the loss on the way as at the end. Runs of an unfinished schedule differ
+more (4 to 20 times as much at 8B), so an early point says where the gap was, not how surely a verdict on the cut runs would have stood
+there. Points hold one by one, not all at once.
 """
 
 import bisect

@@ -10,8 +10,8 @@ from parity.structure import check_between, check_words, fields_of, frozen, kind
 
 # How sure must one interval be, so that a question with several looks and several candidates keeps its error?
 #
-# run noise 1 - (1 - C) w_L / m level of its part of the interval at each of L looks for each of m candidates, C the policy's within 1 -
-# (1 - C) / m level of the error within pairs w_L = P(|t(4)| > q_L) / 0.05, q_L = 2.78, 3.44, 4.39, 5.13, 5.87, 6.29 at L = 1, 2, 5, 10,
+# run-to-run noise 1 - (1 - C) w_L / m level of its part of the interval at each of L looks for each of m candidates, C the policy's within
+# 1 - (1 - C) / m level of the error within pairs w_L = P(|t(4)| > q_L) / 0.05, q_L = 2.78, 3.44, 4.39, 5.13, 5.87, 6.29 at L = 1, 2, 5, 10,
 # 20, 30, between them linear in ln L
 #
 # A run's offset is one draw that all looks share: with assumed noise (4 degrees of freedom) the looks of a pair that gets a run more per
@@ -19,7 +19,7 @@ from parity.structure import check_between, check_words, fields_of, frozen, kind
 # stays and the quantile follows: for known noise 2.24 at L = 2 and 2.70 at 10, above Pocock's 2.18 and 2.56. The interval at this level
 # is what is shown, and its upper end decides a pass. A fail and the vetoes keep C: further looks make neither harder. One look and one
 # candidate give C itself. Candidates share by Bonferroni, whatever they have in common (runs, batches, the baseline); Dunnett's constants
-# for the shared baseline are narrower, but need equal run floors in all arms. Can fail: looks that nobody counts. The
+# for the shared baseline are narrower, but need equal run-to-run noise in all arms. Can fail: looks that nobody counts. The
 # server's ledger counts those of its jobs; a comparison of files takes the user's word. Sources: simulation (benchmarks/looks.py);
 # Jennison and Turnbull 1989 (repeated confidence intervals); Pocock 1977; Bonferroni.
 
@@ -56,7 +56,7 @@ class Multiplicity:
         return self.looks - self.look
 
     def confidence(self, nominal: float) -> float:
-        """The level of the run noise in each look's interval for one candidate, where the question has the confidence `nominal`."""
+        """The level of the run-to-run noise in each look's interval for one candidate, where the question has the confidence `nominal`."""
         if self.looks == self.candidates == 1:  # which spends the whole error
             return nominal
         return 1.0 - (1.0 - nominal) * look_weight(self.looks) / self.candidates
@@ -74,7 +74,7 @@ ONE_LOOK = Multiplicity()
 
 
 def look_weight(looks: int) -> float:
-    """w_L: the share of the policy's error at which the run noise of each of 1 to 30 looks is taken."""
+    """w_L: the share of the policy's error at which the run-to-run noise of each of 1 to 30 looks is taken."""
     if looks == 1:
         return 1.0
     (few, low), (many, high) = next(pair for pair in pairwise(LOOK_QUANTILES) if pair[0][0] < looks <= pair[1][0])
@@ -216,15 +216,15 @@ class Policy:
     """When a candidate counts as good as its baseline; docs/policy.md has every default, docs/method.md what they do.
 
     `margin` and `profile` state the largest acceptable gap (the smaller decides); "5% tokens" is the gap that 5 % more tokens would
-    close. The run floors are priors of the between-run standard deviation; None lets the recipe choose. `may_differ` lists context keys
-    in which the arms may differ, `checks` the checks that decide in addition to the loss. `early_stop` sets what happens to a pair that
-    looks hopeless while it still trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how much worse a
-    downstream accuracy may be, in percentage points. A validation gap that is surely above the margin blocks a pass, unless `validation`
-    is `advise`. `looks` registers how often the question may be judged, with runs added in between (`multiplicity`); `question` gives it
-    a new name where the same comparison is made for another reason, such as a new driver. `schedule: decayed` states that the runs came
-    to the end of their learning rate schedule, `start: loaded` that they began with trained weights; `as_of: accept` lets a gap pass that
-    is known only as of a point before the training's end, `wide_margin: accept` a margin above 5 % of the loss. Amounts may be given as
-    text with their unit:
+    close. The two statements of run-to-run noise are priors of the between-run standard deviation; None lets the recipe choose.
+    `may_differ` lists context keys in which the arms may differ, `checks` the checks that decide in addition to the loss. `early_stop` sets
+    what happens to a pair that will fail, or can hardly pass, while it still trains: `advise` reports it, `stop` ends its candidate.
+    `accuracy_margin_points` is how much worse a downstream accuracy may be, in percentage points. A validation gap that is surely above the
+    margin blocks a pass, unless `validation` is `advise`. `looks` registers how often the question may be judged, with runs added in
+    between (`multiplicity`); `question` gives it a new name where the same comparison is made for another reason, such as a new driver.
+    `schedule: decayed` states that the runs came to the end of their learning rate schedule, `start: loaded` that they began with trained
+    weights; `as_of: accept` lets a gap pass that is known only as of a point before the training's end, `wide_margin: accept` a margin
+    above 5 % of the loss. Amounts may be given as text with their unit:
     `Policy(margin="1%")`.
     """
 
@@ -236,10 +236,10 @@ class Policy:
     assumed_noise: Literal["accept", "reject"] = "accept"
     two_sided: bool = False
     pairing: Literal["paired", "unpaired"] = "paired"
-    baseline_run_floor: Amount | None = None
-    candidate_run_floor: Amount | None = None
-    run_floor_df: float = ASSUMED_DF
-    run_floor_evidence: str = ""
+    baseline_run_noise: Amount | None = None
+    candidate_run_noise: Amount | None = None
+    run_noise_df: float = ASSUMED_DF
+    run_noise_evidence: str = ""
     may_differ: tuple[str, ...] = ()
     checks: tuple[str, ...] = (LOSS,)
     accuracy_margin_points: float = 2.0
@@ -266,10 +266,10 @@ class Policy:
             assumed_noise: Literal["accept", "reject"] = "accept",
             two_sided: bool = False,
             pairing: Literal["paired", "unpaired"] = "paired",
-            baseline_run_floor: Amount | str | None = None,
-            candidate_run_floor: Amount | str | None = None,
-            run_floor_df: float = ASSUMED_DF,
-            run_floor_evidence: str = "",
+            baseline_run_noise: Amount | str | None = None,
+            candidate_run_noise: Amount | str | None = None,
+            run_noise_df: float = ASSUMED_DF,
+            run_noise_evidence: str = "",
             may_differ: tuple[str, ...] = (),
             checks: tuple[str, ...] = (LOSS,),
             accuracy_margin_points: float = 2.0,
@@ -290,7 +290,7 @@ class Policy:
             if amount is not None and not isinstance(amount, Amount):
                 object.__setattr__(self, key, stated_margin(amount, f"policy.{key}"))
             if key != "margin" and getattr(self, key) is not None and getattr(self, key).unit == "tokens":
-                raise PolicyError(f"policy.{key}", str(getattr(self, key)), 'a run floor such as "0.1%" or "0.003 nats"')
+                raise PolicyError(f"policy.{key}", str(getattr(self, key)), 'run-to-run noise such as "0.1%" or "0.003 nats"')
         if self.margin is None and self.profile is None:
             raise PolicyError("policy.margin", None, 'a margin such as "1.0%" or "0.01 nats", or a profile: ' + ", ".join(PROFILES))
         if self.profile is not None and self.profile not in PROFILES:
@@ -309,12 +309,13 @@ class Policy:
 
     @property
     def run_floors(self) -> tuple[Amount | None, Amount | None]:
-        """The run floors that are stated of baseline and candidate."""
-        return self.baseline_run_floor, self.candidate_run_floor
+        """The run-to-run noise that is stated of baseline and candidate."""
+        return self.baseline_run_noise, self.candidate_run_noise
 
     @property
     def is_absolute(self) -> bool:
-        """Whether the margin and both run floors are amounts of the loss itself, so that its level and its unit do not matter."""
+        """Whether the margin and the run-to-run noise of both arms are amounts of the loss itself, so that its level and its unit do not
+        matter."""
         amounts = (self.margin, *self.run_floors)
         return self.profile is None and all(amount is not None and amount.unit == "nats" for amount in amounts)
 
@@ -329,12 +330,12 @@ def policy_from_mapping(mapping: Mapping[str, Any]) -> Policy:
     return Policy(**{key: _read(key, value, f"policy.{key}") for key, value in known.items() if value is not None})
 
 
-_AMOUNTS = ("margin", "baseline_run_floor", "candidate_run_floor")
+_AMOUNTS = ("margin", "baseline_run_noise", "candidate_run_noise")
 POLICY_RANGES: Mapping[str, tuple[float, float]] = {
     "confidence": (0.5, 0.9999),
     "window_fraction": (0.01, 1.0),
     "min_points": (POINTS_TO_PASS, 10**9),
-    "run_floor_df": (1.0, 1e6),
+    "run_noise_df": (1.0, 1e6),
     "looks": (1, MAX_LOOKS),
     "accuracy_margin_points": (0.001, 100.0),
 }

@@ -323,11 +323,11 @@ def _baseline_invalid(m: Measurements) -> str | None:
     INCONCLUSIVE,
     "LOSS_NOT_NATS",
     "input",
-    means="the loss is not a cross-entropy in nats, so relative margins and run floors mean nothing",
+    means="the loss is not a cross-entropy in nats, so relative margins and run-to-run noise mean nothing",
     next_step="Give the cross-entropy per token in nats, state --loss-unit other for a loss such as a mean squared error, or state the "
-    "margin and both run floors in absolute units.",
+    "margin and the run-to-run noise of both arms in absolute units.",
     next_step_of_job="Report the cross-entropy per token in nats, or write loss_unit: other for a loss such as a mean squared error, "
-    "or the margin and both run floors in absolute units, into the policy of a new job.",
+    "or the margin and the run-to-run noise of both arms in absolute units, into the policy of a new job.",
 )
 def _not_nats(m: Measurements) -> str | None:
     if m.statistics is None:
@@ -344,7 +344,7 @@ def no_relative_margin(level: float, policy: Policy) -> str | None:
         return None if level > 0.0 else "expected a loss above 0, of which a margin can be a share"
     if MIN_LEVEL_NATS <= level <= MAX_LEVEL_NATS:
         return None
-    return f"expected a cross-entropy in nats, {MIN_LEVEL_NATS:g} to {MAX_LEVEL_NATS:g}, of which margin and run noise can be shares"
+    return f"expected a cross-entropy in nats, {MIN_LEVEL_NATS:g} to {MAX_LEVEL_NATS:g}, of which margin and run-to-run noise can be shares"
 
 
 @decides(
@@ -437,8 +437,8 @@ def _candidate_unstable(m: Measurements, s: WindowStatistics, margin: Margin) ->
 @decides(
     INCONCLUSIVE,
     "MARGIN_UNDETERMINED",
-    "run noise",
-    means="the noise-floor margin has no measured run floor, or one baseline run lies apart, or a margin in tokens has no slope",
+    "run-to-run noise",
+    means="the noise-floor margin has no measured run-to-run noise, or one baseline run lies apart, or a margin in tokens has no slope",
     next_step="Add baseline reruns as replicates or with --control, look at a run that lies apart, state the slope of a margin in "
     "tokens, or choose another margin.",
     next_step_of_job="Add replicates or controls of the baseline, look at a run that lies apart, state the slope of a margin in "
@@ -453,17 +453,17 @@ def _margin_undetermined(m: Measurements) -> str | None:
         return (
             "The noise-floor margin has no yardstick: one run of the baseline ends far from the others, further than their spread explains."
         )
-    return "The noise-floor margin needs a measured run floor of the baseline: at least 4 baseline runs or controls of one seed."
+    return "The noise-floor margin needs measured run-to-run noise of the baseline: at least 4 baseline runs or controls of one seed."
 
 
 @decides(
     INCONCLUSIVE,
     "RUN_NOISE_UNKNOWN",
-    "run noise",
-    means="nothing is assumed about the run noise of such a model, and it is neither measured nor borrowed",
+    "run-to-run noise",
+    means="nothing is assumed about the run-to-run noise of such a model, and it is neither measured nor borrowed",
     detail="on record are a model below 10 million parameters, an encoder (BERT, T5), binary weights, or engine emulated",
     next_step="Add replicates to both arms, or controls of the baseline, until 4 degrees of freedom are measured; or name a family of "
-    "reruns that is like these runs (--family, with --floors for a table of your own).",
+    "reruns that is like these runs (--family, with --noise-table for a table of your own).",
     next_step_of_job="Add replicates to both arms, or controls of the baseline, until 4 degrees of freedom are measured; or name a "
     "family of reruns that is like these runs (family in the job file).",
 )
@@ -475,7 +475,7 @@ def _noise_unknown(m: Measurements) -> str | None:
 
 
 def noise_unknown(record: str) -> str:
-    """That nothing is assumed of the run noise of such models, by what the record says of them."""
+    """That nothing is assumed of the run-to-run noise of such models, by what the record says of them."""
     return f"The record says {record}: nothing is assumed about how much such runs differ, and it was not measured."
 
 
@@ -808,15 +808,15 @@ def _grad_norm_apart(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    "NOISE_RUN_DIVERGED",
+    "SHORT_RERUN_DIVERGED",
     "finite losses",
     means="a rerun that was stopped early ends more than 3 % above its arm, or has NaN or infinite losses at its end or in more than "
     "1 % of its steps",
     next_step="Find out why that rerun diverged: a recipe that sometimes diverges is not at parity on average.",
 )
-def _noise_run_diverged(m: Measurements) -> str | None:
+def _short_rerun_diverged(m: Measurements) -> str | None:
     diverged = [label for early in m.early for label in early.diverged]
-    return f"{count(len(diverged), 'noise run')} diverged: {'; '.join(diverged)}." if diverged else None
+    return f"{count(len(diverged), 'short rerun')} diverged: {'; '.join(diverged)}." if diverged else None
 
 
 @decides(
@@ -942,7 +942,7 @@ def few_digits(margin: Margin, printed: float) -> str:
     """The sentence for a relative margin below 4 steps of the losses as they are printed (nats)."""
     return (
         f"The margin of {margin.nats:.2g} is below {MIN_PRINTED_STEPS} steps of {printed:.2g}, to which the losses are printed: expected "
-        "more digits, or a margin and run floors in absolute units."
+        "more digits, or a margin and run-to-run noise in absolute units."
     )
 
 
@@ -953,7 +953,9 @@ def _single_runs_of_another_loss(m: Measurements) -> str | None:
     return ANOTHER_LOSS
 
 
-ANOTHER_LOSS = "The loss is no cross-entropy, so its run noise cannot be assumed from cross-entropies: a pass needs two runs per arm."
+ANOTHER_LOSS = (
+    "The loss is no cross-entropy, so its run-to-run noise cannot be assumed from cross-entropies: a pass needs two runs per arm."
+)
 
 
 @decides_as(INCONCLUSIVE, RUN_NOISE_ASSUMED)

@@ -347,7 +347,7 @@ class ScheduleState:
 
     @property
     def assumed_slope(self) -> float | None:
-        """The slope that the assumed run noise has to follow; None for a finished run."""
+        """The slope that the assumed run-to-run noise has to follow; None for a finished run."""
         return None if self.finished else self.slope
 
 

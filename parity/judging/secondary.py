@@ -102,7 +102,7 @@ def _clipped_share(arm: tuple[Curve, ...], steps: IntArray) -> float | None:
 
 def _between_runs(left: FloatArray, right: FloatArray, within_df: float) -> tuple[float, float, str]:
     if len(left) < 2 or len(right) < 2:
-        return 0.0, within_df, "one run in an arm: run noise is not in the interval"
+        return 0.0, within_df, "one run in an arm: run-to-run noise is not in the interval"
     parts = [float(arm.mean(axis=1).var(ddof=1)) / len(arm) for arm in (left, right)]
     return sum(parts), float(min(len(left), len(right)) - 1), "spread of the runs"
 
@@ -119,7 +119,7 @@ def _log_norm(run: Curve, steps: IntArray) -> FloatArray:
 #
 # gap = mean over the window's evaluations of candidate minus baseline; SE^2 = SE_run^2 (of the training loss) + var(d)/n
 #
-# Can fail: a run floor of validation losses may differ from that of training losses; with one evaluation the second term is 0.
+# Can fail: run-to-run noise of validation losses may differ from that of training losses; with one evaluation the second term is 0.
 
 VALIDATION_LOSS = "validation_loss"
 
@@ -219,7 +219,7 @@ def compare_peers(
     lenders: Lenders,
     candidates: int = 2,
 ) -> PeerDocument:
-    """Compare the second candidate with the first, with the same window, noises and run floors as a verdict.
+    """Compare the second candidate with the first, with the same window, noises and run-to-run noise as a verdict.
 
     The intervals of all pairs of `candidates` hold together at the policy's confidence, whatever the number of looks.
     """
@@ -245,8 +245,8 @@ def compare_peers(
 # paired: d_i = correct_candidate(i) - correct_baseline(i), mean d -+ z sd(d)/sqrt(n) (the McNemar-type interval of a difference)
 # unpaired: p_c - p_b with Newcombe's hybrid score interval (Wilson limits of each proportion)
 #
-# Can fail: items that share a passage are not independent, and one evaluation of one run says nothing about run noise. Source: Newcombe
-# 1998, methods 10 (unpaired); Agresti and Min 2005 (paired, Wald with 1/2 pseudo-count).
+# Can fail: items that share a passage are not independent, and one evaluation of one run says nothing about run-to-run noise. Source:
+# Newcombe 1998, methods 10 (unpaired); Agresti and Min 2005 (paired, Wald with 1/2 pseudo-count).
 
 MAX_CHOICES = 1000
 
@@ -331,9 +331,9 @@ def _z(confidence: float) -> float:
 # Paired items where both arms give results by item, else two proportions. Advice, unless the policy's `checks` names `accuracy`; then
 # every task must be non-inferior for a pass (no correction is needed for that) and one task that is surely worse fails.
 #
-# end = gap -+ hypot(end of the items' interval - gap, t(4) 0.4 sqrt(2) points) run noise of one evaluation of one run an arm, assumed at
-# chance: (p - p0) / (1 - p0) < 0.1 of the baseline, p0 = 1 / choices the accuracy of guessing, 0 for free answers: there models whose
-# losses differ by several percent are apart by nothing but noise, so the task is not judged; where p0 is not known, no task fails
+# end = gap -+ hypot(end of the items' interval - gap, t(4) 0.4 sqrt(2) points) run-to-run noise of one evaluation of one run an arm,
+# assumed at chance: (p - p0) / (1 - p0) < 0.1 of the baseline, p0 = 1 / choices the accuracy of guessing, 0 for free answers: there models
+# whose losses differ by several percent are apart by nothing but noise, so the task is not judged; where p0 is not known, no task fails
 #
 # A public task is known by the first words of its name: "arc_challenge acc_norm, 25 shots" is ARC, "mmlu_pro" is not MMLU. Tasks whose
 # items have different numbers of choices (TruthfulQA mc1, BIG-bench, AGIEval) are left out. Source: the tasks' papers;

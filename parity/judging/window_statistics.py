@@ -71,7 +71,8 @@ from parity.structure import frozen
 #            from 200 points on   t(df, 1 - 0.01 / (2 m)) sqrt(Omega / k), Omega = n SE^2 of the three quarters without their spikes
 #            below                t(n0 - 1, 1 - 0.01 / (2 m)) s sqrt(1/k + 1/n0), s the standard deviation of the n0 points before;
 #                                 and the same with these points capped at their upper order statistics: one that shows the rise is enough
-# differs    rise_k > limit_k for some k, and with the run noise the tail's gap reaches the margin: e_k + h > M; or -rise_k > max(limit_k,
+# differs    rise_k > limit_k for some k, and with the run-to-run noise the tail's gap reaches the margin: e_k + h > M; or -rise_k >
+# max(limit_k,
 #   M);
 #            or the mean gap of the last tenth or twentieth (at least 16 points of 200) is M or more, though the window's interval is
 #   below
@@ -228,7 +229,7 @@ class ArmStatistics:
 
 @frozen(eq=False)
 class GapNoise:
-    """The gap's interval, and the run floors of baseline and candidate on which it rests."""
+    """The gap's interval, and the run-to-run noise of baseline and candidate on which it rests."""
 
     interval: Interval
     floors: tuple[RunFloor, RunFloor]
@@ -360,7 +361,8 @@ class PairInWindow:
 
 @frozen(eq=False)
 class WindowGap:
-    """The gap's interval over one window, with what it rests on: spikes, the points that count (n,), and the run floor of each arm."""
+    """The gap's interval over one window, with what it rests on: spikes, the points that count (n,), and the run-to-run noise of each
+    arm."""
 
     spikes: Spikes
     keep: BoolArray
@@ -382,7 +384,8 @@ def window_gap(pair: PairInWindow, window: Window) -> WindowGap:
 
 
 def gap_with_noise(pair: PairInWindow, window: Window, noise: RunNoise) -> Interval:
-    """The same interval where the run noise is known already, as a share of the baseline's loss: nothing is estimated or borrowed anew."""
+    """The same interval where the run-to-run noise is known already, as a share of the baseline's loss: nothing is estimated or borrowed
+    anew."""
     if pair.exact is not None:
         return exact_interval(pair.exact, noise.term)
     spikes, keep, base, cand = _run_means(pair)
@@ -421,7 +424,7 @@ def _seed_gaps(pair: PairInWindow, base: FloatArray, cand: FloatArray) -> FloatA
 def _gap_interval(
     pair: PairInWindow, window: Window, gap: FloatArray, run: RunTerm, runs: tuple[Sequence[RunChange], Sequence[RunChange]]
 ) -> Interval:
-    """The interval of a gap series (n,) without spikes, with the run noise and what changes of runs leave of it."""
+    """The interval of a gap series (n,) without spikes, with the run-to-run noise and what changes of runs leave of it."""
     if pair.exact is not None:
         return exact_interval(pair.exact, run)
     plain = interval(float(gap.mean()), _within_se(pair, gap), run)
@@ -482,7 +485,7 @@ def _arm_statistics(curve: FloatArray, pair: PairInWindow, keep: BoolArray) -> A
 def _between_runs(
     pair: PairInWindow, base_means: FloatArray, cand_means: FloatArray
 ) -> tuple[tuple[RunFloor, RunFloor], RunTerm, FloatArray]:
-    """Run floor of each arm, the between-run part of the gap's variance, and the gap of each seed (S,), of run means (K,)."""
+    """Run-to-run noise of each arm, the between-run part of the gap's variance, and the gap of each seed (S,), of run means (K,)."""
     aligned = pair.aligned
     base_seeds, cand_seeds = aligned.baseline_seeds, aligned.candidate_seeds
     base_of = {seed: _mean_of_seed(base_means, base_seeds, seed) for seed in aligned.seeds}
@@ -570,7 +573,7 @@ def worst_run(arms: Arms, window: Window, policy: Policy, slope: float | None, l
     if len(given) < 2:
         return None
     floors = priors_for(arms.both, policy, level, slope)
-    term = RunTerm(variance=floors[0].tau ** 2 + floors[1].tau ** 2, df=policy.run_floor_df, seeds=1)
+    term = RunTerm(variance=floors[0].tau ** 2 + floors[1].tau ** 2, df=policy.run_noise_df, seeds=1)
     gaps = []
     for number, run in enumerate(given, 1):
         for part in _parts(run, arms.baseline.runs, window, paired=policy.pairing == "paired"):

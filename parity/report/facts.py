@@ -78,7 +78,7 @@ def details(documents: Sequence[VerdictDocument]) -> list[list[Detail]]:
 
 
 def facts(document: VerdictDocument) -> list[tuple[str, str]]:
-    """What the table has no room for: window, noises, run floors, convergence."""
+    """What the table has no room for: window, noises, run-to-run noise, convergence."""
     window = document["window"]
     facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
     inputs = document["inputs"]
@@ -90,11 +90,11 @@ def facts(document: VerdictDocument) -> list[tuple[str, str]]:
         facts.append(("compares", f"{compares}, so that {', '.join(document['may_differ'])} may differ"))
     if document["gap"]:
         if not is_identical(document):
-            facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document))]
+            facts += [("noise", _noise_words(document)), ("run-to-run noise", _floor_words(document))]
             facts += _early_stops(document)
         facts.append(("margin", _margin_fact(document)))
         if chance := chance_words(document):
-            basis = "if every gap is equally likely beforehand and the run noise is as above"
+            basis = "if every gap is equally likely beforehand and the run-to-run noise is as above"
             facts.append(("chance of parity", f"{chance} that the true gap is within the margin, {basis}"))
         if looks := looks_words(document):
             facts.append(("looks", looks))
@@ -119,7 +119,7 @@ def looks_words(document: VerdictDocument) -> str:
 def read_notes(document: VerdictDocument) -> list[str]:
     """What a reader noted of the files, such as the columns it took; each note once, with its runs where it is not of all of them."""
     inputs = document["inputs"]
-    early = inputs.get("noise_runs", {}).values()
+    early = inputs.get("short_reruns", {}).values()
     runs = [run for arm in (inputs["baseline"], inputs["candidate"], inputs["controls"], *early) for run in arm]
     labels: dict[str, list[str]] = {}
     for run in runs:
@@ -226,13 +226,13 @@ def _floors(document: VerdictDocument) -> list[tuple[str, FloorDocument]]:
 
 
 def _early_stops(document: VerdictDocument) -> list[tuple[str, str]]:
-    """How many early-stopped reruns of which arm measured the run noise; nothing without any."""
+    """How many early-stopped reruns of which arm measured the run-to-run noise; nothing without any."""
     arms = [
         f"{count(early['runs'], 'rerun')} of {name} stopped at {percent(early['stop'])} (df {early['df']:.3g})"
         for name, floor in _floors(document)
         if (early := floor.get("early_stopped"))
     ]
-    return [("run noise", f"from {' and '.join(arms)}")] if arms else []
+    return [("run-to-run noise", f"from {' and '.join(arms)}")] if arms else []
 
 
 def _margin_fact(document: VerdictDocument) -> str:

@@ -62,7 +62,7 @@ from parity.wording import cut, minus, signed
 
 _GROUND: CheckName = "same ground"
 CHECKS: tuple[CheckName, ...] = tuple(name for name in get_args(CheckName) if name != POLICY_CHECK)
-UNCHECKED: CheckName = "run noise"  # the check of a warning that decides a comparison of evaluations, such as RUNS_UNPAIRED
+UNCHECKED: CheckName = "run-to-run noise"  # the check of a warning that decides a comparison of evaluations, such as RUNS_UNPAIRED
 NOT_OF_EVALUATIONS: tuple[CheckName, ...] = ("same data order", "stability", "late phase")  # they need the training curve
 _DECIDED_BY: Mapping[str, State | None] = {entry.code: state for state, entry in table()}
 _PASSING = {code for code, state in _DECIDED_BY.items() if state == PASS}

@@ -219,7 +219,7 @@ def _zero_gap(document: VerdictDocument) -> str:
     """The interval of equal runs: zero, but for what the printed digits hide."""
     printed = number(document["gap"]["hi"]) if document["gap"] else 0.0
     digits = f", within the {printed:.2g} nats to which losses are printed" if printed else ""
-    return f"The gap is zero{digits}: no run noise is in it."
+    return f"The gap is zero{digits}: no run-to-run noise is in it."
 
 
 def _ends_and_side(document: AnyDocument, gap: GapDocument | IntervalDocument | None, over: str = "") -> str:
@@ -480,7 +480,8 @@ def _shared_error(document: VerdictDocument) -> str:
 
 
 def noise_basis(document: AnyDocument) -> str:
-    """What the weakest arm's run noise is: measured, borrowed or assumed; "" where no interval rests on it, and of logs that do not fit."""
+    """What the weakest arm's run-to-run noise is: measured, borrowed or assumed; "" where no interval rests on it, and of logs that do not
+    fit."""
     if told_gap(document) is None or is_identical(document):
         return ""
     return next((word for code, word in NOISE_BASES.items() if code in document["codes"]), "measured")
@@ -489,17 +490,17 @@ def noise_basis(document: AnyDocument) -> str:
 def _run_noise(document: AnyDocument) -> Fact:
     basis = noise_basis(document)
     if not basis:
-        return Fact("Run noise", "Not used", "equal runs have none" if is_identical(document) else "no gap is judged")
+        return Fact("Run-to-run noise", "Not used", "equal runs have none" if is_identical(document) else "no gap is judged")
     shares = _floor_shares(document)
     texts = [f"{short_percent(share)} {name}" for name, share in shares]
     alike = len({short_percent(share) for _, share in shares}) == 1
     of_loss = f"{short_percent(shares[0][1])} of the loss per run" if shares and alike else ", ".join(texts)
     left = {"assumed": ", not measured", "borrowed": ", from a family of reruns"}.get(basis, "")
-    return Fact("Run noise", basis.capitalize(), f"{of_loss}{left}".lstrip(", "))
+    return Fact("Run-to-run noise", basis.capitalize(), f"{of_loss}{left}".lstrip(", "))
 
 
 def _floor_shares(document: AnyDocument) -> list[tuple[str, float]]:
-    """The run noise of each arm as a share of the loss, where it is known."""
+    """The run-to-run noise of each arm as a share of the loss, where it is known."""
     names = baseline_name(document), candidate_name(document)
     if is_evaluation(document):
         spreads = document["baseline"]["spread"], document["candidate"]["spread"]

@@ -50,7 +50,7 @@ from server.database.sessions import find_job
 from server.database.tables import Arm, Job, Run, Verdict
 from server.errors import ConflictError, InvalidError
 from server.jobs.fingerprint import unsound
-from server.jobs.floors import family_in, lent_floors, named_floors, newest_family
+from server.jobs.noise_tables import family_in, lent_noise_table, named_noise_table, newest_family
 from server.jobs.submit import Order, Submission, submit_registered
 from server.records import Body, of
 from training.gemm_time import GB300, weights
@@ -80,7 +80,7 @@ def propose(session: Session, arm: Arm, spec: JobSpec, step: int, fork_steps: in
     changed: set[Cell] = {(unit.block, unit.projection, unit.gemm) for unit in units}
     analysis = _newest_that_names(session, arm, {unit.name for unit in units})
     if analysis is not None:
-        named = [[_cell(name) for name in cluster["units"]] for cluster in (analysis.answer or {})["named"]]
+        named = [[_cell(name) for name in cluster["gemms"]] for cluster in (analysis.answer or {})["named"]]
         parts = proposals(changed, named)
         if parts:
             return Proposal(switches=_switches(baseline, parts), source="analysis", analysis=analysis.job_id)
@@ -88,10 +88,10 @@ def propose(session: Session, arm: Arm, spec: JobSpec, step: int, fork_steps: in
 
 
 def _newest_that_names(session: Session, arm: Arm, units: set[str]) -> Analysis | None:
-    """The newest analysis of this candidate that names some of its units, and not all of them as one cluster."""
+    """The newest analysis of this candidate that names some of its GEMMs, and not all of them as one cluster."""
     newest = select(Analysis).join(Job, Job.id == Analysis.job_id).where(Job.status == "concluded").order_by(Analysis.job_id.desc())
     for analysis in session.scalars(newest.where(Analysis.explains == arm.job_id, Analysis.candidate == arm.name)):
-        named = {unit for cluster in (analysis.answer or {}).get("named", ()) for unit in cluster["units"]}
+        named = {unit for cluster in (analysis.answer or {}).get("named", ()) for unit in cluster["gemms"]}
         if named & units and not units <= named:
             return analysis
     return None
@@ -208,7 +208,7 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
     pairs = wish.pairs or max(spec.baseline.replicates, own.replicates, 2)
     if pairs > MOST_PAIRS:
         raise InvalidError(f"search.pairs is {pairs}, expected 1 to {MOST_PAIRS}")
-    table, family = _floors(session, spec)
+    table, family = _noise_table(session, spec)
     setup = SearchSetup(
         switches=space.switches,
         times=_times(spec, own, space, wish.speed),
@@ -223,7 +223,7 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
         margin=_margin(verdict, policy, level),
         design=_design(spec, own, level, pairs),
         policy=policy.document(),
-        floors=table,
+        noise_table=table,
         family=family,
         budget=wish.budget,
         switches_from=proposal.source,
@@ -292,13 +292,13 @@ def _losses(session: Session, arm: Arm) -> list[float]:
     return losses
 
 
-def _floors(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:
-    """The table of reruns from which a confirmation of this job would borrow, as CSV, and the name of the family."""
+def _noise_table(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:
+    """The noise table from which a confirmation of this job would borrow, as CSV, and the name of the family."""
     if spec.family:
-        return named_floors(session, spec.family).csv(), spec.family
+        return named_noise_table(session, spec.family).csv(), spec.family
     unsaved = Job(id="", engine=spec.engine, spec=spec.document())
-    floors = lent_floors(session, unsaved, newest_family(session, unsaved))
-    return (floors.csv(), family_in(floors)) if floors else (None, None)
+    noise_table = lent_noise_table(session, unsaved, newest_family(session, unsaved))
+    return (noise_table.csv(), family_in(noise_table)) if noise_table else (None, None)
 
 
 def _margin(verdict: Verdict, policy: Policy, level: float) -> float:
@@ -354,7 +354,9 @@ def _check_worth(setup: SearchSetup) -> None:
     """Refuse confirmations that nothing would pass, and a budget that is too small."""
     if setup.target is None:
         enough = next((pairs for pairs in range(setup.pairs + 1, MOST_PAIRS + 1) if _with_pairs(setup, pairs).target is not None), None)
-        remedy = f"set search.pairs: {enough}" if enough else "widen the margin, or measure the run noise with reruns (`noise:`)"
+        remedy = (
+            f"set search.pairs: {enough}" if enough else "widen the margin, or measure the run-to-run noise with reruns (`short_reruns:`)"
+        )
         raise InvalidError(
             f"search.pairs is {setup.pairs}: even an assignment without a gap would be confirmed with "
             f"{100 * setup.confirmation.passes(0.0):.0f} % only, expected at least {100 * WANTED:.0f} %; {remedy}"
@@ -370,9 +372,9 @@ def _with_pairs(setup: SearchSetup, pairs: int) -> SearchSetup:
 
 # A step of a search as a job: forks in one run of kind `why`, a pilot in one of kind `pilot`, a confirmation as an ordinary job.
 #
-# Forks and pilots end without a verdict, and no judge, baseline, run floor or reuse ever sees them. A confirmation trains both arms again
-# from step 0 with a seed that no run on record has, reuses nothing, and is judged like any job, at the confidence of one of the search's
-# confirmations. It counts as a look at its policy's question (`server.jobs.ledger`).
+# Forks and pilots end without a verdict, and no judge, baseline, run-to-run noise or reuse ever sees them. A confirmation trains both arms
+# again from step 0 with a seed that no run on record has, reuses nothing, and is judged like any job, at the confidence of one of the
+# search's confirmations. It counts as a look at its policy's question (`server.jobs.ledger`).
 
 UNKNOWN = 1e6
 """The standard error (nats) of a gap that a confirmation without a verdict did not measure."""
@@ -401,7 +403,7 @@ def job_of(search: Search, setup: SearchSetup, tried: Sequence[Assignment], repl
         name=f"{tried[0]} of {search.base.name}"[:200],
         baseline=replace(whole.baseline, replicates=replicates),
         candidates=tuple(assignment_arm(own, setup.space, assignment, replicates) for assignment in tried),
-        noise=None,
+        short_reruns=None,
         keep_checkpoints=(),
     )
 

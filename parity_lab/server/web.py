@@ -180,9 +180,9 @@ _UNITS_SHOWN = 6
 
 @frozen
 class Cell:
-    """One GEMM of a layer: the error of the gradient that it causes alone, and its part of the forward loss; None if it is no unit.
+    """One GEMM of a layer: the error of the gradient that it causes alone, and its part of the forward loss; None if it is no GEMM.
 
-    The levels are 0 to LEVELS, from none to the largest of the map; the forward level is negative for a unit that helps.
+    The levels are 0 to LEVELS, from none to the largest of the map; the forward level is negative for a GEMM that helps.
     """
 
     unit: str
@@ -250,7 +250,7 @@ def fork_bars(document: AnalysisDocument) -> list[Bar]:
         rows.append(("gap of the full runs", "whole", {"value": gap.gap, "low": gap.low, "high": gap.high}))
     rows.append((f"effect at step {document.plan.fork_step:,}", "whole", answer["effect"]))
     if answer["named"]:
-        rows += [(label(each["units"]), "part", each["without"]) for each in answer["named"]]
+        rows += [(label(each["gemms"]), "part", each["without"]) for each in answer["named"]]
         for name in ("interaction", "unexplained"):  # an answer of an earlier version has no interaction
             if answer.get(name):
                 rows.append((name, "rest", answer[name]))
@@ -258,28 +258,28 @@ def fork_bars(document: AnalysisDocument) -> list[Bar]:
 
 
 def forward_bars(answer: Mapping[str, Any]) -> list[Bar]:
-    """The forward loss, its largest parts, the other units together, and what single units leave unexplained."""
+    """The forward loss, its largest parts, the other GEMMs together, and what single GEMMs leave unexplained."""
     instant = answer.get("instant")
     if instant is None:
         return []
-    units = sorted(instant["units"], key=lambda part: -abs(part["without"]["value"]))
+    units = sorted(instant["gemms"], key=lambda part: -abs(part["without"]["value"]))
     shown = [part for part in units[:_UNITS_SHOWN] if part["without"]["value"]]
     rest = sum(part["without"]["value"] for part in units[_UNITS_SHOWN:])
     rows = [("forward loss", "whole", instant["whole"]), *((part["name"], "part", part["without"]) for part in shown)]
     if rest:
-        rows.append((f"{len(units) - _UNITS_SHOWN} other units", "part", {"value": rest, "low": rest, "high": rest}))
+        rows.append((f"{len(units) - _UNITS_SHOWN} other GEMMs", "part", {"value": rest, "low": rest, "high": rest}))
     return bars([*rows, ("unexplained", "rest", instant["unexplained_without"])])
 
 
 def layers(document: AnalysisDocument) -> list[tuple[str, list[Cell | None]]]:
-    """The rows of the heat map: a layer (`block.projection`) and a cell for each GEMM, None where it is no unit."""
+    """The rows of the heat map: a layer (`block.projection`) and a cell for each GEMM, None where it is no GEMM."""
     answer = document.answer or {}
     errors = {each["name"]: each["error"] for each in answer.get("gradients") or ()}
-    forward = {part["name"]: part["without"] for part in (answer.get("instant") or {"units": ()})["units"]}
+    forward = {part["name"]: part["without"] for part in (answer.get("instant") or {"gemms": ()})["gemms"]}
     if not errors and not forward:
         return []
-    named = {unit for each in answer.get("named", ()) for unit in each["units"]}
-    units = set(document.plan.units)
+    named = {unit for each in answer.get("named", ()) for unit in each["gemms"]}
+    units = set(document.plan.gemms)
     most_error = max((errors[unit]["value"] for unit in units if unit in errors), default=0.0)
     most_forward = max((abs(each["value"]) for each in forward.values()), default=0.0)
 

@@ -33,7 +33,7 @@ from training.trainer.model import Decoder, Parameters, loss_and_lm_loss
 from training.trainer.step import Inputs, State
 from workers.protocol import Message, TrainRequest
 
-# A linear layer whose arithmetic is chosen while the program runs: one compilation measures every unit.
+# A linear layer whose arithmetic is chosen while the program runs: one compilation measures every GEMM.
 #
 # What it answers: what are y, dx and dw if fprop, dgrad and wgrad of this layer each take the recipe of this number of a menu?
 #
@@ -142,9 +142,9 @@ def _branch(
 
 # Measurements on fixed weights: the held-out loss, and the weight's gradients, under any choice of arithmetic for every GEMM.
 #
-# What it answers: how much of the forward loss does each unit cost at once, and how far does each move the gradient?
+# What it answers: how much of the forward loss does each GEMM cost at once, and how far does each move the gradient?
 #
-#     losses      loss[u, b]  of choice u on batch b                                 the same weights and tokens: no run noise
+#     losses      loss[u, b]  of choice u on batch b                                 the same weights and tokens: no run-to-run noise
 #     gradients   sums over seeds of g = dL/dW under choice u and r, its bf16 twin, on batch b:
 #
 #         reference   <r, r>              dot        mean <g, r>          own    mean <g, g>
@@ -311,10 +311,10 @@ def _dots(left: Weights, right: Weights) -> jax.Array:
 
 # Takes a candidate apart at its kept checkpoints: one process and a few programs measure everything that an analysis needs.
 #
-# What it answers: what is the held-out loss, the gradient, or the end of a fork, with these units on and the others off?
+# What it answers: what is the held-out loss, the gradient, or the end of a fork, with these GEMMs on and the others off?
 #
 #     losses      (batches,) nats, of the first parent's weights on the first held-out batches
-#     gradients   for one held-out batch the sums above, of all units and of each alone, against bf16
+#     gradients   for one held-out batch the sums above, of all GEMMs and of each alone, against bf16
 #     fork        the mean loss of the second half of a fork's steps, nats; draws as in `training.spec`
 #
 # The assumption that can fail: a fork's steps are few next to the schedule's, so that its loss is that of the state it started from.
@@ -376,7 +376,7 @@ class Checkpoints:
 
 
 class Program(Checkpoints):
-    """What the units of a candidate do at these checkpoints: held-out losses and gradients besides forks."""
+    """What the GEMMs of a candidate do at these checkpoints: held-out losses and gradients besides forks."""
 
     def __init__(
         self,
@@ -410,7 +410,7 @@ class Program(Checkpoints):
         )
 
     def choice(self, way: Way, units: Sequence[str], ingredient: str | None = None) -> Choice:
-        """The candidate's arithmetic without these units, everything off but these (`alone`), or without an ingredient."""
+        """The candidate's arithmetic without these GEMMs, everything off but these (`alone`), or without an ingredient."""
         if ingredient is not None:
             return self._measured.ingredients[ingredient]
         take = self._measured.without if way == "without" else self._measured.alone

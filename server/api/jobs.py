@@ -131,12 +131,12 @@ class LiveState:
 
 @frozen
 class ArmDocument:
-    """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a candidate, `hopeless` its sentence
+    """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a candidate, `will_fail` its sentence
     if the final gap is surely above the margin; either may be null.
 
     `judged_against` is the arm that a candidate is judged against, which under engine command may be another candidate. `overrides` are the
-    arm's rules for single blocks, projections and GEMMs, as phrases. `noise_runs` are reruns that stop early and
-    measure run noise; they are not in the totals.
+    arm's rules for single blocks, projections and GEMMs, as phrases. `short_reruns` are reruns that stop early and
+    measure run-to-run noise; they are not in the totals.
     """
 
     name: str
@@ -149,10 +149,10 @@ class ArmDocument:
     steps_per_second: float | None
     eta_seconds: float | None
     judged_against: str | None
-    hopeless: str | None
+    will_fail: str | None
     live: LiveState | None
     runs: list[RunDocument]
-    noise_runs: list[RunDocument]
+    short_reruns: list[RunDocument]
 
 
 @frozen
@@ -252,8 +252,8 @@ def job_document(session: Session, job: Job, lease_seconds: float, price: Price 
 
 
 def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[str, list[AttemptDocument]]) -> ArmDocument:
-    runs, noise_runs = (
-        [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in each] for each in (arm.runs, arm.noise_runs)
+    runs, short_reruns = (
+        [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in each] for each in (arm.runs, arm.short_reruns)
     )
     live = live_state(arm)
     begun = [run for run in runs if run.loss is not None]
@@ -269,10 +269,10 @@ def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[
         steps_per_second=sum(speeds) if speeds else None,
         eta_seconds=last_end([run.eta_seconds for run in runs]),
         judged_against=arm.judged_against.name if arm.role == "candidate" else None,
-        hopeless=live.sentence if live and live.state == "harmful" else None,
+        will_fail=live.sentence if live and live.state == "will_fail" else None,
         live=live,
         runs=runs,
-        noise_runs=noise_runs,
+        short_reruns=short_reruns,
     )
 
 
@@ -475,8 +475,8 @@ def show(job_id: str, context: InContext) -> JobDocument:
 
 @router.get("/jobs/{job_id}/runs")
 def runs(job_id: str, context: InContext) -> list[RunDocument]:
-    """Every run of a job, arm by arm, with its attempts; an arm's noise runs follow its full runs."""
-    return [run for arm in _document(context, job_id).arms for run in (*arm.runs, *arm.noise_runs)]
+    """Every run of a job, arm by arm, with its attempts; an arm's short reruns follow its full runs."""
+    return [run for arm in _document(context, job_id).arms for run in (*arm.runs, *arm.short_reruns)]
 
 
 @router.post("/jobs/{job_id}:cancel")

@@ -51,7 +51,7 @@ class RunBody(Body):
     """One finished run: `steps`, `loss` and other `columns` of equal length. Non-finite values are the strings nan, inf and -inf.
 
     `recipe` is a known one or `other:NAME`; `rounding` states how the gradients were rounded, and without it and a recipe that always
-    rounds to nearest the run noise of stochastic rounding is assumed.
+    rounds to nearest the run-to-run noise of stochastic rounding is assumed.
     `context` has the facts that must agree between the arms (engine, device class, data digest); a difference is `CONFOUNDED`.
     Without `replicate`, the runs of an arm with the same seed are numbered in their order. `notes` are what the reader of its file
     noted, for the report.

@@ -184,7 +184,7 @@ def reused_note(run: Run) -> str:
 
 def label(run: Run) -> str:
     """What the judge calls a run."""
-    return f"{run.arm.name} {'noise run' if run.kind == 'noise' else 'replicate'} {run.replicate}"
+    return f"{run.arm.name} {'short rerun' if run.kind == 'short' else 'replicate'} {run.replicate}"
 
 
 def begun_runs(arm: Arm) -> list[Run]:

@@ -333,7 +333,7 @@ def show(
         "forecast_count": count(len(past), "forecast"),
         "there": {kind: set(names) for kind, names in recorded.items()},
         "ended": document.status in JOB_ENDED,
-        "runs": [(arm, run) for arm in document.arms for run in (*arm.runs, *arm.noise_runs)],
+        "runs": [(arm, run) for arm in document.arms for run in (*arm.runs, *arm.short_reruns)],
         "pairs": list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs)),
         "ground": compare(document.arms, document.policy.get("may_differ", ()), compared),
         **remarks,

@@ -1,4 +1,4 @@
-"""Words for recipes: those of the trainer are known, others are refused, and only a few give the smaller run noise."""
+"""Words for recipes: those of the trainer are known, others are refused, and only a few give the smaller run-to-run noise."""
 
 import dataclasses
 from collections.abc import Callable

@@ -15,8 +15,8 @@ LEVEL = 2.0
 POLICY = Policy(
     margin=Amount(value=0.03, unit="nats"),
     min_points=100,
-    baseline_run_floor=Amount(value=SD, unit="nats"),
-    candidate_run_floor=Amount(value=SD, unit="nats"),
+    baseline_run_noise=Amount(value=SD, unit="nats"),
+    candidate_run_noise=Amount(value=SD, unit="nats"),
 )
 DESIGN = Design(planned_steps=1000, level=LEVEL, baseline_runs=4, candidate_runs=4, baseline_recipe="fp8_current", candidate_recipe="nvfp4")
 

@@ -117,7 +117,7 @@ def files(tmp_path_factory):
     for name in ("fp8", "nvfp4"):
         steps = np.loadtxt(CURVES / f"{name}.csv", delimiter=",", skiprows=1, usecols=(0, 1)).tolist()
         (folder / f"{name}.log").write_text("".join(f"it={step:.0f} L={loss}\n" for step, loss in steps) + "held out 2.5\n")
-    (folder / "floors.csv").write_text("\n".join([*re.findall(r"^family,group,.*$|^my-700M,.*$", method, re.MULTILINE), ""]))
+    (folder / "noise.csv").write_text("\n".join([*re.findall(r"^family,group,.*$|^my-700M,.*$", method, re.MULTILINE), ""]))
     return folder
 
 

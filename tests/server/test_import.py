@@ -15,7 +15,7 @@ from server.database import store
 from server.database.tables import Run
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT
-from training.spec import Arm, Noise
+from training.spec import Arm, ShortReruns
 
 SAMPLE = CHECKOUT / "tests" / "data" / "events.out.tfevents.sample"
 
@@ -120,8 +120,8 @@ def test_a_table_of_many_runs_is_imported_by_arm(served, database, make_job, tmp
     assert (code, "nvfp4 has 1 run, but job" in output) == (2, True)
 
 
-def test_a_noise_run_is_imported_like_a_run_of_its_own_length(served, ended, database, make_job, tmp_path, capsys):
-    spec = make_job(400, engine="external", candidates=(Arm(recipe="mxfp8"),), noise=Noise(runs=1, stop_at=0.5))
+def test_a_short_rerun_is_imported_like_a_run_of_its_own_length(served, ended, database, make_job, tmp_path, capsys):
+    spec = make_job(400, engine="external", candidates=(Arm(recipe="mxfp8"),), short_reruns=ShortReruns(runs=1, stop_at=0.5))
     rng = np.random.default_rng(1)
     batch = rng.normal(0, 0.1, 400)
     with database.write() as session:
@@ -131,7 +131,7 @@ def test_a_noise_run_is_imported_like_a_run_of_its_own_length(served, ended, dat
         loss = 2 + np.exp(-np.arange(steps) / 40) + batch[:steps] + rng.normal(0, 0.01, steps) + rng.normal(0, 0.002)
         file = tmp_path / f"{number}.csv"
         file.write_text("step,loss\n" + "\n".join(f"{step},{value:.6f}" for step, value in enumerate(loss)) + "\n")
-        if kind == "noise":
+        if kind == "short":
             short = tmp_path / "short.csv"
             short.write_text("".join(file.read_text().splitlines(keepends=True)[:150]))
             code, output = _import(served, capsys, str(short), "--as-run", run)

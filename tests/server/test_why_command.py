@@ -77,7 +77,7 @@ def test_the_plan_comes_first_and_the_answer_last(parity, database):
     code, out, _ = parity("why", analysis, "--json")
     assert code == 0
     part = json.loads(out)["answer"]["named"][0]
-    assert (part["units"], part["alone"]["value"]) == ([NAMED], pytest.approx(0.02, abs=0.002))
+    assert (part["gemms"], part["alone"]["value"]) == ([NAMED], pytest.approx(0.02, abs=0.002))
     code, _, err = parity("report", analysis)
     assert code == 2
     assert f"parity why {analysis}" in err

@@ -107,7 +107,7 @@ def _without_partner(m: Measured) -> int:
 Row = tuple[State | None, str, str]  # the verdict where it decides, a reason code, its sentence
 VALUES_SHOWN = 3
 NOT_KNOWN = (
-    "As these numbers stand, with assumed run noise. Not known: whether the runs read the same batches, whether their software and "
+    "As these numbers stand, with assumed run-to-run noise. Not known: whether the runs read the same batches, whether their software and "
     "evaluation agree, and where their schedules stood."
 )
 BITS_WITHIN = 0.02  # of 1 / ln 2
@@ -258,7 +258,8 @@ def _no_evidence_for_a_pass(m: Measured, margin: Margin, question: Question) -> 
 
 
 def _noise_unknown(m: Measured, policy: Policy) -> str | None:
-    """What the record says of models whose run noise nobody may assume, where the policy declares none and the runs do not show it."""
+    """What the record says of models whose run-to-run noise nobody may assume, where the policy declares none and the runs do not show
+    it."""
     declared = None not in policy.run_floors
     record = without_assumed_floor([run for arm in m.runs for run in arm])
     shown = sum(len(arm) - 1 for arm in m.runs) >= MIN_MEASURED_DF and not m.single
@@ -272,7 +273,7 @@ def _noise_assumed(m: Measured, question: Question) -> str:
         for name, prior, runs in zip(question.names, m.priors, m.runs, strict=True)
         if level and len(runs) == 1
     ]
-    return f"Run noise was assumed ({' and '.join(own)}), not measured."
+    return f"Run-to-run noise was assumed ({' and '.join(own)}), not measured."
 
 
 def _warnings(m: Measured, question: Question) -> Iterator[Row]:

@@ -56,7 +56,7 @@ class BinnedGap(_Bins):
 
 @frozen
 class GapBasis:
-    """Level, run floors, margin and window from the whole curves, which bins of any range need.
+    """Level, run-to-run noise, margin and window from the whole curves, which bins of any range need.
 
     `counted` are the indices of the runs that count in each arm.
     Keep it for a pair that has ended: a range of bins then reads only its own steps.
@@ -106,7 +106,7 @@ def gap_basis(
     *,
     independent: Sequence[Curve] | None = None,
 ) -> GapBasis:
-    """Level, run floors, margin and window of a pair, finished or not.
+    """Level, run-to-run noise, margin and window of a pair, finished or not.
 
     `independent` are the baseline's runs that count, for a caller that compares many candidates with the same baseline.
     """
@@ -156,8 +156,8 @@ def binned_gap(
 
     At each step the gap is the mean of the candidate's runs there minus the mean of the baseline's, so that a run that has just
     started does not shorten the chart; empty bins are left out. With a `basis` from the whole curves, the runs given are those that
-    count, and need only have the steps of the range. `priors` are the run floors that the verdict started from; by default those that are
-    assumed of a finished run. `confidence` is the interval's level where looks or candidates share the policy's
+    count, and need only have the steps of the range. `priors` are the run-to-run noise that the verdict started from; by default those that
+    are assumed of a finished run. `confidence` is the interval's level where looks or candidates share the policy's
     (`parity.judging.policy`).
     """
     if wanted.bins < 1:
@@ -229,7 +229,7 @@ def _floors(
     level: float | None,
     priors: Priors | None,
 ) -> tuple[RunFloor, RunFloor] | None:
-    """Run floors of both arms from the last fifth of the steps that all runs have."""
+    """Run-to-run noise of both arms from the last fifth of the steps that all runs have."""
     if level is None:
         return None
     shared = min(int(run.steps[-1]) for run in (*baseline, *candidate) if len(run.steps))

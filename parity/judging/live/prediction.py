@@ -30,7 +30,8 @@ from parity.judging.run_floor import (
 from parity.judging.window import StandardError
 from parity.structure import frozen
 
-# Run noise of a comparison in training, by the judge's own rules: assumed, declared or borrowed, and measured on runs that have ended.
+# Run-to-run noise of a comparison in training, by the judge's own rules: assumed, declared or borrowed, and measured on runs that have
+# ended.
 #
 # Runs in training count for the plan (K) but measure nothing yet; nor do controls and early-stopped reruns. The verdict's floor may
 # differ. There are two degrees of freedom: those of tau today, and those that the judge's interval will have at the end.
@@ -49,7 +50,8 @@ class LiveArm:
 
 @frozen
 class RunNoise:
-    """Between-run noise of the final gap: variance of one pair (nats^2), its df today, the judge's term at the end, and the margin."""
+    """Run-to-run noise of the final gap: variance of one pair (nats^2), its df today, the judge's term at the end, and the
+    margin."""
 
     pair_variance: float
     df: float
@@ -214,11 +216,11 @@ def _added(sums: Sequence[float], filled: int, block: IntArray, values: FloatArr
     return total
 
 
-# How a run's offset moves: how far the gap of a pair in training is from its final gap, by run noise alone.
+# How a run's offset moves: how far the gap of a pair in training is from its final gap, by run-to-run noise alone.
 #
 # o(f) offset of a pair at the share f of the plan: sd q(f), final sd 1, correlation r(f) with the final offset D(f) = Var(o(1) - o(f)) =
-# 1 + q^2 - 2 r q what run noise still adds, as a share of one pair's final variance C(f) = Var(o(f) - o(f/2)) how much the gap changes by
-# run noise alone between two trailing windows
+# 1 + q^2 - 2 r q what run-to-run noise still adds, as a share of one pair's final variance C(f) = Var(o(f) - o(f/2)) how much the gap
+# changes by run-to-run noise alone between two trailing windows
 #
 # P pairs are planned, some have come to f_j, and m have not begun. The recipes' gap has a flat prior. With a_j = 1/q_j^2, b_j = r_j/q_j:
 # final gap = sum_j c_j g_j, c_j = a_j/sum a (1 - sum b/P) + b_j/P best linear prediction; one pair: its own gap, not shrunk E = sum_j
@@ -239,7 +241,8 @@ CHANGE: Curve = ((0.0, 1.5), (0.70, 1.5), (1.0, 0.5))
 
 @frozen
 class Weights:
-    """The prediction from pairs: `weights` c_j of their gaps, and `error` E, the variance that run noise adds, as a share of one pair's."""
+    """The prediction from pairs: `weights` c_j of their gaps, and `error` E, the variance that run-to-run noise adds, as a share of one
+    pair's."""
 
     weights: tuple[float, ...]
     error: float
@@ -278,7 +281,7 @@ def _at(share: float, curve: Curve) -> float:
     return float(np.interp(share, [at for at, _ in curve], [value for _, value in curve]))
 
 
-# What will the baseline's loss be at the planned end? Margins and run floors in percent follow it, and today's loss still falls.
+# What will the baseline's loss be at the planned end? Margins and run-to-run noise in percent follow it, and today's loss still falls.
 #
 # so far   mean loss of the trailing window
 # at end   so far + s (ln(1 - w/2) - mean of ln(share) over the trailing window), s the least-squares slope of the loss on ln(share of the
@@ -324,7 +327,7 @@ def level_at_end(so_far: float, shares: FloatArray, losses: FloatArray, trailing
 # expected at the end (`level`).
 #
 # Can fail: a gap that comes or goes late. A recipe that loses more than these 25 % in the decay phase, or switches precision near the
-# end, is not expected here; nor is run noise that the family, the policy or the assumption understates.
+# end, is not expected here; nor is run-to-run noise that the family, the policy or the assumption understates.
 
 MIN_BLOCKS, MIN_FILLED = 5, 3
 BLOCK_NOISE = 1.5  # what correlation between blocks adds to a variance

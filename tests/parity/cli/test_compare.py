@@ -127,7 +127,7 @@ def stopped(files: dict[str, str], folder: Path, name: str, number: int, share: 
     return str(path)
 
 
-def test_noise_runs_measure_run_noise_and_are_in_the_bundle(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+def test_short_reruns_measure_run_noise_and_are_in_the_bundle(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     bundle = tmp_path / "case.zip"
     noise = [f"baseline={stopped(files, tmp_path, 'fp8', 1)}", f"mxfp8={stopped(files, tmp_path, 'mxfp8', 2)}"]
     common = (
@@ -143,7 +143,7 @@ def test_noise_runs_measure_run_noise_and_are_in_the_bundle(tmp_path: Path, file
         "--recipe",
         "mxfp8=mxfp8",
     )
-    options = [word for one in noise for word in ("--noise-run", one)]
+    options = [word for one in noise for word in ("--short-rerun", one)]
     code, out, _ = run(*common, *options, "--bundle", str(bundle), "--json")
     (entry,) = json.loads(out)["verdicts"]
     assert code == 0
@@ -152,14 +152,14 @@ def test_noise_runs_measure_run_noise_and_are_in_the_bundle(tmp_path: Path, file
         assert entry["tau"][arm]["early_stopped"]["runs"] == 1
         assert entry["tau"][arm]["early_stopped"]["stop"] == pytest.approx(0.5)
         assert entry[arm]["runs"] == 1
-    assert [noted["recipe"] for noted in entry["inputs"]["noise_runs"]["candidate"]] == ["mxfp8"]
+    assert [noted["recipe"] for noted in entry["inputs"]["short_reruns"]["candidate"]] == ["mxfp8"]
     assert run("verify", str(bundle))[0] == 0
     for form in (("-v",), ("--markdown",)):
         words = " ".join(run(*common, *options, *form)[1].split())
         assert "from 1 rerun of fp8 stopped at 50 % (df 0.847) and 1 rerun of mxfp8 stopped at 50 %" in words
 
 
-def test_a_noise_run_that_is_a_copy_or_complete_is_named(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+def test_a_short_rerun_that_is_a_copy_or_complete_is_named(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     half = Path(files["fp8"]).read_text().splitlines()[:751]
     (tmp_path / "half.csv").write_text("\n".join(half) + "\n")
     common = (
@@ -175,26 +175,30 @@ def test_a_noise_run_that_is_a_copy_or_complete_is_named(tmp_path: Path, files: 
     )
     (plain,) = json.loads(run(*common)[1])["verdicts"]
     for noise, word in ((str(tmp_path / "half.csv"), "equal as printed"), (files["fp8_again"], "a further run of fp8")):
-        (entry,) = json.loads(run(*common, "--noise-run", f"fp8={noise}")[1])["verdicts"]
-        assert word in next(reason["sentence"] for reason in entry["reasons"] if reason["code"] == "NOISE_RUNS_LEFT_OUT")
+        (entry,) = json.loads(run(*common, "--short-rerun", f"fp8={noise}")[1])["verdicts"]
+        assert word in next(reason["sentence"] for reason in entry["reasons"] if reason["code"] == "SHORT_RERUNS_LEFT_OUT")
         assert entry["tau"] == plain["tau"]
 
 
 @pytest.mark.parametrize(
     ("value", "word"),
-    [("x.csv", "--noise-run is 'x.csv'; expected NAME=FILE"), ("fp9=x.csv", "no arm is called 'fp9'"), ("fp8=nofile.csv", "no such file")],
+    [
+        ("x.csv", "--short-rerun is 'x.csv'; expected NAME=FILE"),
+        ("fp9=x.csv", "no arm is called 'fp9'"),
+        ("fp8=nofile.csv", "no such file"),
+    ],
 )
-def test_a_noise_run_of_no_arm_is_refused(value: str, word: str, files: dict[str, str], run: Run) -> None:
-    code, out, err = run("compare", files["fp8"], files["mxfp8"], "--noise-run", value)
+def test_a_short_rerun_of_no_arm_is_refused(value: str, word: str, files: dict[str, str], run: Run) -> None:
+    code, out, err = run("compare", files["fp8"], files["mxfp8"], "--short-rerun", value)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert word in err
 
 
-def test_more_than_16_noise_runs_of_an_arm_are_refused_before_they_are_read(files: dict[str, str], run: Run) -> None:
-    many = [word for number in range(17) for word in ("--noise-run", f"baseline=none{number}.csv")]
+def test_more_than_16_short_reruns_of_an_arm_are_refused_before_they_are_read(files: dict[str, str], run: Run) -> None:
+    many = [word for number in range(17) for word in ("--short-rerun", f"baseline=none{number}.csv")]
     code, out, err = run("compare", files["fp8"], files["mxfp8"], *many)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "--noise-run: fp8 has 17 noise runs; expected at most 16 per arm" in err
+    assert "--short-rerun: fp8 has 17 short reruns; expected at most 16 per arm" in err
 
 
 def test_equal_file_names_get_their_folders(tmp_path: Path, files: dict[str, str], run: Run) -> None:

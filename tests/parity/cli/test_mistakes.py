@@ -263,7 +263,7 @@ MISTAKES = [
         2,
         (
             "policy.margn: unknown key; expected one of profile, margin, confidence, window_fraction, min_points, "
-            "assumed_noise, two_sided, pairing, baseline_run_floor, candidate_run_floor, run_floor_df, run_floor_evidence, "
+            "assumed_noise, two_sided, pairing, baseline_run_noise, candidate_run_noise, run_noise_df, run_noise_evidence, "
             "may_differ, checks, accuracy_margin_points, early_stop, validation, looks, question, "
             "schedule, start, as_of, wide_margin, loss_unit; did you mean margin?"
         ),
@@ -380,7 +380,7 @@ MISTAKES = [
         2,
         (
             "--profile is 'step-noise'; expected one of nvfp4, nvfp4-decay, fp8-grade, bf16-bar, noise-floor; step noise "
-            "is reported in every headline but never a gate"
+            "is reported in every headline but never decides"
         ),
     ),
     ("compare fp8.csv mxfp8.csv --evaluation mxfp8=nofile.csv", 2, "nofile.csv: no such file; check the path"),

@@ -68,7 +68,7 @@ def test_noise_from_the_record_has_the_advice_instead_of_a_call_without_it(monke
 
 
 def test_the_call_gives_the_same_chances(run: Run, tmp_path: Path) -> None:
-    reruns = {"baseline_runs": 2, "noise_runs": 2, "stop_at": 0.4}
+    reruns = {"baseline_runs": 2, "short_reruns": 2, "stop_at": 0.4}
     document = answer(NARROW, level=2.5, **reruns, step_seconds=0.5, devices=8)["candidates"][0]["plan"]
     policy = tmp_path / "parity.yaml"
     policy.write_text("policy: {margin: 0.5%}\n")
@@ -112,11 +112,11 @@ PLAIN = "job: {a: 1}\npolicy: {margin: 0.5%}\n"
     ("file", "options", "noise"),
     [
         (NOISY, (), {"runs": 3, "stop_at": 0.6}),
-        (NOISY, ("--noise-runs", "2"), {"runs": 2, "stop_at": 0.6}),
+        (NOISY, ("--short-reruns", "2"), {"runs": 2, "stop_at": 0.6}),
         (NOISY, ("--stop-at", "0.4"), {"runs": 3, "stop_at": 0.4}),
-        (NOISY, ("--noise-runs", "0"), None),
-        (PLAIN, ("--noise-runs", "2", "--stop-at", "0.4"), {"runs": 2, "stop_at": 0.4}),
-        (PLAIN, ("--noise-runs", "2"), {"runs": 2}),
+        (NOISY, ("--short-reruns", "0"), None),
+        (PLAIN, ("--short-reruns", "2", "--stop-at", "0.4"), {"runs": 2, "stop_at": 0.4}),
+        (PLAIN, ("--short-reruns", "2"), {"runs": 2}),
         (PLAIN, (), None),
     ],
 )
@@ -128,12 +128,12 @@ def test_options_of_submit_override_the_reruns_of_the_file(
     monkeypatch.setattr(Client, "submit", lambda *_words, **_options: sent.append(_words[1]) or {"id": "j3"})
     (tmp_path / "parity.yaml").write_text(file)
     assert run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", *options)[0] == 0
-    assert [job.get("noise") for job in sent] == [noise, noise]
+    assert [job.get("short_reruns") for job in sent] == [noise, noise]
 
 
-@pytest.mark.parametrize(("file", "options"), [(PLAIN, ("--stop-at", "0.4")), (NOISY, ("--noise-runs", "0", "--stop-at", "0.4"))])
+@pytest.mark.parametrize(("file", "options"), [(PLAIN, ("--stop-at", "0.4")), (NOISY, ("--short-reruns", "0", "--stop-at", "0.4"))])
 def test_a_stop_without_reruns_is_refused(file: str, options: tuple[str, ...], tmp_path: Path, run: Run) -> None:
     (tmp_path / "parity.yaml").write_text(file)
     code, out, err = run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", *options)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "--noise-runs" in err
+    assert "--short-reruns" in err

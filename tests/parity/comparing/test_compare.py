@@ -84,12 +84,12 @@ def test_a_margin_without_a_unit_is_refused_everywhere(margin, frames):
             call()
 
 
-def test_controls_and_noise_runs_measure_the_noise_of_an_arm(frames):
+def test_controls_and_short_reruns_measure_the_noise_of_an_arm(frames):
     arms = frames["fp8"], frames["edge"]
     control = parity.compare(*arms, **POLICY, controls=frames["again"])
     assert [len(control.document["inputs"][side]) for side in ("controls", "baseline")] == [1, 1]
-    noise = parity.compare(*arms, **POLICY, noise_runs={"baseline": [frames["again"].head(900)]})
-    assert len(noise.document["inputs"]["noise_runs"]["baseline"]) == 1
+    noise = parity.compare(*arms, **POLICY, short_reruns={"baseline": [frames["again"].head(900)]})
+    assert len(noise.document["inputs"]["short_reruns"]["baseline"]) == 1
 
 
 REFUSED = [
@@ -114,11 +114,11 @@ REFUSED = [
     ({"rounding": {"candidate": 1}}, TypeError, "rounding"),
     ({"context": {"candidate": 1}}, TypeError, "context"),
     ({"seeds": [0, 1]}, ValueError, "2 seeds for 1 run"),
-    ({"floors": "floors.csv"}, ValueError, "without family"),
-    ({"floors": "/nowhere.csv", "family": "any-decoder"}, ValueError, "cannot be read"),
-    ({"floors": 3, "family": "any-decoder"}, TypeError, "floors"),
+    ({"noise_table": "noise.csv"}, ValueError, "without family"),
+    ({"noise_table": "/nowhere.csv", "family": "any-decoder"}, ValueError, "cannot be read"),
+    ({"noise_table": 3, "family": "any-decoder"}, TypeError, "noise_table"),
     ({"names": ("a", "a")}, ValueError, "different names"),
-    ({"noise_runs": []}, TypeError, "noise_runs"),
+    ({"short_reruns": []}, TypeError, "short_reruns"),
     ({"columns": {"loss": "los"}}, ValueError, "no column 'los'"),
 ]
 

@@ -10,16 +10,16 @@ from parity.design.chances import NO_FAMILIES, assumed_priors, chances, chi_squa
 from parity.design.experiment import Design
 from parity.judging.arms import RATIO_SD_LOG, EarlySpread, helmert_squares
 from parity.judging.curve import FloatArray, Rounding
-from parity.judging.floors import public_floors
 from parity.judging.interval import capped_interval, interval
 from parity.judging.lending import Lenders
+from parity.judging.noise_table import public_noise_table
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.run_floor import OwnRuns, Prior, borrow, early_spread, own_spread, run_floor, run_term
 from parity.judging.window import StandardError, mean_se
 from tests.conftest import some, some_pairs
 
 TRACK3 = "modded-nanogpt-124M/track3"
-BOTH = Lenders(public_floors(), {"baseline": TRACK3, "candidate": TRACK3})
+BOTH = Lenders(public_noise_table(), {"baseline": TRACK3, "candidate": TRACK3})
 GAPS = (0.0, 0.25, 0.5, 1.0, 2.0)
 JOBS = 2000
 NEAREST: dict[str, Rounding] = {"baseline_rounding": "nearest", "candidate_rounding": "nearest"}
@@ -27,15 +27,15 @@ NEAREST: dict[str, Rounding] = {"baseline_rounding": "nearest", "candidate_round
 
 def reruns(design: Design, taus: list[float], offsets: list[FloatArray], rng: np.random.Generator) -> list[EarlySpread | None]:
     """What reruns of both arms show at their stop, where a full run's offset correlates 0.66 with its last one (docs/method.md)."""
-    if not design.noise_runs:
+    if not design.short_reruns:
         return [None, None]
     level, ratio, spreads = design.level or 1.0, math.exp(RATIO_SD_LOG * rng.normal()), []
     for tau, final in zip(taus, offsets, strict=True):
         full = 0.66 * final + math.sqrt(1.0 - 0.66**2) * tau * rng.normal(size=len(final))
-        stopped = tau * rng.normal(size=design.noise_runs)
+        stopped = tau * rng.normal(size=design.short_reruns)
         shares = [1.0 + ratio * own / level for own in (full, stopped)]
         squares = helmert_squares(shares[0], [0] * len(full), shares[1], [0] * len(stopped))
-        spreads.append(EarlySpread(squares=squares, runs=design.noise_runs, stop=0.5, first=0, last=0))
+        spreads.append(EarlySpread(squares=squares, runs=design.short_reruns, stop=0.5, first=0, last=0))
     return spreads
 
 
@@ -119,7 +119,7 @@ def test_chances_with_controls_and_reruns_that_stop_early(
     counts: tuple[tuple[int, int], int, int], case: tuple[float, Lenders, str]
 ) -> None:
     """Within 4 standard errors, and 3 points because a full run that is far off also spreads its reruns, which is left out."""
-    (runs, noise_runs, controls), (share, lenders, recipe) = counts, case
+    (runs, short_reruns, controls), (share, lenders, recipe) = counts, case
     design = Design(
         level=3.3,
         planned_steps=5000,
@@ -127,7 +127,7 @@ def test_chances_with_controls_and_reruns_that_stop_early(
         candidate_recipe=recipe,
         baseline_runs=runs[0],
         candidate_runs=runs[1],
-        noise_runs=noise_runs,
+        short_reruns=short_reruns,
         controls=controls,
     )
     policy = policy_from_mapping({"margin": f"{100 * share}%"})

@@ -1,4 +1,4 @@
-"""What stopping hopeless and futile candidates saves, as a plan says it."""
+"""What stopping candidates that will fail or are futile saves, as a plan says it."""
 
 import pytest
 

@@ -140,7 +140,7 @@ def test_a_speedup_that_cannot_be_compared_leaves_the_gate_open(
     base, cand = equipped(make_run()), change(equipped(make_run(seed=2), seconds=0.1))
     policy = policy_from_mapping(
         {"schedule": "decayed", "margin": "1%", "checks": ["loss", "net_speedup"], "may_differ": ["engine"]}
-        | {"baseline_run_floor": "0.09%", "candidate_run_floor": "0.09%"}
+        | {"baseline_run_noise": "0.09%", "candidate_run_noise": "0.09%"}
     )
     verdict = judge_pair(base, cand, policy)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "NET_SPEEDUP_OPEN")

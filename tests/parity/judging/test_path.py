@@ -51,7 +51,7 @@ def test_a_point_is_the_verdict_on_the_cut_runs_with_the_floors_of_the_whole(mak
     (verdict,) = judge([base], {"c": [cand]}, policy_from_mapping(POLICY), planned_steps=points)
     document = verdict.document()
     share = document["tau"]["baseline"]["rel"]  # type: ignore[index]
-    stated = policy_from_mapping({**POLICY, **dict.fromkeys(("baseline_run_floor", "candidate_run_floor"), f"{100 * share:.17g}%")})
+    stated = policy_from_mapping({**POLICY, **dict.fromkeys(("baseline_run_noise", "candidate_run_noise"), f"{100 * share:.17g}%")})
     path = check(verdict, document)
     assert len(path) == POINTS
     for point in path[::6]:
@@ -149,7 +149,7 @@ def test_no_verdict_makes_its_path_fail(base, cand, planned: int | None, pairing
     ]
     policy = policy_from_mapping({**POLICY, "pairing": pairing})
     for controls, noise in (((), None), (arms[0][:1], {"c": arms[1][:2]})):
-        (verdict,) = judge(arms[0], {"c": arms[1]}, policy, planned_steps=planned, controls=controls, noise_runs=noise)
+        (verdict,) = judge(arms[0], {"c": arms[1]}, policy, planned_steps=planned, controls=controls, short_reruns=noise)
         check(verdict, verdict.document())
 
 

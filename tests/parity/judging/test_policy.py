@@ -75,8 +75,8 @@ def test_a_job_must_state_a_margin() -> None:
         ({"margin": "1%", "assumed_noise": "maybe"}, "policy.assumed_noise"),
         ({"margin": "1%", "two_sided": "yes"}, "policy.two_sided"),
         ({"margin": "1%", "may_differ": "engine"}, "policy.may_differ"),
-        ({"margin": "1%", "baseline_run_floor": -1}, "policy.baseline_run_floor"),
-        ({"margin": "1%", "baseline_run_floor": "1% tokens at 0.2 nats"}, "policy.baseline_run_floor"),
+        ({"margin": "1%", "baseline_run_noise": -1}, "policy.baseline_run_noise"),
+        ({"margin": "1%", "baseline_run_noise": "1% tokens at 0.2 nats"}, "policy.baseline_run_noise"),
         ({"margin": "1%", "checks": ["loss", "luck"]}, "policy.checks"),
         ({"margin": "1%", "checks": ["grad_norm"]}, "policy.checks"),
         ({"margin": "1%", "pairing": 3}, "policy.pairing"),
@@ -96,7 +96,7 @@ def test_a_mapping_is_asked_for() -> None:
 
 def test_a_document_gives_the_same_policy_back() -> None:
     policy = policy_from_mapping(
-        {"margin": "0.5 %", "profile": "bf16-bar", "confidence": 0.9, "may_differ": ["remat"], "candidate_run_floor": "0.004 nats"}
+        {"margin": "0.5 %", "profile": "bf16-bar", "confidence": 0.9, "may_differ": ["remat"], "candidate_run_noise": "0.004 nats"}
     )
     assert policy_from_mapping(policy.document()) == policy
 

@@ -19,7 +19,7 @@ curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 MakeRun = Callable[..., Curve]
 ABSOLUTE = policy_from_mapping(
-    {"schedule": "decayed", "margin": "0.03 nats", "baseline_run_floor": "0.002 nats", "candidate_run_floor": "0.002 nats"}
+    {"schedule": "decayed", "margin": "0.03 nats", "baseline_run_noise": "0.002 nats", "candidate_run_noise": "0.002 nats"}
 )
 LAWS = settings(max_examples=25)
 

@@ -60,7 +60,7 @@ def test_priors_by_recipe_and_by_policy() -> None:
     assert prior_for("fp8", None, policy, 2.0, slope=0.0).tau == pytest.approx(0.0030)
     assert prior_for("fp8", None, policy, 2.0, slope=0.25).tau == pytest.approx(0.0060)
     assert prior_for(None, None, policy, 2.0, slope=0.25).tau == pytest.approx(0.0090)
-    declared = policy_from_mapping({"margin": "1%", "run_floor_evidence": "8 reruns at 1 B"})
+    declared = policy_from_mapping({"margin": "1%", "run_noise_evidence": "8 reruns at 1 B"})
     prior = prior_for("nvfp4", Amount(value=0.001, unit="relative"), declared, 2.0)
     assert prior.tau == pytest.approx(0.002)
     assert "8 reruns at 1 B" in prior.basis

@@ -103,7 +103,7 @@ def test_no_slope_no_margin_in_tokens(shorter, rate):
 
 
 def test_a_slope_that_run_noise_leaves_open_by_more_than_a_quarter_is_refused():
-    verdict = judged("5% tokens", [run(800)], baseline_run_floor="0.02 nats")
+    verdict = judged("5% tokens", [run(800)], baseline_run_noise="0.02 nats")
     assert isinstance(slope_of(verdict), NoSlope)
 
 

@@ -149,7 +149,7 @@ def test_a_share_of_a_loss_near_zero_means_nothing(make_run: MakeRun, judge_pair
         arms = [changed(run, run.loss - run.loss[-400:].mean() + 0.2 + own) for run, own in ((make_run(), 0.0), (make_run(seed=2), gap))]
         verdict = judge_pair(arms[0], arms[1])
         assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "LOSS_NOT_NATS")
-        amounts = {"margin": "0.02 nats", "wide_margin": "accept", "baseline_run_floor": "0.002 nats", "candidate_run_floor": "0.002 nats"}
+        amounts = {"margin": "0.02 nats", "wide_margin": "accept", "baseline_run_noise": "0.002 nats", "candidate_run_noise": "0.002 nats"}
         absolute = policy_from_mapping({"schedule": "decayed", **amounts})
         assert judge_pair(arms[0], arms[1], absolute).verdict == ("fail" if gap else "pass")
     arms = [changed(run, run.loss - run.loss[-400:].mean() + 0.4) for run in (make_run(), make_run(seed=2))]
@@ -543,7 +543,7 @@ def test_advice_adds_the_runs_that_decide(make_run: MakeRun, judge_pair: JudgePa
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
 def test_a12_a_stochastic_candidate_is_covered(runs: int, make_run: MakeRun, judge_pair: JudgePair) -> None:
-    """A12 in short: run floor 0.07 % in the baseline, 0.12 % in the candidate, gap 0 and 2 margins; the benchmark runs 400 each."""
+    """A12 in short: run-to-run noise 0.07 % in the baseline, 0.12 % in the candidate, gap 0 and 2 margins; the benchmark runs 400 each."""
     covered = wrong = 0
     level = 2.68
     for trial in range(some(60)):

@@ -57,7 +57,7 @@ def test_a_worse_candidate_never_passes_where_the_better_one_did_not(
     st.integers(1, 870),
     st.sampled_from([0.4, 0.5]),
 )
-def test_a_candidate_that_gets_worse_after_its_noise_runs_stopped_does_not_pass_for_it(
+def test_a_candidate_that_gets_worse_after_its_short_reruns_stopped_does_not_pass_for_it(
     number: int, margin: str, start: float, more: float, last: int, stop: float
 ) -> None:
     base, cand, *reruns = synthetic(number)
@@ -68,7 +68,7 @@ def test_a_candidate_that_gets_worse_after_its_noise_runs_stopped_does_not_pass_
 
     def verdict_of(run: Curve) -> str:
         policy = policy_from_mapping({"schedule": "decayed", "margin": margin})
-        return judge([base], {"c": [run]}, policy, assume_complete=True, baseline_name="b", noise_runs=noise)[0].codes[0]
+        return judge([base], {"c": [run]}, policy, assume_complete=True, baseline_name="b", short_reruns=noise)[0].codes[0]
 
     earlier = verdict_of(before)
     if earlier not in ("WITHIN_MARGIN", "ARMS_IDENTICAL"):

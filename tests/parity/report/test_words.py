@@ -128,7 +128,7 @@ def test_equal_runs_have_sentences_of_their_own(compares: str, revisions: Callab
     told = revisions(compares=compares)
     assert (told.verdict, told.lead) == ("pass", "head trains as base does.")
     assert told.measure == "Its 2 runs are equal to base's at every one of 2,000 steps."
-    assert told.interval == "The gap is zero: no run noise is in it."
+    assert told.interval == "The gap is zero: no run-to-run noise is in it."
     assert "0.0001 nats" in revisions(digits=4, compares=compares).interval
     assert [fact.value for fact in told.strip[3:]] == ["Not used", "Nothing likely"]
     assert (told.why, told.next) == ("", "")

@@ -1,4 +1,5 @@
-"""The trend of a gate and of a baseline: points that are missing, the commit that moved the gap, and none where run noise explains it."""
+"""The trend of a gate and of a baseline: points that are missing, the commit that moved the gap, and none where run-to-run noise explains
+it."""
 
 import time
 

@@ -17,7 +17,7 @@ from server.jobs.conclude import conclude
 from server.jobs.fingerprint import run_spec
 from server.jobs.submit import submit_job
 from tests.server.conftest import people_of
-from training.spec import Arm, Noise
+from training.spec import Arm, ShortReruns
 
 pytestmark = pytest.mark.both_databases
 ANY = AddedRunRequest()
@@ -156,8 +156,8 @@ def test_two_at_once_that_both_saw_three_runs_add_one(database, queued):
     assert sorted(ended) == ["added", "refused"]
 
 
-def test_the_number_of_an_added_run_is_that_of_no_noise_run(database, queued):
-    job_id = queued(noise=Noise(runs=2))
+def test_the_number_of_an_added_run_is_that_of_no_short_rerun(database, queued):
+    job_id = queued(short_reruns=ShortReruns(runs=2))
     with database.write() as session:
         job = add_runs(session, job_id, ANY, "local")
         numbers = [(run.arm.name, run.replicate) for run in job.runs]

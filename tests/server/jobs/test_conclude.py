@@ -17,7 +17,7 @@ from server.database.tables import Job, Run
 from server.errors import ConflictError
 from server.jobs import conclude as conclude_module
 from server.jobs.conclude import (
-    _floors_of,
+    _noise_table_of,
     case_of,
     claim,
     conclude,
@@ -273,7 +273,9 @@ def test_a_verdict_has_its_path_from_the_judges_own_numbers(database, recorded):
     with database.read() as session:
         job = session.get_one(Job, job_id)
         stored = verdict_documents(job)
-        paths = {verdict.candidate: path_of(verdict) for verdict in case_of(session, job, floors=_floors_of(session, job)).verdicts()}
+        paths = {
+            verdict.candidate: path_of(verdict) for verdict in case_of(session, job, noise_table=_noise_table_of(session, job)).verdicts()
+        }
     for document, plain in zip(_documents(database, job_id), stored, strict=True):
         gap, last = document["gap"], document["path"][-1]
         assert (last["mean"], last["lo"], last["hi"]) == (gap["mean"], gap["lo"], gap["hi"])

@@ -86,7 +86,7 @@ def test_a_job_that_asks_for_as_much_or_more_is_accepted(file):
         ("policy", {}, {"as_of": "refuse"}),
         ("policy", {}, {"may_differ": ["device_class"]}),
         ("policy", {}, {"confidence": 0.6}),
-        ("policy", {}, {"baseline_run_floor": "0.0001 nats"}),
+        ("policy", {}, {"baseline_run_noise": "0.0001 nats"}),
         ("policy", {}, {"validation": "advise"}),
         ("policy", {}, {"wide_margin": "accept"}),
     ],

@@ -11,9 +11,9 @@ from parity.judging.policy import FINISHED_FLOOR, policy_from_mapping
 from server.database import store
 from server.database.tables import Baseline, Job
 from server.jobs import baselines
-from server.jobs.floors import keep_reruns, reruns_of
 from server.jobs.forecasts import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, planned
-from training.spec import Arm, Noise
+from server.jobs.noise_tables import keep_reruns, reruns_of
+from training.spec import Arm, ShortReruns
 from training.switches import Switches
 
 POLICY = policy_from_mapping({"margin": "1.0%"})
@@ -97,9 +97,9 @@ def test_reruns_on_record_lend_their_noise_to_the_plan(database, recorded, make_
 
 def test_reruns_that_stop_early_and_controls_are_in_the_design_and_in_the_line(make_job):
     (plain,) = planned(make_job(5000), POLICY, None)
-    (noisy,) = planned(make_job(5000, noise=Noise(runs=2, stop_at=0.4)), POLICY, None, controls=3)
+    (noisy,) = planned(make_job(5000, short_reruns=ShortReruns(runs=2, stop_at=0.4)), POLICY, None, controls=3)
     design = noisy.plan.design
-    assert (design.noise_runs, design.stop_at, design.controls) == (2, 0.4, 3)
+    assert (design.short_reruns, design.stop_at, design.controls) == (2, 0.4, 3)
     assert (plain.plan.run_steps, noisy.plan.run_steps) == (10_000, 18_000)
     assert noisy.plan.half_width < plain.plan.half_width
     assert "2 reruns per arm that stop at 40 %, 3 controls" in one_line(noisy.plan)

@@ -49,7 +49,7 @@ PAGES = {
     "/searches/{search_id}": ["/searches/{search}", "/searches/{searching}"],
     "/baselines": ["/baselines"],
     "/baselines/{name}/{version}": ["/baselines/fp8/1?other={job}"],
-    "/floors": ["/floors", "/floors?family=any-decoder"],
+    "/noise-tables": ["/noise-tables", "/noise-tables?family=any-decoder"],
     "/public": ["/public", "/public?recipe=NVFP4&scale=below+1+B"],
     "/public/{name}": ["/public/gb200-continued"],
     "/workers": ["/workers"],

@@ -56,7 +56,7 @@ def test_scopes(closed, make_token, request_body, scope, list_status, submit_sta
     assert closed.get("/api/v1/jobs", headers=headers).status_code == list_status
     assert closed.post("/api/v1/jobs", json=request_body, headers=headers).status_code == submit_status
     assert closed.get("/api/v1/tokens", headers=headers).status_code == admin_status
-    imported = closed.post("/api/v1/floors", json={"table": "none"}, headers=headers).status_code
+    imported = closed.post("/api/v1/noise-tables", json={"table": "none"}, headers=headers).status_code
     assert imported == (403 if submit_status == 403 else 422)
 
 

@@ -369,7 +369,7 @@ def test_nothing_is_assumed_about_the_noise_of_small_models_and_encoders(context
     assert document["verdict"] == ("inconclusive" if blocked else "fail" if gap else "pass")
     measured = judged(arm(1, 3, context=context), arm(2, 3, gap, context=context))
     assert measured["verdict"] == ("fail" if gap else "pass")
-    policy = {"baseline_run_floor": "0.1 %", "candidate_run_floor": "0.1 %"}
+    policy = {"baseline_run_noise": "0.1 %", "candidate_run_noise": "0.1 %"}
     declared = judged(arm(1, 1, context=context), arm(2, 1, gap, context=context), policy=policy)
     assert declared["verdict"] == ("fail" if gap else "pass")
 

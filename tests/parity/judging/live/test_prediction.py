@@ -24,7 +24,7 @@ from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict import judge
 
 POLICY = policy_from_mapping({"schedule": "decayed", "margin": "1%"})
-NATS = policy_from_mapping({"margin": "0.03 nats", "baseline_run_floor": "0.003 nats", "candidate_run_floor": "0.003 nats"})
+NATS = policy_from_mapping({"margin": "0.03 nats", "baseline_run_noise": "0.003 nats", "candidate_run_noise": "0.003 nats"})
 NEAREST = LiveArm(rounding="nearest")
 ARMS = (NEAREST, NEAREST)
 
