@@ -9,7 +9,7 @@ of its gradient, without our quantizers, counts and copies. Beside it our own bf
 Bar: every recipe's step <= 1.5 times the plain one; exit code 1 where it is missed, 2 where there is no GPU. Also printed: the FLOPs of
 the step (6 for each parameter and token) as a share of what a large bfloat16 product reaches in the same process.
 
-docs/portability.md has the figures of an H200. The step on a CPU, at a small size, is tested.
+docs/hardware.md has the figures of an H200. The step on a CPU, at a small size, is tested.
 """
 
 from __future__ import annotations

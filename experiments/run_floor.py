@@ -1,7 +1,7 @@
 """How much do two runs of one recipe differ in the end, and how does that depend on the size of the model and its training?
 
     taskset -c 1 nice -n 15 python experiments/run_floor.py run [CELL]   # trains what run_floor.jsonl does not hold yet; stop it at will
-    python experiments/run_floor.py table                                # the table of docs/numerics.md
+    python experiments/run_floor.py table                                # docs/evidence.md has its range
 
 tau, the run-to-run noise, is the standard deviation of the late-window mean of lm_loss over replicates: same tokens, same initial
 weights moved by one part in a million, other random numbers in the rounding (`training.trainer.loop`). A verdict on one pair cannot

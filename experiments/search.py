@@ -2,7 +2,7 @@
 
     taskset -c 1 nice -n 15 python -m experiments.search simulate     # 40 worlds, every method; needs the grid of experiments.assignments
     taskset -c 1 nice -n 15 python -m experiments.search train        # 3 real searches; stop it at will
-    python -m experiments.search table                                # the tables of docs/search.md
+    python -m experiments.search table                                # the cases behind docs/evidence.md
 
 Every search is one line of search.jsonl; the runs and forks of the real ones are lines of assignments.jsonl. Cost counts steps before the
 first confirmation: forks of 60 steps, runs of 600. The assumption that can fail: the worlds are `experiments.search_world`'s.
@@ -141,7 +141,7 @@ def _trained(space: Space, evaluation: Evaluation, number: int, policy: worlds.P
 
 
 def table() -> Iterator[str]:
-    """The tables of docs/search.md in Markdown."""
+    """The cases behind docs/evidence.md as tables in Markdown."""
     yield from switch_table()
     yield ""
     yield "| method | passed | at once | above the margin | speed >= 97 % of the best | median speed | median steps |"

@@ -5,7 +5,7 @@
     taskset -c 1 nice -n 19 python -m experiments.why recipes   # 20 analyses of nvfp4 against fp8, each with its truth by more forks
     taskset -c 1 nice -n 19 python -m experiments.why verdicts  # the judge's verdict on the faults: those that it fails are counted
     python -m experiments.why list                              # what is on record
-    python -m experiments.why table                             # the tables of docs/why.md
+    python -m experiments.why table                             # the cases behind docs/evidence.md
 
 Baseline and candidate are nvfp4 in the MLP. The candidate has `nan: hardware` in every GEMM, which changes no bit, so that all 18 GEMMs
 are suspects; in a planted case some of them have a fault (`experiments.why_faults`), in a healthy case none. Three runs of the baseline

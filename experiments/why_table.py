@@ -1,4 +1,4 @@
-"""The tables of docs/why.md from the record of `experiments.why`.
+"""The cases behind docs/evidence.md, from the record of `experiments.why`.
 
 counted  a fault that the judge fails, with a margin of 1 %, from three full runs of each arm
 seen     the mean of its full runs minus the baseline's, by replicate, differs from 0 at 95 %. The noise is pooled over all faults:

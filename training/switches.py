@@ -84,11 +84,11 @@ class Switches(Strict):
     nan: Nan | None = None
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
+        for name, choices in SWITCH_CHOICES.items():
             value = getattr(self, name)
             if value is not None and value not in choices:
                 raise SpecError(f"switches.{name}", value, f"one of {', '.join(map(str, choices))}")
-        for name, (least, most) in _RANGES.items():
+        for name, (least, most) in SWITCH_RANGES.items():
             value = getattr(self, name)
             if value is not None and not least <= value <= most:
                 raise SpecError(f"switches.{name}", value, f"a whole number from {least} to {most}")
@@ -105,10 +105,10 @@ class Switches(Strict):
 _FIRST_SWITCHES = ("stochastic_rounding", "rht", "weight_scaling", "block_size")
 _HINTS = get_type_hints(Switches)
 # The values of every switch that is a Literal; of `bool | None` and `int | None` the inner get_args has none.
-_CHOICES: Mapping[str, tuple[Any, ...]] = {"block_size": BLOCK_SIZES} | {
+SWITCH_CHOICES: Mapping[str, tuple[Any, ...]] = {"block_size": BLOCK_SIZES} | {
     part.name: choices for part in fields(Switches) if (choices := get_args(get_args(_HINTS[part.name])[0]))
 }
-_RANGES: Mapping[str, tuple[int, int]] = {"margin": (0, _LARGEST_MARGIN), "amax_history_len": (1, _LONGEST_HISTORY)}
+SWITCH_RANGES: Mapping[str, tuple[int, int]] = {"margin": (0, _LARGEST_MARGIN), "amax_history_len": (1, _LONGEST_HISTORY)}
 NO_SWITCHES = Switches()
 
 
@@ -164,6 +164,12 @@ _OF_FAMILY: Mapping[str, tuple[str, ...]] = {
 }
 
 
+def switches_of(recipe: str) -> tuple[str, ...]:
+    """The names of the switches that a recipe has; none of one that is not quantized."""
+    plain = _FEATURES.get(recipe)
+    return _OF_FAMILY[plain.family] if plain else ()
+
+
 @lru_cache(1000)
 def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
     """The features of a quantized recipe with these switches; None for an unquantized one, which has no switches.
@@ -171,8 +177,7 @@ def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
     Raises SpecError if a switch is set that the recipe does not have, or that changes nothing next to the others.
     """
     given: dict[str, Any] = switches.given()
-    plain = _FEATURES.get(recipe)
-    own = _OF_FAMILY[plain.family] if plain else ()
+    plain, own = _FEATURES.get(recipe), switches_of(recipe)
     for name, value in given.items():
         if name not in own:
             expected, remedy = f"no switch on recipe {recipe}", f"switches change {', '.join(_FEATURES)}"

@@ -307,7 +307,7 @@ def unused_gpu(settings: Settings, driver: Path = _GPUS) -> str | None:
         return None
     return (
         "this machine has an NVIDIA GPU, but PARITY_CAPABILITY is cpu, so runs train on the processor; for the GPU set "
-        "PARITY_CAPABILITY=sm90 or sm100 and PARITY_SLOTS=1, and install jax[cuda13] (docs/portability.md)"
+        "PARITY_CAPABILITY=sm90 or sm100 and PARITY_SLOTS=1, and install jax[cuda13] (docs/hardware.md)"
     )
 
 

@@ -42,7 +42,7 @@ def preflight(
     if engine not in (None, *_ENGINES):
         raise UsageError(f"--engine is {engine!r}; expected one of {', '.join(_ENGINES)}{did_you_mean(engine, _ENGINES)}")
     if find_spec("training") is None or find_spec("jax") is None:
-        raise UsageError("preflight needs the trainer, which is not installed here; run it in a worker's environment (docs/portability.md)")
+        raise UsageError("preflight needs the trainer, which is not installed here; run it in a worker's environment (docs/hardware.md)")
     options = [*(("--engine", engine) if engine else ()), *(("--json",) if as_json else ())]
     return subprocess.run([sys.executable, "-m", "training.preflight", *options], check=False).returncode
 

@@ -53,7 +53,7 @@ _WIDTH = 80
 
 
 class Reason(NamedTuple):
-    """A reason for the verdict: a code of docs/method.md and its sentence."""
+    """A reason for the verdict: a code of docs/codes.md and its sentence."""
 
     code: str
     sentence: str

@@ -37,7 +37,7 @@ from parity.structure import frozen
 # with ln r ~ N(0, 0.3^2), one r for both arms: 5 nodes by Gauss and Hermite. At each, the sum of both spreads is taken as the gamma
 # variable of its mean and variance. That a full run which is far off also spreads its reruns is left out.
 #
-# Can fail: tau is what is assumed or borrowed; where the runs are noisier, fewer are decided and more wrongly (docs/method.md has both).
+# Can fail: tau is what is assumed or borrowed; where the runs are noisier, fewer are decided and more wrongly (docs/evidence.md).
 # Runs are taken to finish their schedule, as `any-decoder` needs. Only the gap is planned: runs that end early, spikes or a gap that
 # still grows cost a verdict, too. SE_within = pair_sd sqrt((1 + rho)/(1 - rho)/n), n logged points, pair_sd 0.0038 nats of 3.34 (0.11 %
 # of the loss) where nothing better is known.

@@ -308,7 +308,7 @@ def exact_interval(rounding: float, run: RunTerm) -> Interval:
 
 ALL_CAPS, CAPS_OF_MANY, SPLITS = 60, 20, 8
 BLOCKS = 512  # of a longer series: caps and levels move whole stretches, which means of blocks show as well
-FEW_POINTS = 30  # coverage of lo* in docs/method.md
+FEW_POINTS = 30  # coverage: benchmarks/calibration.py P1, R1
 MAX_RUN_CAPS = 20
 NOMINAL = 0.95  # at which the two parts of the half-width are compared
 

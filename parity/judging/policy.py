@@ -92,7 +92,7 @@ def pairs_confidence(nominal: float, candidates: int) -> float:
 # The policy of a comparison: how large a gap is acceptable, with which confidence, and what may be assumed.
 #
 # A margin is stated by the job, alone or through a profile; when several are set the smallest in nats decides. Relative margins are
-# shares of L, the baseline's mean loss in the window. The profiles' sources are in docs/method.md.
+# shares of L, the baseline's mean loss in the window. The profiles' sources are in docs/policy.md.
 
 Unit = Literal["relative", "nats", "tokens"]
 
@@ -101,7 +101,7 @@ UNFINISHED_FLOOR, FLOOR_PER_SLOPE = 0.0015, 0.012  # share of L, and of its fall
 ASSUMED_DF = 4.0  # degrees of freedom that an assumed floor is worth
 STOCHASTIC_FACTOR = 1.5  # 1.15 (8B), 1.35, 1.79, 2.3 (small models); random-effects mean 1.48
 WINDOW_FRACTION = 0.20  # of the planned steps
-POINTS_TO_PASS, POINTS_TO_FAIL = 12, 8  # common points in the window: coverage of `noise.mean_se` and of `capped` in docs/method.md
+POINTS_TO_PASS, POINTS_TO_FAIL = 12, 8  # common points in the window: coverage of `mean_se` and of `capped` in docs/evidence.md
 
 
 class PolicyError(ValueError):
@@ -213,7 +213,7 @@ def stated_margin(margin: object, path: str = "margin") -> Amount:
 
 @frozen
 class Policy:
-    """When a candidate counts as good as its baseline; every default is explained in docs/method.md.
+    """When a candidate counts as good as its baseline; docs/policy.md has every default, docs/method.md what they do.
 
     `margin` and `profile` state the largest acceptable gap (the smaller decides); "5% tokens" is the gap that 5 % more tokens would
     close. The two statements of run-to-run noise are priors of the between-run standard deviation; None lets the recipe choose.

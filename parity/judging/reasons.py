@@ -2,7 +2,7 @@
 
 Each reason is one entry: its code, what it means, what to do next, and the function that returns its sentence where it holds. The pass is
 non-inferiority: the upper end of the interval is below the margin. A candidate that is better than the baseline by more than the margin
-does not pass either: something other than the precision has changed. The order is argued in docs/method.md, whose table is generated from
+does not pass either: something other than the precision has changed. docs/codes.md, which has them in their order, is generated from
 this file.
 """
 

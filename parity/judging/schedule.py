@@ -328,7 +328,7 @@ def _after(run: Curve, last: int) -> tuple[IntArray, FloatArray]:
 #   it
 #             may be cut from a longer run, unless trained weights were loaded (`start: loaded`)
 #
-# Can fail: a schedule that somebody states. Source: 7 families of unfinished runs, tau/|s| 0.5 to 2.2 % (docs/method.md).
+# Can fail: a schedule that somebody states. Source: 7 families of unfinished runs, tau/|s| 0.5 to 2.2 %.
 
 SLOPE_FROM, STARTS_EARLY, LATE_FACTOR = 0.2, 0.05, 2.0  # shares of the last step
 FROM_SCRATCH, UNKNOWN_SLOPE, FIRST_PART = 1.3, 0.20, 10

@@ -29,7 +29,7 @@ from server.settings import WebhookEvent
 #
 # A move names the states that it may start from; if another writer was faster, it changes nothing. Only `server.jobs.lifecycle` calls
 # these functions, because a move also ends the attempt and emits an event. An arm has no state of its own; it follows from its runs.
-# `docs/protocol.md` shows these tables; a test keeps both equal.
+# `docs/architecture.md` shows these tables; a test keeps both equal.
 
 State = TypeVar("State", bound=str)
 # On the tables: the mapper's updates take twice as long.

@@ -191,7 +191,7 @@ def gradient_norms(gradient: jax.Array) -> jax.Array:
 # On a CPU with bfloat16 units the layout decides the speed: the fast kernels compute A B and A B^T, not A^T B. So wgrad's x is transposed
 # explicitly, in panels of sixteen rows, because XLA folds a plain transpose back into the slow product.
 #
-# Source: Transformer Engine 2.20.2, jax/dense.py. docs/numerics.md gives the comparison with its vectors.
+# Source: Transformer Engine 2.20.2, jax/dense.py. docs/arithmetic.md gives the comparison with its vectors.
 
 PANEL = 16
 DGRAD, WGRAD = 1, 2  # salts: the two copies of g are rounded by different random numbers

@@ -22,7 +22,7 @@ from types import SimpleNamespace
 
 PACKAGES = ("transformer_engine", "transformer_engine_jax", "transformer_engine_cu12", "transformer_engine_cu13")
 LEAST_VERSION = (2, 20)
-INSTALL = "install transformer_engine[jax,core_cu13] where jax sees the GPU (docs/portability.md)"
+INSTALL = "install transformer_engine[jax,core_cu13] where jax sees the GPU (docs/hardware.md)"
 # Compute capabilities without their dot, and in words.
 NATIVE_SM: Mapping[str, tuple[range | tuple[int, ...], str]] = {
     "bf16": (range(80, 1000), "8.0 or later"),

@@ -144,7 +144,7 @@ def _runs_alone(arm: ByCluster) -> float:
 #
 # n = 1, 7, 11, 12, 20, 99, 101 points of a finished pair that rounds to nearest have half-widths of 0.38, 0.36, 0.36, 0.39, 0.37, 0.354
 # and 0.354 % of the loss. Can fail: evaluations on so few tokens that s0 is too small, and everything that makes tau0 wrong. Source:
-# coverage on eleven public sets (docs/method.md).
+# coverage on eleven public sets (docs/evidence.md).
 
 SINGLE_NOISE, SINGLE_DF = 0.0005, 4.0  # s0, share of the loss: sd of a gap between evaluations of one pair; what it is worth
 FEW_FACTOR = 1.5  # of the variance of 2 to 11 points, which may be correlated
