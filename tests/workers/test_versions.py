@@ -76,6 +76,7 @@ def _claim(database, worker):
 
 def test_a_worker_leaves_what_it_cannot_read_to_a_newer_one(database, submit, make_worker, there):
     worker = make_worker()
+    worker.device = worker.device | {"spec_version": SPEC_VERSION}
     with database.write() as session:
         session.add(Worker(id="w-new", name="new", capability="cpu", slots=1, device=worker.device, started_at=0.0, heartbeat_at=0.0))
     newer = there(SUBMIT)
