@@ -9,6 +9,7 @@ from typing import Any
 DECIMALS = 4  # of nats
 FINE_MARGIN = 0.005  # below it four decimals would hide the answer
 _MOST_DECIMALS = 9
+_NEAR = 0.7  # how similar a word must be to be a slip of the pen: "foo" is none for floors
 MINUS = "\u2212"
 
 
@@ -118,5 +119,5 @@ def age_in_words(seconds: float) -> str:
 def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
     """ "; did you mean X?" where a known word is close, with up to `most` of them, nearest first; else ""."""
     by_lower = {name.lower(): name for name in known}
-    close = [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, n=most, cutoff=0.6)]
+    close = [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, n=most, cutoff=_NEAR)]
     return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -56,7 +56,7 @@ def test_calibrate(data: Path, run: Run) -> None:
         (("plan", "--planned-steps", "1000", "--noise-runs", "3", "--budget", "9000 steps"), "is what --budget chooses"),
         (
             ("plan", "--level", "3", "--planned-steps", "100", "--candidate-recipe", "fp4"),
-            "--candidate-recipe is 'fp4'; expected one of f32",
+            "--candidate-recipe is 'fp4'; did you mean nvfp4?",
         ),
         (("plan", "--level", "3", "--planned-steps", "100", "--baseline-rounding", "x"), "--baseline-rounding is 'x'; expected stochastic"),
         (("calibrate", "{data}/nanogpt_reruns.npz", "--rounding", "no"), "--rounding is 'no'; expected stochastic or nearest"),

@@ -91,6 +91,7 @@ def test_no_summary_in_a_list_of_commands_is_cut(run: Run) -> None:
         (["comprae", "a", "b"], "unknown command 'comprae'; did you mean compare?"),
         (["baseline", "promot"], "unknown command 'promot'; did you mean promote?"),
         (["compare", "a", "b", "--planed-steps", "3"], "unknown option --planed-steps; did you mean --planned-steps?"),
+        (["foo"], "unknown command 'foo'; see `parity --help`"),
         (["frobnicate"], "unknown command 'frobnicate'; see `parity --help`"),
     ],
 )
