@@ -21,14 +21,14 @@ from rich.console import Console
 from parity.cli import gate_report, watching
 from parity.cli.connection import Connection
 from parity.cli.gate_report import FILES, GatePolicy, Outcome, gate_policy_from_mapping, result_of
-from parity.cli.jobs import UNSENDABLE, baseline_of, job_file
+from parity.cli.jobs import UNSENDABLE, baseline_of, job_file, lines_named
 from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
 from parity.cli.output import print_lines
 from parity.cli.remarks import git, labels_of
 from parity.cli.terminal import UsageError, wrong_value
 from parity.cli.watching import print_outlook
 from parity.client.rest import Client, ClientError, Document, Pauses, UnreachableError, is_transient, retry
-from parity.comparing.arms import read_yaml
+from parity.comparing.arms import place_in, read_yaml
 from parity.judging.criteria import FAIL_BY_GAP, CriteriaError
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
@@ -172,7 +172,7 @@ def gate(
     try:
         policy = gate_policy_from_mapping(content.get("gate"), asdict(flags))
     except CriteriaError as error:
-        raise UsageError(wrong_value(error, flags.given())) from None
+        raise UsageError(wrong_value(error, flags.given(), file)) from None
     files.prepare()
     revision = revision_of(Path(file or "parity.yaml")) if earlier.revision is None else earlier.revision
     commits = {"base": earlier.base, "head": earlier.head}
@@ -183,7 +183,8 @@ def gate(
     assert file is not None  # noqa: S101 (refused above)
     _check_plain(file, content)
     if policy.confirm_marginal_fail and content["criteria"].get("looks", 1) == 1:
-        raise UsageError(f"{file}: gate.confirm_marginal_fail takes a second look; expected looks: 2 (or more) under criteria")
+        place = place_in(file, ["gate", "confirm_marginal_fail"])
+        raise UsageError(f"{place}: gate.confirm_marginal_fail takes a second look; expected looks: 2 (or more) under criteria")
     needed = {"job": content["job"], "criteria": content["criteria"], "revision": revision}
     needed |= {"max_age_days": policy.max_age_days, "fresh": earlier.fresh}
     stated = {"baseline": baseline_of(content, reuse.reuse), "lookup": earlier.lookup, "group": earlier.supersede}
@@ -318,14 +319,15 @@ def _submit(client: Client, question: _Question, progress: Console) -> Document:
             progress.print(f"asking again for {_PATIENCE_SECONDS:g} s: {error}", soft_wrap=True)
         errors.append(error)
 
-    return retry(
-        lambda: client.gate(question.body, key),
-        pauses=_PAUSES,
-        is_retryable=is_transient,
-        wait=time.sleep,
-        on_error=note_first,
-        patience_seconds=_PATIENCE_SECONDS,
-    )
+    with lines_named(question.file):
+        return retry(
+            lambda: client.gate(question.body, key),
+            pauses=_PAUSES,
+            is_retryable=is_transient,
+            wait=time.sleep,
+            on_error=note_first,
+            patience_seconds=_PATIENCE_SECONDS,
+        )
 
 
 def _waiting(client: Client, job_id: str | None) -> str:

@@ -193,7 +193,7 @@ def load_criteria(options: Policy) -> Criteria:
         given = options.given()
         if "accuracy_margin" in given:
             given["accuracy_margin_points"] = given.pop("accuracy_margin")
-        raise UsageError(wrong_value(error, given)) from None
+        raise UsageError(wrong_value(error, given, file)) from None
 
 
 def pairs(items: Sequence[str], flag: str, shape: str = "NAME=VALUE") -> dict[str, str]:

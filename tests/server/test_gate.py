@@ -3,12 +3,14 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -223,7 +225,7 @@ def test_a_newer_commit_of_a_pull_request_cancels_the_older_ones_job(served, ask
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        ({"max_age": 3}, "gate.max_age: unknown key; expected one of max_age_days"),
+        ({"max_age": 3}, "gate.max_age: unknown key; did you mean max_age_days?"),
         ({"max_age_days": -1}, "gate.max_age_days is -1"),
         ({"on_infra": "maybe"}, "gate.on_infra is 'maybe'; expected fail or pass"),
         ({"advisory": "yes"}, "gate.advisory is 'yes'"),
@@ -233,6 +235,37 @@ def test_a_newer_commit_of_a_pull_request_cancels_the_older_ones_job(served, ask
 def test_a_wrong_policy_is_told_with_its_path(asks, request_body, capsys, policy, words):
     code, _, err = _gate(capsys, asks(request_body, **policy))
     assert (code, words in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "words"),
+    [
+        ({"engine": "emulatd"}, "engine:", "engine is 'emulatd'; did you mean emulated?"),
+        ({"schedule": {"steps": 0}}, "steps:", "schedule.steps is 0"),
+        ({"schedule": {"steps": 20_000_000}}, "steps:", "expected 1 to 10,000,000"),
+        (
+            {"candidates": [{"recipe": "mxfp8"}, {"recipe": "nvfp5"}]},
+            "recipe: nvfp5",
+            "candidate 2: recipe is 'nvfp5'; did you mean nvfp4?",
+        ),
+        ({"no_such": 1}, "no_such:", "unknown key"),
+    ],
+)
+@pytest.mark.parametrize("command", ["gate", "submit"])
+def test_what_the_server_refuses_is_told_with_file_and_line(served, asks, request_body, capsys, command, change, key, words):
+    path = asks(request_body | {"job": request_body["job"] | change})
+    lines = Path(path).read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, start=1) if key in text)
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, path, "--server", served])
+    err = capsys.readouterr().err
+    assert (ended.value.code, f"{path}, line {line}: " in err, words in err) == (2, True, True), err
+
+
+def test_several_mistakes_are_told_with_their_lines(served, asks, request_body, capsys):
+    path = asks(request_body | {"job": request_body["job"] | {"seed": "zero", "candidates": [{"recipe": "nvfp5"}]}})
+    _, _, err = _gate(capsys, path, "--server", served)
+    assert re.search(rf"^parity: {re.escape(path)}, line \d+: .*; line \d+: ", err), err
 
 
 def test_a_report_that_cant_be_written_is_told_before_the_wait(asks, request_body, capsys, tmp_path):
