@@ -91,6 +91,13 @@ def cut(name: str, most: int) -> str:
     return f"{name[:head]}…{name[len(name) - (most - 1 - head) :]}"
 
 
+def short_commit(revision: str) -> str:
+    """A commit as people write it: 12 characters, with a mark where the sources had changes of their own; another name up to 24."""
+    head, plus, _ = revision.partition("+")
+    digest = len(head) > 12 and all(letter in "0123456789abcdef" for letter in head)
+    return f"{head[:12]}{'+' if plus else ''}" if digest else revision[:24]
+
+
 def count(number: int, singular: str, plural: str | None = None) -> str:
     """ "1 run", "3 runs", "1,500 steps"; `plural` where it is not the singular with an s."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

@@ -15,7 +15,7 @@ from parity.cli.connection import Asked, JobId
 from parity.cli.jobs import job_file, lines_named
 from parity.cli.options import Follow, Options, argument, flag, flat, option, repeatable
 from parity.cli.output import check_agreed, print_plan, write_file
-from parity.cli.terminal import EXIT_CODES, OUTPUT, UsageError
+from parity.cli.terminal import EXIT_CODES, FOLLOW, OUTPUT, UsageError
 from parity.cli.watching import JobEndedError
 from parity.client.rest import Client, ClientError, Document
 from parity.comparing.arms import place_in, read_yaml
@@ -91,7 +91,7 @@ def why(
     job: JobId,
     asked: Question,
     plan_only: bool = flag("--plan", "Print the plan with its cost and stop.", rich_help_panel=OUTPUT),
-    yes: bool = option(False, "Do not ask before the analysis is queued.", None, "--yes", "-y"),
+    yes: bool = option(False, "Do not ask before the analysis is queued.", None, "--yes", "-y", rich_help_panel=FOLLOW),
     *,
     following: Follow,
     at: Asked,
@@ -169,9 +169,9 @@ KEYS = ("base", "candidate", "switches", "step", "fork_steps", "speed", "pairs",
 def search(
     what: Annotated[str, argument("parity.yaml|SEARCH", "Job file with `search:`, or the id of a search.")],
     plan_only: bool = flag("--plan", "Print the plan with its cost and stop.", rich_help_panel=OUTPUT),
-    yes: bool = option(False, "Do not ask before the search begins.", None, "--yes", "-y"),
-    cancel: bool = flag("--cancel", "Cancel a search; what it has measured stays."),
-    resume: bool = flag("--resume", "Let a cancelled or failed search go on."),
+    yes: bool = option(False, "Do not ask before the search begins.", None, "--yes", "-y", rich_help_panel=FOLLOW),
+    cancel: bool = flag("--cancel", "Cancel a search; what it has measured stays.", rich_help_panel=FOLLOW),
+    resume: bool = flag("--resume", "Let a cancelled or failed search go on.", rich_help_panel=FOLLOW),
     output: str | None = option(None, "Write the confirmed policy as a job file.", "FILE", rich_help_panel=OUTPUT),
     *,
     following: Follow,

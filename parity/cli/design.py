@@ -14,7 +14,7 @@ from rich.text import Text
 from parity.cli.inputs import Policy, known_family, load_criteria, pattern_option, refuse_unknown_recipe, stated_columns, stated_lenders
 from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, chosen_arm, read_table
-from parity.cli.terminal import EXIT_CODES, EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE, UsageError
+from parity.cli.terminal import ARMS, EXIT_CODES, EXPERIMENT, NOISE, OUTPUT, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE, UsageError
 from parity.comparing.arms import Stated, stated_rounding, with_facts
 from parity.comparing.compare import refuse_mixed_recipes
 from parity.design import plan as sentences
@@ -41,12 +41,14 @@ class Reruns(Table):
     arm: str | None = option(None, "Name the arm whose runs are the reruns of one configuration.", "ARM", rich_help_panel=TABLE)
 
 
-class Settings(Options):
+class Settings(Options, panel=ARMS):
     """What is stated of reruns, and which margins are tried on them."""
 
     planned_steps: int | None = option(None, "Set the planned length of a run. [default: the longest run]", min=1)
-    margin: list[str] = repeatable("Try this relative margin; repeatable. [default: 1%, 0.5%, 0.25%]", "PERCENT")
-    criteria: str | None = option(None, "Read the policy, except for the margin, from this file's `criteria:` part.", "parity.yaml")
+    margin: list[str] = repeatable("Try this relative margin; repeatable. [default: 1%, 0.5%, 0.25%]", "PERCENT", rich_help_panel=POLICY)
+    criteria: str | None = option(
+        None, "Read the policy, except for the margin, from this file's `criteria:` part.", "parity.yaml", rich_help_panel=POLICY
+    )
     column: list[str] = repeatable("Name the column of step or loss; repeatable. [default: well-known names]", "[FILE:]QUANTITY=NAME")
     pattern: list[str] = pattern_option()
     recipe: str | None = option(None, f"State the recipe of the runs, which sets the run noise that is assumed: {RECIPE_WORDS}.", "RECIPE")
@@ -66,9 +68,12 @@ def calibrate_runs(
     ],
     stated: Settings,
     table: Annotated[Reruns, ("arm_by", "run_by", "arm", "step", "loss")],
-    as_json: bool = flag("--json", "Print canonical JSON instead of a table."),
+    as_json: bool = flag("--json", "Print canonical JSON instead of a table.", rich_help_panel=OUTPUT),
 ) -> int:
-    """Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power."""
+    """Measure run-to-run noise on reruns of one configuration, and check the judge against it.
+
+    Prints how often equal runs would pass and fail, and with an added gap, at each margin.
+    """
     columns = stated_columns(stated.column, stated.pattern)
     columns.refuse_unknown(runs)
     refuse_unknown_recipe(stated.recipe, "--recipe")
@@ -160,7 +165,7 @@ def plan_design(
     noise: Noise,
     policy: Annotated[PlannedPolicy, ("margin", "profile", "criteria", "looks")],
     candidates: int = option(1, "Compare N candidates, which share the error.", "N", min=1, rich_help_panel=EXPERIMENT),
-    as_json: bool = flag("--json", "Print canonical JSON instead of a table."),
+    as_json: bool = flag("--json", "Print canonical JSON instead of a table.", rich_help_panel=OUTPUT),
 ) -> int:
     """Estimate what an experiment, or a budget, can decide before you spend GPU time.
 

@@ -25,7 +25,7 @@ from parity.cli.jobs import UNSENDABLE, baseline_of, job_file, lines_named
 from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
 from parity.cli.output import print_lines
 from parity.cli.remarks import git, labels_of
-from parity.cli.terminal import UsageError, wrong_value
+from parity.cli.terminal import FOLLOW, REUSE, UsageError, wrong_value
 from parity.cli.watching import print_outlook
 from parity.client.rest import Client, ClientError, Document, Pauses, UnreachableError, is_transient, retry
 from parity.comparing.arms import place_in, read_yaml
@@ -80,7 +80,7 @@ def _is_verdict(document: VerdictDocument) -> bool:
 
 app = typer.Typer()
 
-REUSE, CODES = "Reuse of earlier verdicts", "Exit code"
+CODES = "Exit code"
 
 # For so long a server may be away when the question is sent; while a job is watched, `watching` has a patience of its own.
 _PATIENCE_SECONDS = 30.0
@@ -130,7 +130,7 @@ class Flags(Options, panel=CODES):
         "Stop waiting after SECONDS with exit code 5; the job goes on. [default: the job file's]",
         "SECONDS",
         "--timeout",
-        rich_help_panel=None,
+        rich_help_panel=FOLLOW,
     )
     advisory: bool | None = option(
         None, "Always exit 0 (noted in the log). [default: the job file's, or no]", None, "--advisory/--no-advisory"
@@ -161,7 +161,8 @@ def gate(
     """
     excluded = earlier.given("fresh") | ({"supersede": "--supersede"} if earlier.supersede else {})
     if earlier.lookup and excluded:
-        raise UsageError(f"--lookup trains and cancels nothing, and {next(iter(excluded.values()))} does; use one of them")
+        given = next(iter(excluded.values()))
+        raise UsageError(f"{given} {'trains' if given == '--fresh' else 'cancels jobs'} and --lookup never does; use one of them")
     if earlier.verdicts is None and file is None:
         raise UsageError("the job file is missing; expected parity.yaml, or --verdicts with the output of `parity compare --json`")
     if earlier.verdicts is not None and (earlier.lookup or excluded):
@@ -275,7 +276,7 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
                 raise UsageError(f"{question.file}: {question.elsewhere}: the operator pinned the gates of {outcome.pinned['repository']}")
             job = answer["job"]
             if job is None:
-                trouble = f"no verdict is recorded: {answer['reason']}. Train one: run `parity gate {question.file}` without --lookup"
+                trouble = f"{answer['reason']}. Train: parity gate {question.file}"
                 return replace(outcome, result="unrecorded", trouble=trouble)
             if answer["found"] == "new":
                 print_outlook(client, question.file, question.body, progress)

@@ -12,7 +12,7 @@ from parity.cli.connection import Asked, AskedForVerdicts, JobId
 from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
 from parity.cli.output import write_file
 from parity.cli.remarks import labels_of
-from parity.cli.terminal import NOISE, OUTPUT, QUEUE, UsageError, exit_code
+from parity.cli.terminal import FOLLOW, NOISE, OUTPUT, QUEUE, UsageError, exit_code
 from parity.cli.watching import JobEndedError, print_outlook
 from parity.client.rest import Client, ClientError, Document
 from parity.comparing.arms import place_in, read_yaml
@@ -117,7 +117,7 @@ class EarlyStops(Options, panel=NOISE):
 @flat
 def submit(
     file: Annotated[str, argument("parity.yaml", "Job file with `job:` and `criteria:`.")],
-    watch: bool = flag("--watch", "Follow the job and print its verdicts."),
+    watch: bool = flag("--watch", "Follow the job and print its verdicts.", rich_help_panel=FOLLOW),
     *,
     following: Follow,
     queue: Queue,
@@ -158,8 +158,10 @@ def watch(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
 @flat
 def again(
     job: JobId,
-    patch: str | None = option(None, "YAML file with what changes, below `job:` and `criteria:`; null removes a field.", "FILE"),
-    watch: bool = flag("--watch", "Follow the new job and print its verdicts."),
+    patch: str | None = option(
+        None, "YAML file with what changes, below `job:` and `criteria:`; null removes a field.", "FILE", rich_help_panel="Change"
+    ),
+    watch: bool = flag("--watch", "Follow the new job and print its verdicts.", rich_help_panel=FOLLOW),
     *,
     following: Follow,
     at: AskedForVerdicts,

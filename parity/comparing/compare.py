@@ -186,7 +186,8 @@ def families_of_configs(arms: Sequence[Arm], floors: Floors | None) -> dict[str,
 def check_arm(name: str, names: Sequence[str], option: str) -> None:
     """Raise InputError where something is stated of an arm that is not there."""
     if name not in names:
-        raise InputError(f"{option}: no arm is called {name!r}; the arms are {', '.join(names)}{did_you_mean(name, names)}")
+        known = f"; the runs are called {', '.join(names)}"
+        raise InputError(f"{option} {name}: no such run{did_you_mean(name, names) or known}")
 
 
 # `parity.compare` and `parity.assert_parity`: a verdict from runs in files, in trackers or in memory.

@@ -174,7 +174,7 @@ def test_a_lookup_never_queues(served, judged, register, asks, request_body, cap
     assert _gate(capsys, asks(request), "--revision", "", *words)[0] == 0
     code, out, err = _gate(capsys, asks(request), "--revision", "r2", *words)
     assert (code, out.count("\n")) == (7, 1), err
-    assert out.startswith("NOTHING WAS JUDGED (unrecorded): no verdict is recorded: no earlier job")
+    assert out.startswith("NOTHING WAS JUDGED (unrecorded): no earlier job")
     document = json.loads((tmp_path / "gate.json").read_text())
     assert (document["result"], document["exit_code"], document["job"]) == ("unrecorded", 7, None)
     assert _gate(capsys, asks(request), "--revision", "r2", "--advisory", *words)[0] == 0
@@ -182,7 +182,7 @@ def test_a_lookup_never_queues(served, judged, register, asks, request_body, cap
         assert _gate(capsys, asks(request), *option, *words)[0] == 2
     narrow, request = judged(NARROW_FAIL, looks=2)
     code, _, err = _gate(capsys, asks(request, confirm_marginal_fail=True), "--revision", "", *words)
-    assert (code, "stands unconfirmed: no verdict is recorded" in err) == (1, True)
+    assert (code, "stands unconfirmed: no earlier job" in err) == (1, True)
     with database.read() as session:
         assert {one.id for one in session.scalars(select(Job))} == {job, narrow}
 
@@ -298,13 +298,13 @@ def test_a_new_job_has_the_line_of_what_it_can_decide_and_a_cached_one_has_not(s
     words = ("--revision", "", "--server", served, "--timeout", "0.5")
     path = asks({**request_body, "criteria": {"margin": "0.4%"}})
     _, out, err = _gate(capsys, path, *words)
-    assert ("can pass" in out, err.count("can pass")) == (False, 1)
+    assert ("Chance to pass" in out, err.count("Chance to pass")) == (False, 1)
     assert f"parity plan --criteria {path}" in err
-    assert "can pass" not in _gate(capsys, path, *words)[2], "the job is queued already"
-    assert "can pass" not in _gate(capsys, path, "--fresh", "--quiet", *words)[2]
+    assert "Chance to pass" not in _gate(capsys, path, *words)[2], "the job is queued already"
+    assert "Chance to pass" not in _gate(capsys, path, "--fresh", "--quiet", *words)[2]
     register()
     _, request = judged({"mxfp8": 0.0})
-    assert "can pass" not in _gate(capsys, asks(request), *words)[2]
+    assert "Chance to pass" not in _gate(capsys, asks(request), *words)[2]
 
 
 def test_without_a_server_it_is_infrastructure(asks, request_body, capsys, monkeypatch, tmp_path):

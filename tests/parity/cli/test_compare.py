@@ -182,7 +182,11 @@ def test_a_noise_run_that_is_a_copy_or_complete_is_named(tmp_path: Path, files: 
 
 @pytest.mark.parametrize(
     ("value", "word"),
-    [("x.csv", "--noise-run is 'x.csv'; expected NAME=FILE"), ("fp9=x.csv", "no arm is called 'fp9'"), ("fp8=nofile.csv", "no such file")],
+    [
+        ("x.csv", "--noise-run is 'x.csv'; expected NAME=FILE"),
+        ("fp9=x.csv", "--noise-run fp9: no such run"),
+        ("fp8=nofile.csv", "no such file"),
+    ],
 )
 def test_a_noise_run_of_no_arm_is_refused(value: str, word: str, files: dict[str, str], run: Run) -> None:
     code, out, err = run("compare", files["fp8"], files["mxfp8"], "--noise-run", value)
@@ -235,8 +239,8 @@ BAD = {
     "plan": (("{fp8}", "{mxfp8}", "--planned-steps", "0"), "--planned-steps"),
     "column": (("{fp8}", "{mxfp8}", "--column", "loss"), "expected QUANTITY=NAME"),
     "unknown column": (("{fp8}", "{mxfp8}", "--column", "loss=ce"), "no column 'ce' for loss"),
-    "recipe": (("{fp8}", "{mxfp8}", "--recipe", "x=nvfp4"), "no arm is called 'x'"),
-    "rounding": (("{fp8}", "{mxfp8}", "--rounding", "x=nearest"), "no arm is called 'x'"),
+    "recipe": (("{fp8}", "{mxfp8}", "--recipe", "x=nvfp4"), "--recipe x: no such run; the runs are called fp8, mxfp8"),
+    "rounding": (("{fp8}", "{mxfp8}", "--rounding", "x=nearest"), "x: no such run"),
     "rounding word": (("{fp8}", "{mxfp8}", "--rounding", "fp8=neares"), "did you mean nearest?"),
     "rounding and recipe": (
         ("{fp8}", "{mxfp8}", "--recipe", "fp8=nvfp4", "--rounding", "fp8=nearest"),
@@ -244,7 +248,7 @@ BAD = {
     ),
     "candidate run": (("{fp8}", "{mxfp8}", "--candidate-run", "file.csv"), "expected NAME=FILE"),
     "context": (("{fp8}", "{mxfp8}", "--context", "fp8=x"), "expected NAME:KEY=VALUE"),
-    "context of no arm": (("{fp8}", "{mxfp8}", "--context", "x:engine=y"), "no arm is called 'x'"),
+    "context of no arm": (("{fp8}", "{mxfp8}", "--context", "x:engine=y"), "x: no such run"),
     "stdin twice": (("-", "-"), "stdin can be read only once"),
     "both forms": (("{fp8}", "{mxfp8}", "--json", "--markdown"), "exclude each other"),
     "policy missing": (("{fp8}", "{mxfp8}", "--criteria", "none.yaml"), "none.yaml: cannot be read"),

@@ -66,7 +66,10 @@ def test_calibrate(data: Path, run: Run) -> None:
             "--family is 'modded', which the table does not have; expected one of the",
         ),
         (("plan", "--planned-steps", "1000", "--family", "any-decodr"), "did you mean any-decoder?"),
-        (("plan", "--planned-steps", "1000", "--family", "third=modded"), "no arm is called 'third'; the arms are baseline, candidate"),
+        (
+            ("plan", "--planned-steps", "1000", "--family", "third=modded"),
+            "--family third: no such run; the runs are called baseline, candidate",
+        ),
         (("plan", "--planned-steps", "1000", "--family", "baseline="), "--family is 'baseline='; expected NAME or ARM=NAME"),
         (("plan", "--planned-steps", "1000", "--floors", "{data}/x.csv"), "without --family"),
         (("plan", "--planned-steps", "1000", "--family", "a", "--floors", "{data}/nowhere.csv"), "nowhere.csv: cannot be read"),

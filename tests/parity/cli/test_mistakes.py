@@ -45,14 +45,11 @@ FILES = {
 
 # What is typed, the exit code, and the line after "parity: ".
 MISTAKES = [
-    ("resend folder", 0, "folder: nothing to send, no spool of parity.Run is waiting"),
+    ("resend folder", 0, "folder: nothing to send"),
     (
         "resend refused",
         0,
-        (
-            "refused: nothing to send, no spool of parity.Run is waiting; 1 spool that the server refused: "
-            "`parity resend refused/1.refused` tries one again"
-        ),
+        ("refused: nothing to send; 1 spool that the server refused: `parity resend refused/1.refused` tries one again"),
     ),
     (
         "compare long.csv",
@@ -229,7 +226,7 @@ MISTAKES = [
     ),
     ("compare fp8.csv mxfp8.csv --planned-steps 1e3", 2, "--planned-steps is '1e3'; expected a whole number, at least 1"),
     ("compare fp8.csv mxfp8.csv --planned-steps 0", 2, "--planned-steps is '0'; expected a whole number, at least 1"),
-    ("compare fp8.csv mxfp8.csv --recipe nvfp4=nvfp4", 2, "no arm is called 'nvfp4'; the arms are fp8, mxfp8; name an arm with nvfp4=FILE"),
+    ("compare fp8.csv mxfp8.csv --recipe nvfp4=nvfp4", 2, "--recipe nvfp4: no such run; the runs are called fp8, mxfp8"),
     ("compare fp8.csv mxfp8.csv --recipe nvfp4", 2, "--recipe is 'nvfp4'; expected NAME=RECIPE such as nvfp4=nvfp4"),
     ("compare fp8.csv mxfp8.csv --candidate-run mxfp8", 2, "--candidate-run is 'mxfp8'; expected NAME=FILE"),
     ("compare fp8.csv mxfp8.csv --seeds a", 2, "--seeds is 'a'; expected whole numbers such as 0,1,2"),
@@ -263,7 +260,7 @@ MISTAKES = [
     (
         "compare fp8.csv mxfp8.csv --evaluation mxpf8=acc.csv",
         2,
-        "--evaluation: no arm is called 'mxpf8'; the arms are fp8, mxfp8; did you mean mxfp8?",
+        "--evaluation mxpf8: no such run; did you mean mxfp8?",
     ),
     (
         "compare fp8.csv mxfp8.csv --evaluation mxfp8=acc.csv",

@@ -68,7 +68,7 @@ def test_a_sign_off_names_the_only_candidate_and_is_revoked_by_its_id(sent: list
 
 def test_matrix_and_trend_are_lines_of_cells(sent: list[tuple[Any, ...]], run: Run) -> None:
     cell = "FAIL +0.0500 (+0.0400 to +0.0600), 3.6 %, margin 0.0140; x has no verdict"
-    assert run("matrix", "j1", "j2")[1] == f"j1\tn\tmodel\t{cell}\n"
+    assert run("matrix", "j1", "j2")[1] == f"Job\tName\tDiffers in\tnvfp4\nj1\tn\tmodel\t{cell}\n"
     answer, first, second = run("trend", "nightly", "--branch", "main")[1].splitlines()
     assert answer == "No commit is to blame."
     assert first.split("\t") == ["r0", "j1", "FAIL", "+0.0500 (+0.0400 to +0.0600)", "3.6 %", "0.0140"]
