@@ -4,7 +4,7 @@ import dataclasses
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -133,11 +133,10 @@ def doctor(
     return 0 if alive else EXIT_CODES["infrastructure"]
 
 
-def _waiting(client: Client) -> Iterable[str]:
+def _waiting(client: Client) -> Sequence[str]:
     """A line for each of the oldest queued jobs: what it waits for."""
     queued = client.jobs(_MOST_WAITING, filters={"status": "queued", "sort": "oldest"})["items"]
-    for job in queued:
-        yield f"waiting: {job['id']} {job['name']}: {client.job(job['id'])['waiting'] or 'for a free slot'}"
+    return [f"waiting: {job['id']} {job['name']}: {client.job(job['id'])['waiting'] or 'for a free slot'}" for job in queued]
 
 
 def _described(worker: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
