@@ -63,6 +63,17 @@ def test_within_run_noise_no_commit_is_to_blame(api, history):
     assert {move["what"] for move in answer["moves"]} == {"none"}
 
 
+def test_a_job_without_a_revision_is_named_as_a_job(api, history, database):
+    ids = history(0.001, 0.003)
+    with database.write() as session:
+        for job in session.query(Job):
+            job.revision = None
+    answer = _trend(api, gate="nightly")
+    assert [point["group"] for point in answer["points"]] == [f"job {one}" for one in ids]
+    assert answer["answer"].startswith("No job changed the gap beyond run-to-run noise (1 difference compared, ")
+    assert f"job {ids[0]} to job {ids[1]}: " in answer["moves"][0]["sentence"]
+
+
 def test_a_change_across_a_missing_commit_is_not_pinned_to_one(api, history):
     history(0.0, None, 0.3)
     assert _trend(api, gate="nightly")["answer"].startswith("The gap got worse between r0 and r2 (")
