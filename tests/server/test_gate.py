@@ -174,7 +174,7 @@ def test_a_lookup_never_queues(served, judged, register, asks, request_body, cap
     assert _gate(capsys, asks(request), "--revision", "", *words)[0] == 0
     code, out, err = _gate(capsys, asks(request), "--revision", "r2", *words)
     assert (code, out.count("\n")) == (7, 1), err
-    assert out.startswith("NOTHING WAS JUDGED (unrecorded): no earlier job")
+    assert out.startswith("NOTHING WAS JUDGED (unrecorded): revision changed: none -> r2. Train: parity gate ")
     document = json.loads((tmp_path / "gate.json").read_text())
     assert (document["result"], document["exit_code"], document["job"]) == ("unrecorded", 7, None)
     assert _gate(capsys, asks(request), "--revision", "r2", "--advisory", *words)[0] == 0
