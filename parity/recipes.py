@@ -28,9 +28,9 @@ def check_recipe(recipe: str | None, name: str = "recipe") -> None:
     """Raise RecipeError if a stated recipe is neither known nor `other:NAME`; `name` is what the message calls it."""
     if recipe is None or recipe.split("+", 1)[0] in RECIPES or (recipe.startswith(OTHER) and recipe[len(OTHER) :].strip()):
         return
-    close = difflib.get_close_matches(recipe.lower().replace("-", "_").removeprefix("te_"), RECIPES, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    raise RecipeError(f"{name} is {recipe!r}; expected one of {', '.join(RECIPES)}, or {OTHER}NAME for a recipe of your own{hint}")
+    close = difflib.get_close_matches(recipe.lower().replace("-", "_").removeprefix("te_"), RECIPES, n=1, cutoff=0.7)
+    every = f"expected one of {', '.join(RECIPES)}, or {OTHER}NAME for a recipe of your own"
+    raise RecipeError(f"{name} is {recipe!r}; {f'did you mean {close[0]}?' if close else every}")
 
 
 def check_rounding(recipe: str | None, rounding: str | None, name: str = "rounding") -> None:

@@ -9,6 +9,7 @@ from typing import Any
 DECIMALS = 4  # of nats
 FINE_MARGIN = 0.005  # below it four decimals would hide the answer
 _MOST_DECIMALS = 9
+_NEAR = 0.7  # how similar a word must be to be a slip of the pen: "foo" is none for floors
 MINUS = "\u2212"
 
 
@@ -90,6 +91,13 @@ def cut(name: str, most: int) -> str:
     return f"{name[:head]}…{name[len(name) - (most - 1 - head) :]}"
 
 
+def short_commit(revision: str) -> str:
+    """A commit as people write it: 12 characters, with a mark where the sources had changes of their own; another name up to 24."""
+    head, plus, _ = revision.partition("+")
+    digest = len(head) > 12 and all(letter in "0123456789abcdef" for letter in head)
+    return f"{head[:12]}{'+' if plus else ''}" if digest else revision[:24]
+
+
 def count(number: int, singular: str, plural: str | None = None) -> str:
     """ "1 run", "3 runs", "1,500 steps"; `plural` where it is not the singular with an s."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
@@ -118,5 +126,5 @@ def age_in_words(seconds: float) -> str:
 def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
     """ "; did you mean X?" where a known word is close, with up to `most` of them, nearest first; else ""."""
     by_lower = {name.lower(): name for name in known}
-    close = [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, n=most, cutoff=0.6)]
+    close = [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, n=most, cutoff=_NEAR)]
     return f"; did you mean {' or '.join(close)}?" if close else ""

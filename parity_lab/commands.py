@@ -12,13 +12,13 @@ from rich.console import Console
 
 from parity.cli import watching
 from parity.cli.connection import Asked, JobId
-from parity.cli.jobs import job_file
+from parity.cli.jobs import job_file, lines_named
 from parity.cli.options import Follow, Options, argument, flag, flat, option, repeatable
 from parity.cli.output import check_agreed, print_plan, write_file
-from parity.cli.terminal import EXIT_CODES, OUTPUT, UsageError
+from parity.cli.terminal import EXIT_CODES, FOLLOW, OUTPUT, UsageError
 from parity.cli.watching import JobEndedError
 from parity.client.rest import Client, ClientError, Document
-from parity.comparing.arms import read_yaml
+from parity.comparing.arms import place_in, read_yaml
 from parity.wording import did_you_mean
 from parity_lab.answer import ablation_lines
 from parity_lab.answer import answer_lines as lines_of_answer
@@ -91,7 +91,7 @@ def why(
     job: JobId,
     asked: Question,
     plan_only: bool = flag("--plan", "Print the plan with its cost and stop.", rich_help_panel=OUTPUT),
-    yes: bool = option(False, "Do not ask before the analysis is queued.", None, "--yes", "-y"),
+    yes: bool = option(False, "Do not ask before the analysis is queued.", None, "--yes", "-y", rich_help_panel=FOLLOW),
     *,
     following: Follow,
     at: Asked,
@@ -169,9 +169,9 @@ KEYS = ("base", "candidate", "switches", "step", "fork_steps", "speed", "pairs",
 def search(
     what: Annotated[str, argument("parity.yaml|SEARCH", "Job file with `search:`, or the id of a search.")],
     plan_only: bool = flag("--plan", "Print the plan with its cost and stop.", rich_help_panel=OUTPUT),
-    yes: bool = option(False, "Do not ask before the search begins.", None, "--yes", "-y"),
-    cancel: bool = flag("--cancel", "Cancel a search; what it has measured stays."),
-    resume: bool = flag("--resume", "Let a cancelled or failed search go on."),
+    yes: bool = option(False, "Do not ask before the search begins.", None, "--yes", "-y", rich_help_panel=FOLLOW),
+    cancel: bool = flag("--cancel", "Cancel a search; what it has measured stays.", rich_help_panel=FOLLOW),
+    resume: bool = flag("--resume", "Let a cancelled or failed search go on.", rich_help_panel=FOLLOW),
     output: str | None = option(None, "Write the confirmed assignment as a job file.", "FILE", rich_help_panel=OUTPUT),
     *,
     following: Follow,
@@ -193,7 +193,8 @@ def search(
                 raise UsageError(f"{what!r} is a file, expected the id of a search with --cancel and --resume")
             wish = _wish(what)
             base = wish.pop("base", None) or _train_base(client, what, progress, timeout, yes=yes, plan_only=plan_only)
-            plan = client.plan_of("searches", base, wish)
+            with lines_named(what, "search"):
+                plan = client.plan_of("searches", base, wish)
             print_plan(plan, plan_lines(plan), progress, plan_only=plan_only, as_json=at.as_json)
             if plan_only:
                 return 0
@@ -218,7 +219,8 @@ def _wish(path: str) -> Document:
         raise UsageError(f"{path}: `search:` is missing or has no keys below it; expected at least search: {{base: JOB}}")
     unknown = next((str(key) for key in own if key not in KEYS), None)
     if unknown is not None:
-        raise UsageError(f"{path}: unknown key search.{unknown}; expected one of {', '.join(KEYS)}{did_you_mean(unknown, KEYS)}")
+        place = place_in(path, ["search", unknown])
+        raise UsageError(f"{place}: unknown key search.{unknown}; expected one of {', '.join(KEYS)}{did_you_mean(unknown, KEYS)}")
     return dict(own)
 
 
@@ -231,7 +233,8 @@ def _train_base(client: LabClient, path: str, progress: Console, timeout: float 
     if plan_only:
         raise UsageError(f"{path}: search.base is missing, so the job is trained first; its search can be planned when it has ended")
     check_agreed("train the job first, or set search.base to one that has ended", yes=yes)
-    job = client.submit(content["job"], content["policy"])["id"]
+    with lines_named(path):
+        job = client.submit(content["job"], content["policy"])["id"]
     progress.print(f"search.base is missing: training job {job} first, {client.page(job)}", soft_wrap=True)
     document = watching.follow(client, job, progress, timeout)
     if document["status"] != "concluded":

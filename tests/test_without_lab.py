@@ -37,7 +37,7 @@ for name in sys.argv[1:]:
 
 
 def test_the_commands_of_the_lab_are_gone_and_the_others_stay():
-    listed = python("-m", "parity", "--help")
+    listed = python("-m", "parity", "--help-all")
     assert (listed.returncode, "  submit " in listed.stdout, "  why " in listed.stdout) == (0, True, False)
     unknown = python("-m", "parity", "why", "j1")
     assert (unknown.returncode, unknown.stdout) == (2, ""), unknown.stderr

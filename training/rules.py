@@ -191,6 +191,7 @@ CAPABILITY_IN_WORDS: Mapping[str, str] = {
     "external": "curves that the user sends",
 }
 
+_NEAR = 0.7  # how similar a word must be to be a slip of the pen: "fp3" is none for f32
 _LARGEST = 2.0**53  # beyond it a whole number is no longer exact as a float
 
 
@@ -207,15 +208,19 @@ class Strict:
 
 
 class SpecError(ValueError):
-    """An invalid value in a specification; names the field, its value, what was expected and the remedy."""
+    """An invalid value in a specification; names the field, its value, what was expected and the remedy.
 
-    def __init__(self, field: str, value: object, expected: str, remedy: str = "") -> None:
+    `close` is the right word that is nearest to the value: the message then has it in place of all of them.
+    """
+
+    def __init__(self, field: str, value: object, expected: str, remedy: str = "", close: str | None = None) -> None:
         self.field = field
         self.value = value
         self.expected = expected
         self.remedy = remedy
         shown = repr(value) if len(repr(value)) <= 200 else f"{repr(value)[:200]}…"
-        super().__init__(f"{field} is {shown}, expected {expected}" + (f"; {remedy}" if remedy else ""))
+        right = f", expected {expected}" + (f"; {remedy}" if remedy else "")
+        super().__init__(f"{field} is {shown}" + (right if close is None else f"; did you mean {close}?"))
 
 
 def check_at_least(field: str, value: float, least: float) -> None:
@@ -245,9 +250,9 @@ def check_recipe(field: str, recipe: str) -> None:
     """Raises SpecError for an unknown recipe."""
     if recipe not in RECIPES:
         word = recipe.lower().replace("-", "_").removeprefix("te_")
-        close = [name for name in RECIPES if word and name.startswith(word)] or get_close_matches(word, RECIPES, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise SpecError(field, recipe, f"one of {', '.join(RECIPES)}", f"or {OTHER}NAME under engine command or external{hint}")
+        close = [name for name in RECIPES if word and name.startswith(word)] or get_close_matches(word, RECIPES, n=1, cutoff=_NEAR)
+        every, others = f"one of {', '.join(RECIPES)}", f"or {OTHER}NAME under engine command or external"
+        raise SpecError(field, recipe, every, others, close=close[0] if close else None)
 
 
 def check_other(engine: str, recipe: str, changes: object) -> None:

@@ -19,6 +19,7 @@ from server.jobs import lifecycle
 from server.jobs.conclude import needed_kind
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
 from server.jobs.workers import device_counts, devices_fit, is_bound_to, refused_recipe
+from server.wrong_values import sentence
 from training.command import ENGINE as COMMAND
 from training.spec import SPEC_VERSION, RunSpec
 
@@ -182,7 +183,7 @@ def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float) -> 
     except DBAPIError:
         raise  # of the database: it says nothing about the run
     except Exception as error:  # noqa: BLE001 (whatever is wrong with one stored run must not block the queue)
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else repr(error)
+        reason = sentence(error.errors()[0]) if isinstance(error, ValidationError) else repr(error)
         lifecycle.fail(session, run, code="SPEC_UNREADABLE", message=f"this version cannot read the stored run: {reason}")
         return None
     # The queue knows an arm's own recipe; those of its overrides are checked here.

@@ -37,6 +37,7 @@ from server.jobs.conclude import settled
 from server.jobs.workers import live_workers
 from server.queue import alembic_config, redis_client
 from server.settings import CHECKOUT, Settings
+from server.wrong_values import reason, sentence
 from training.command import ENGINE as COMMAND
 from training.environment.processes import ends_with_parent
 
@@ -383,9 +384,9 @@ def _registered(settings: Settings, database: Database, worker: Part) -> bool:
 
 def _settings_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
+    name = f"PARITY_{str(problem['loc'][0]).upper()}"
     may_be_secret = problem["loc"][0] == "webhooks"
-    given = "" if may_be_secret else f" is {problem['input']!r}"
-    return f"PARITY_{str(problem['loc'][0]).upper()}{given}: {problem['msg']}"
+    return f"{name}: {reason(problem)}" if may_be_secret else sentence(problem, [name])
 
 
 def _answers(settings: Settings) -> bool:

@@ -11,7 +11,17 @@ import typer
 from typer.main import get_group_from_info
 from typer.models import TyperInfo
 
-from parity.cli.terminal import EXIT_CODES, HELP_NAMES, Command, CommandLineError, Group, what_is_wrong, wrong_value
+from parity.cli.terminal import (
+    ALL_OPTIONS,
+    EXIT_CODES,
+    HELP_NAMES,
+    Command,
+    CommandLineError,
+    Group,
+    help_all,
+    what_is_wrong,
+    wrong_value,
+)
 from parity.extensions import lab
 from parity.judging.policy import PolicyError
 from parity.version import VERSION
@@ -69,15 +79,19 @@ FILES, JOBS, OWN_RUNS = "Files (no server needed)", "Jobs on a server", "Runs th
 
 
 class Commands(LazyGroup):
-    """Every command, in the order of the help."""
+    """Every command, in the order of the help, which shows the `first` of them unless all are asked for."""
 
+    first: ClassVar[tuple[str, ...]] = ("compare", "plan", "gate", "report")
+    closing: ClassVar[str] = (
+        f"Exit codes: {', '.join(f'{code} {name}' for name, code in EXIT_CODES.items())}. A server has the documentation under /docs."
+    )
     places: ClassVar[Mapping[str, Place]] = {
         "compare": Place("parity.cli.compare", FILES, "Judge candidates against a baseline from files, with no server."),
         "verify": Place("parity.cli.verify", FILES, "Recompute a verdict from its evidence bundle, offline."),
         "calibrate": Place(
             "parity.cli.design",
             FILES,
-            "Measure how often the judge is wrong, on reruns of one configuration: run-to-run noise, false alarms, coverage and power.",
+            "Measure run-to-run-to-run noise on reruns of one configuration, and check the judge against it.",
         ),
         "plan": Place("parity.cli.design", FILES, "Estimate what an experiment, or a budget, can decide before you spend GPU time."),
         "noise": Place("parity.cli.record", FILES, "Show noise tables: how much runs of one recipe differ, by family.", app="noise"),
@@ -101,7 +115,7 @@ class Commands(LazyGroup):
         "tag": Place("parity.cli.remarks", JOBS, "Set the tags of a job, by which lists find it."),
         "note": Place("parity.cli.remarks", JOBS, "Add a note to a job."),
         "sign-off": Place("parity.cli.remarks", JOBS, "Accept an inconclusive verdict for some days, or revoke that."),
-        "doctor": Place("parity.cli.verify", JOBS, "List workers, what each can train, and why it cannot train the rest."),
+        "doctor": Place("parity.cli.verify", JOBS, "List workers, what each can train, and the jobs that wait for one."),
         "gate": Place("parity.cli.gate", JOBS, "Gate CI on a job: reuse its verdict if there is one, else train."),
         "baseline": Place(
             "parity.cli.record",
@@ -119,6 +133,12 @@ class Commands(LazyGroup):
             "parity.cli.runs", OWN_RUNS, "Judge the runs of a job that you train, and state what no record holds of them.", app="runs"
         ),
     }
+
+    def commands_by_panel(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """Names and summaries of the first commands, or of all by their titles."""
+        if ctx.meta.get(ALL_OPTIONS):
+            return super().commands_by_panel(ctx)
+        return {"First commands": [(name, self.places[name].summary) for name in self.first]}
 
 
 _CLIENT_ERROR = "parity.client.rest.ClientError"
@@ -141,9 +161,7 @@ ERROR_CODES = {
 app = typer.Typer(
     name="parity",
     cls=Commands,
-    help="Check whether a training recipe converges as well as its baseline on your model. Exit codes: "
-    + ", ".join(f"{code} {name}" for name, code in EXIT_CODES.items())
-    + ". A server has the documentation under /docs.",
+    help="Check whether a training recipe converges as well as its baseline on your model.",
     epilog="parity compare fp8.csv nvfp4.csv --recipe nvfp4=nvfp4 --planned-steps 1500",
     pretty_exceptions_enable=False,
     add_completion=True,
@@ -194,8 +212,11 @@ def _complain(message: str) -> None:
     print("parity: " + " ".join(message.split()), file=sys.stderr)
 
 
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+_Version = Annotated[bool, typer.Option("--version", help="Print the version and exit.")]
+_Everything = Annotated[bool, help_all("commands")]
+
+
+def root(context: typer.Context, version: _Version = False, everything: _Everything = False) -> None:  # noqa: ARG001  (it has ended the call)
     """Print the version, or the help where no command is given."""
     if version:
         print(f"parity {VERSION}")
@@ -203,3 +224,7 @@ def root(context: typer.Context, version: Annotated[bool, typer.Option("--versio
     if context.invoked_subcommand is None:
         print(context.get_help())
         raise typer.Exit(EXIT_CODES["usage"])
+
+
+root.__dict__["basic"] = {"version", "everything", "help"}  # not the completion of the shell
+app.callback(invoke_without_command=True)(root)

@@ -224,7 +224,7 @@ def compare(
     stated: Arms,
     table: Table,
     policy_options: PolicyOptions,
-    look: int = option(1, "State which of the registered looks this is; nobody counts them here.", "K", rich_help_panel=POLICY),
+    look: int = option(1, "State which of the --looks analyses this is.", "K", rich_help_panel=POLICY),
     evidence: Evidence,
     reports: Reports,
     server: Server,

@@ -22,7 +22,7 @@ from parity.cli.inputs import (
 )
 from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, chosen_arm, read_table
-from parity.cli.terminal import EXIT_CODES, EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE, UsageError
+from parity.cli.terminal import ARMS, EXIT_CODES, EXPERIMENT, NOISE, OUTPUT, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE, UsageError
 from parity.comparing.arms import Stated, stated_rounding, with_facts
 from parity.comparing.compare import refuse_mixed_recipes
 from parity.design import plan as sentences
@@ -49,12 +49,14 @@ class Reruns(Table):
     arm: str | None = option(None, "Name the arm whose runs are the reruns of one configuration.", "ARM", rich_help_panel=TABLE)
 
 
-class Settings(Options):
+class Settings(Options, panel=ARMS):
     """What is stated of reruns, and which margins are tried on them."""
 
     planned_steps: int | None = option(None, "Set the planned length of a run. [default: the longest run]", min=1)
-    margin: list[str] = repeatable("Try this relative margin; repeatable. [default: 1%, 0.5%, 0.25%]", "PERCENT")
-    policy: str | None = option(None, "Read the policy, except for the margin, from this file's `policy:` part.", "parity.yaml")
+    margin: list[str] = repeatable("Try this relative margin; repeatable. [default: 1%, 0.5%, 0.25%]", "PERCENT", rich_help_panel=POLICY)
+    policy: str | None = option(
+        None, "Read the policy, except for the margin, from this file's `policy:` part.", "parity.yaml", rich_help_panel=POLICY
+    )
     column: list[str] = repeatable("Name the column of step or loss; repeatable. [default: well-known names]", "[FILE:]QUANTITY=NAME")
     pattern: list[str] = pattern_option()
     recipe: str | None = option(
@@ -76,9 +78,12 @@ def calibrate_runs(
     ],
     stated: Settings,
     table: Annotated[Reruns, ("arm_by", "run_by", "arm", "step", "loss")],
-    as_json: bool = flag("--json", "Print canonical JSON instead of a table."),
+    as_json: bool = flag("--json", "Print canonical JSON instead of a table.", rich_help_panel=OUTPUT),
 ) -> int:
-    """Measure how often the judge is wrong, on reruns of one configuration: run-to-run noise, false alarms, coverage and power."""
+    """Measure run-to-run-to-run noise on reruns of one configuration, and check the judge against it.
+
+    Prints how often equal runs would pass and fail, and with an added gap, at each margin.
+    """
     columns = stated_columns(stated.column, stated.pattern)
     columns.refuse_unknown(runs)
     refuse_unknown_recipe(stated.recipe, "--recipe")
@@ -172,7 +177,7 @@ def plan_design(
     noise: Noise,
     policy_options: Annotated[PlannedPolicy, ("margin", "profile", "policy", "looks")],
     candidates: int = option(1, "Compare N candidates, which share the error.", "N", min=1, rich_help_panel=EXPERIMENT),
-    as_json: bool = flag("--json", "Print canonical JSON instead of a table."),
+    as_json: bool = flag("--json", "Print canonical JSON instead of a table.", rich_help_panel=OUTPUT),
 ) -> int:
     """Estimate what an experiment, or a budget, can decide before you spend GPU time.
 

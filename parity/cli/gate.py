@@ -21,14 +21,14 @@ from rich.console import Console
 from parity.cli import gate_report, watching
 from parity.cli.connection import Connection
 from parity.cli.gate_report import FILES, GateRules, Outcome, gate_rules_from_mapping, result_of
-from parity.cli.jobs import UNSENDABLE, baseline_of, job_file
+from parity.cli.jobs import UNSENDABLE, baseline_of, job_file, lines_named
 from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
 from parity.cli.output import print_lines
 from parity.cli.remarks import git, labels_of
-from parity.cli.terminal import UsageError, wrong_value
+from parity.cli.terminal import FOLLOW, REUSE, UsageError, wrong_value
 from parity.cli.watching import print_outlook
 from parity.client.rest import Client, ClientError, Document, Pauses, UnreachableError, is_transient, retry
-from parity.comparing.arms import read_yaml
+from parity.comparing.arms import place_in, read_yaml
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
 from parity.judging.policy import FAIL_BY_GAP, PolicyError
@@ -80,7 +80,7 @@ def _is_verdict(document: VerdictDocument) -> bool:
 
 app = typer.Typer()
 
-REUSE, CODES = "Reuse of earlier verdicts", "Exit code"
+CODES = "Exit code"
 
 # For so long a server may be away when the question is sent; while a job is watched, `watching` has a patience of its own.
 _PATIENCE_SECONDS = 30.0
@@ -130,7 +130,7 @@ class Flags(Options, panel=CODES):
         "Stop waiting after SECONDS with exit code 5; the job goes on. [default: the job file's]",
         "SECONDS",
         "--timeout",
-        rich_help_panel=None,
+        rich_help_panel=FOLLOW,
     )
     advisory: bool | None = option(
         None, "Always exit 0 (noted in the log). [default: the job file's, or no]", None, "--advisory/--no-advisory"
@@ -161,7 +161,8 @@ def gate(
     """
     excluded = earlier.given("fresh") | ({"supersede": "--supersede"} if earlier.supersede else {})
     if earlier.lookup and excluded:
-        raise UsageError(f"--lookup trains and cancels nothing, and {next(iter(excluded.values()))} does; use one of them")
+        given = next(iter(excluded.values()))
+        raise UsageError(f"{given} {'trains' if given == '--fresh' else 'cancels jobs'} and --lookup never does; use one of them")
     if earlier.verdicts is None and file is None:
         raise UsageError("the job file is missing; expected parity.yaml, or --verdicts with the output of `parity compare --json`")
     if earlier.verdicts is not None and (earlier.lookup or excluded):
@@ -172,7 +173,7 @@ def gate(
     try:
         rules = gate_rules_from_mapping(content.get("gate"), asdict(flags))
     except PolicyError as error:
-        raise UsageError(wrong_value(error, flags.given())) from None
+        raise UsageError(wrong_value(error, flags.given(), file)) from None
     files.prepare()
     revision = revision_of(Path(file or "parity.yaml")) if earlier.revision is None else earlier.revision
     commits = {"base": earlier.base, "head": earlier.head}
@@ -183,7 +184,8 @@ def gate(
     assert file is not None  # noqa: S101 (refused above)
     _check_plain(file, content)
     if rules.confirm_marginal_fail and content["policy"].get("looks", 1) == 1:
-        raise UsageError(f"{file}: gate.confirm_marginal_fail takes a second look; expected looks: 2 (or more) under policy")
+        place = place_in(file, ["gate", "confirm_marginal_fail"])
+        raise UsageError(f"{place}: gate.confirm_marginal_fail takes a second look; expected looks: 2 (or more) under policy")
     needed = {"job": content["job"], "policy": content["policy"], "revision": revision}
     needed |= {"max_age_days": rules.max_age_days, "fresh": earlier.fresh}
     stated = {"baseline": baseline_of(content, reuse.reuse), "lookup": earlier.lookup, "group": earlier.supersede}
@@ -274,7 +276,7 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
                 raise UsageError(f"{question.file}: {question.elsewhere}: the operator pinned the gates of {outcome.pinned['repository']}")
             job = answer["job"]
             if job is None:
-                trouble = f"no verdict is recorded: {answer['reason']}. Train one: run `parity gate {question.file}` without --lookup"
+                trouble = f"{answer['reason']}. Train: parity gate {question.file}"
                 return replace(outcome, result="unrecorded", trouble=trouble)
             if answer["found"] == "new":
                 print_outlook(client, question.file, question.body, progress)
@@ -318,14 +320,15 @@ def _submit(client: Client, question: _Question, progress: Console) -> Document:
             progress.print(f"asking again for {_PATIENCE_SECONDS:g} s: {error}", soft_wrap=True)
         errors.append(error)
 
-    return retry(
-        lambda: client.gate(question.body, key),
-        pauses=_PAUSES,
-        is_retryable=is_transient,
-        wait=time.sleep,
-        on_error=note_first,
-        patience_seconds=_PATIENCE_SECONDS,
-    )
+    with lines_named(question.file):
+        return retry(
+            lambda: client.gate(question.body, key),
+            pauses=_PAUSES,
+            is_retryable=is_transient,
+            wait=time.sleep,
+            on_error=note_first,
+            patience_seconds=_PATIENCE_SECONDS,
+        )
 
 
 def _waiting(client: Client, job_id: str | None) -> str:

@@ -140,12 +140,10 @@ class Facts:
         return Stated(recipe=self.recipes.get(arm), rounding=self.roundings.get(arm), context=self.contexts.get(arm, {}))
 
     def refuse_unknown(self, arms: Collection[str]) -> None:
-        """Raise UsageError where an option names an arm that is not there."""
+        """Raise InputError where an option names an arm that is not there."""
         for option_name, stated in (("--recipe", self.recipes), ("--rounding", self.roundings), ("--context", self.contexts)):
             for name in stated:
-                if name not in arms:
-                    known = ", ".join(arms)
-                    raise UsageError(f"{option_name}: no arm is called {name!r}; the arms are {known}{did_you_mean(name, arms)}")
+                check_arm(name, arms, option_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +191,7 @@ def load_policy(options: PolicyOptions) -> Policy:
         given = options.given()
         if "accuracy_margin" in given:
             given["accuracy_margin_points"] = given.pop("accuracy_margin")
-        raise UsageError(wrong_value(error, given)) from None
+        raise UsageError(wrong_value(error, given, file)) from None
 
 
 def pairs(items: Sequence[str], flag: str, shape: str = "NAME=VALUE") -> dict[str, str]:
@@ -265,11 +263,9 @@ def read_arms(runs: Sequence[str], options: Arms, columns: ColumnNames, facts: F
     refuse_same_file([file for name, file in map(_optional_name, runs) if name is None])
     names = [name for name, _ in files]
     further = [_pair(item, "--candidate-run") for item in options.candidate_run]
-    for name in [*facts.recipes, *facts.roundings, *facts.contexts, *(name for name, _ in further)]:
-        if name not in names:
-            raise UsageError(
-                f"no arm is called {name!r}; the arms are {', '.join(names)}{did_you_mean(name, names)}; name an arm with {name}=FILE"
-            )
+    facts.refuse_unknown(names)
+    for name, _ in further:
+        check_arm(name, names, "--candidate-run")
     grouped = {name: [file] for name, file in files}
     grouped[names[0]] += options.baseline_run
     for name, file in further:
@@ -375,10 +371,7 @@ def read_layer_snrs(items: Sequence[str], candidates: Sequence[str]) -> dict[str
                 f"--layer-snr is {file!r}, but there are several candidates; expected NAME=FILE with one of {', '.join(candidates)}"
             )
         arm = name or candidates[0]
-        if arm not in candidates:
-            raise UsageError(
-                f"--layer-snr: no candidate is called {arm!r}; the candidates are {', '.join(candidates)}{did_you_mean(arm, candidates)}"
-            )
+        check_arm(arm, candidates, "--layer-snr")
         by_candidate[arm] = read_layer_snr(file)
     return by_candidate
 
@@ -390,10 +383,9 @@ def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str
         arm, mark, family = item.partition("=")
         if not mark:
             arms, family = tuple(names), item
-        elif arm in names:
-            arms = (arm,)
         else:
-            raise UsageError(f"--family: no arm is called {arm!r}; the arms are {', '.join(names)}{did_you_mean(arm, names)}")
+            check_arm(arm, names, "--family")
+            arms = (arm,)
         if not family:
             raise UsageError(f"--family is {item!r}; expected NAME or ARM=NAME with the name of a family (`parity noise list`)")
         for one in arms:

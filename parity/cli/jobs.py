@@ -1,6 +1,7 @@
 """The commands about one job: submit, watch, cancel, report; and job files."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Annotated, Any, cast
 
@@ -11,18 +12,19 @@ from parity.cli.connection import Asked, AskedForVerdicts, JobId
 from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
 from parity.cli.output import write_file
 from parity.cli.remarks import labels_of
-from parity.cli.terminal import NOISE, OUTPUT, QUEUE, UsageError, exit_code
+from parity.cli.terminal import FOLLOW, NOISE, OUTPUT, QUEUE, UsageError, exit_code
 from parity.cli.watching import JobEndedError, print_outlook
-from parity.client.rest import Client, Document
-from parity.comparing.arms import read_yaml
+from parity.client.rest import Client, ClientError, Document
+from parity.comparing.arms import place_in, read_yaml
 from parity.judging.arms import MAX_SHORT_RERUNS
 from parity.judging.sign_offs import accepted
 from parity.report.page import ConcludedJob, job_report
-from parity.wording import count, did_you_mean
+from parity.wording import count, did_you_mean, first_few
 
 # Job files: what `parity.yaml` contains, and the options that replace parts of it.
 
 _JOB_KEYS = ("job", "policy", "baseline", "gate", "tags", "search")
+_INVALID, _MOST_TOLD = 422, 3
 UNSENDABLE = "contains a value that JSON cannot hold, such as a date or .inf; quote dates and use finite numbers"
 
 
@@ -33,11 +35,12 @@ def job_file(path: str) -> Document:
         raise UsageError(f"{path}: is not a job file; expected the keys `job:` and `policy:`")
     unknown = sorted(str(key) for key in content.keys() - set(_JOB_KEYS))
     if unknown:
-        raise UsageError(
-            f"{path}: unknown key {unknown[0]!r}; expected {', '.join(_JOB_KEYS[:-1])} or search{did_you_mean(unknown[0], _JOB_KEYS)}"
-        )
+        place, expected = place_in(path, [unknown[0]]), f"{', '.join(_JOB_KEYS[:-1])} or search"
+        raise UsageError(f"{place}: unknown key {unknown[0]!r}; expected {expected}{did_you_mean(unknown[0], _JOB_KEYS)}")
     if not isinstance(content.get("baseline") or {}, dict):
-        raise UsageError(f"{path}: `baseline:` is {content['baseline']!r}; expected a mapping such as baseline: {{name: fp8}}")
+        raise UsageError(
+            f"{place_in(path, ['baseline'])}: `baseline:` is {content['baseline']!r}; expected a mapping such as baseline: {{name: fp8}}"
+        )
     for key in ("job", "policy"):
         if not isinstance(content.get(key), dict):
             raise UsageError(f"{path}: `{key}:` is missing or has no keys below it; compare with examples/demo.yaml")
@@ -62,6 +65,28 @@ def with_short_reruns(content: Document, runs: int | None, stop_at: float | None
         return {**content, "job": job}
     stated = {name: value for name, value in (("runs", runs), ("stop_at", stop_at)) if value is not None}
     return {**content, "job": job | {"short_reruns": (dict(noise) if isinstance(noise, Mapping) else {}) | stated}}
+
+
+@contextmanager
+def lines_named(file: str, *below: str) -> Iterator[None]:
+    """Within it, what the server refuses of a file (or of its part `below` these keys) is a UsageError that names the file and the line."""
+    try:
+        yield
+    except ClientError as error:
+        if error.status != _INVALID:
+            raise
+        findings = error.findings
+        if len(findings) < 2:  # the sentence of the whole request also says which candidate is meant
+            findings = [(findings[0][0] if findings else (), str(error))]
+        first, *others = [_at(file, keys, words, below) for keys, words in findings]
+        told = [first, *(each.removeprefix(f"{file}, ") for each in others)]
+        raise UsageError(first_few(told, _MOST_TOLD, "; ")) from None
+
+
+def _at(file: str, keys: Sequence[str], words: str, below: Sequence[str]) -> str:
+    """The sentence with the line of its keys, else of those that it begins with ("schedule.steps is 0")."""
+    own = words.split(" ", 1)[0].rstrip(":").split(".")
+    return f"{place_in(file, [*below, *keys] if keys else own, own, [*below, *own], ['job', *own])}: {words}"
 
 
 # The commands about one job: submit, watch, cancel, report. `application` maps their errors to exit codes.
@@ -92,7 +117,7 @@ class EarlyStops(Options, panel=NOISE):
 @flat
 def submit(
     file: Annotated[str, argument("parity.yaml", "Job file with `job:` and `policy:`.")],
-    watch: bool = flag("--watch", "Follow the job and print its verdicts."),
+    watch: bool = flag("--watch", "Follow the job and print its verdicts.", rich_help_panel=FOLLOW),
     *,
     following: Follow,
     queue: Queue,
@@ -111,7 +136,8 @@ def submit(
         progress = following.progress()
         print_outlook(client, file, content, progress)
         try:
-            job = client.submit(content["job"], content["policy"], order=order)
+            with lines_named(file):
+                job = client.submit(content["job"], content["policy"], order=order)
         except (TypeError, ValueError):
             raise UsageError(f"{file}: {UNSENDABLE}") from None
         if look := job.get("look"):
@@ -132,8 +158,10 @@ def watch(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
 @flat
 def again(
     job: JobId,
-    patch: str | None = option(None, "YAML file with what changes, below `job:` and `policy:`; null removes a field.", "FILE"),
-    watch: bool = flag("--watch", "Follow the new job and print its verdicts."),
+    patch: str | None = option(
+        None, "YAML file with what changes, below `job:` and `policy:`; null removes a field.", "FILE", rich_help_panel="Change"
+    ),
+    watch: bool = flag("--watch", "Follow the new job and print its verdicts.", rich_help_panel=FOLLOW),
     *,
     following: Follow,
     at: AskedForVerdicts,
@@ -144,7 +172,8 @@ def again(
         raise UsageError(f"{patch}: is no mapping; expected the keys of a job file that change, such as job: {{schedule: {{steps: 3000}}}}")
     with at.client() as client:
         try:
-            made = client.again(job, changed)
+            with lines_named(patch) if patch else nullcontext():
+                made = client.again(job, changed)
         except (TypeError, ValueError):
             raise UsageError(f"{patch}: {UNSENDABLE}") from None
         return _shown_or_followed(client, made, following, at, watch=watch)

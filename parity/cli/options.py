@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from parity.cli.output import WIDTH, print_json, print_lines, print_rows
-from parity.cli.terminal import ALL_OPTIONS, LABELS, OUTPUT, SERVER, UsageError
+from parity.cli.terminal import FOLLOW, LABELS, OUTPUT, REUSE, SERVER, UsageError, help_all
 from parity.client import DEFAULT_URL
 from parity.report.facts import Accepted
 from parity.report.text import plain_text, render_json, render_markdown, render_text
@@ -120,8 +120,7 @@ def basic(*names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         def call(*, help_all: bool, **values: object) -> int:  # noqa: ARG001  (it has ended the call already)
             return command(**values)
 
-        info = typer.Option("--help-all", is_eager=True, callback=_show_all, help="Show all options and exit.")
-        own = Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, info])
+        own = Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, help_all("options")])
         parameters = [*signature(command).parameters.values(), own]
         call.__dict__["__signature__"] = Signature(parameters)
         call.__dict__["basic"] = {*names, "help", own.name}
@@ -129,13 +128,6 @@ def basic(*names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         return call
 
     return with_both_helps
-
-
-def _show_all(ctx: typer.Context, value: bool) -> None:
-    if value:
-        ctx.meta[ALL_OPTIONS] = True
-        print(ctx.get_help())
-        raise typer.Exit
 
 
 def _parameters(kind: type[Options]) -> Iterator[Parameter]:
@@ -174,12 +166,12 @@ class Json(Options, panel=OUTPUT):
             print_lines(lines)
         return 0
 
-    def show_rows(self, document: object, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> int:
-        """Print a document as JSON, or as a table; the exit code."""
+    def show_rows(self, document: object, headings: Sequence[str], rows: Iterable[Sequence[str]], *, headed: bool = False) -> int:
+        """Print a document as JSON, or as a table (as `print_rows`); the exit code."""
         if self.as_json:
             print_json(document)
         else:
-            print_rows(headings, rows)
+            print_rows(headings, rows, headed=headed)
         return 0
 
 
@@ -204,7 +196,7 @@ class Printing(Json):
             sys.stdout.write(plain_text(documents, WIDTH, accepted, verbose=self.verbose))
 
 
-class Follow(Options):
+class Follow(Options, panel=FOLLOW):
     """How a job is followed."""
 
     quiet: bool = option(False, "Print no progress.", None, "--quiet", "-q")
@@ -215,7 +207,7 @@ class Follow(Options):
         return Console(stderr=True, highlight=False, markup=False, quiet=self.quiet)
 
 
-class Reuse(Options):
+class Reuse(Options, panel=REUSE):
     """Whether the baseline is trained again."""
 
     reuse: bool | None = option(

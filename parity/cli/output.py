@@ -45,10 +45,13 @@ def print_lines(lines: Iterable[str], console: Console | None = None) -> None:
         console.print(line, soft_wrap=True)
 
 
-def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table: with headings on a terminal; in a pipe one row per line, tab-separated and never wrapped."""
+def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, headed: bool = False) -> None:
+    """Print a table: with headings on a terminal; in a pipe one row per line, tab-separated and never wrapped.
+
+    A table whose columns depend on what was asked is `headed` in a pipe, too.
+    """
     if not sys.stdout.isatty():
-        for row in rows:
+        for row in (headings, *rows) if headed else rows:
             print("\t".join(" ".join(cell.split()) for cell in row))
         return
     Console(highlight=False, markup=False).print(table_of(headings, rows))

@@ -11,7 +11,7 @@ from parity.cli.connection import Asked, Connection
 from parity.cli.inputs import expected_family
 from parity.cli.options import Json, argument, flag, flat, option
 from parity.cli.output import WIDTH, print_json, table_of
-from parity.cli.terminal import EXIT_CODES, Group, UsageError
+from parity.cli.terminal import EXIT_CODES, OUTPUT, Group, UsageError
 from parity.client.rest import Document
 from parity.comparing.arms import read_rerun_table, rerun_table
 from parity.judging.curve import ROUNDINGS, Rounding
@@ -42,7 +42,10 @@ baselines = typer.Typer(
 _Which = Annotated[str, argument("NAME[@VERSION]", "Name of a baseline; without a version the newest one.")]
 _Name = Annotated[str, argument("NAME", "1 to 64 letters, digits, '_', '.' or '-'.")]
 _Job = Annotated[str, argument("JOB", "Id of the job whose arm becomes the baseline.")]
-_Reason = Annotated[str, typer.Option(metavar="TEXT", help="State the reason; it is kept with the user and the time.")]
+_VERSION = "Version"  # the title of its options
+_Reason = Annotated[
+    str, typer.Option(metavar="TEXT", rich_help_panel=_VERSION, help="State the reason; it is kept with the user and the time.")
+]
 
 
 @baselines.command("list", epilog="parity baseline list")
@@ -76,8 +79,8 @@ def promote(
     name: _Name,
     job: _Job,
     reason: _Reason,
-    arm: str | None = option(None, "Use this arm of the job. [default: its baseline]", "NAME"),
-    days: float | None = option(None, "Let the version expire after DAYS. [default: never]", "DAYS"),
+    arm: str | None = option(None, "Use this arm of the job. [default: its baseline]", "NAME", rich_help_panel=_VERSION),
+    days: float | None = option(None, "Let the version expire after DAYS. [default: never]", "DAYS", rich_help_panel=_VERSION),
     *,
     at: Asked,
 ) -> int:
@@ -245,8 +248,8 @@ def show_family(name: _Family, file: _File = None, *, out: Json) -> int:
 @noise.command(epilog="parity noise export --anonymous")
 @flat
 def export(
-    anonymous: bool = flag("--anonymous", "Number families and groups, and leave out where they are from."),
-    imported: bool = flag("--imported", "Print the reruns that were imported, not those of the server's jobs."),
+    anonymous: bool = flag("--anonymous", "Number families and groups, and leave out where they are from.", rich_help_panel=OUTPUT),
+    imported: bool = flag("--imported", "Print the reruns that were imported, not those of the server's jobs.", rich_help_panel=OUTPUT),
     *,
     at: Connection,
 ) -> int:
@@ -265,7 +268,7 @@ def export(
 @flat
 def import_table(
     file: Annotated[str, argument("FILE", "Noise table (CSV), as `parity noise export` prints it.")],
-    family: str | None = option(None, "Import only this family. [default: all of the table]", "NAME"),
+    family: str | None = option(None, "Import only this family. [default: all of the table]", "NAME", rich_help_panel="Import"),
     *,
     at: Asked,
 ) -> int:

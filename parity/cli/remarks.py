@@ -13,8 +13,9 @@ import typer
 
 from parity.cli.connection import Asked, JobId
 from parity.cli.options import Labels, Options, argument, flat, option
-from parity.cli.terminal import UsageError
+from parity.cli.terminal import OUTPUT, UsageError
 from parity.client.rest import Document
+from parity.judging.sign_offs import LEAST_REASON, MOST_DAYS
 from parity.report.facts import NOT_A_PASS, accepted_words, lapsed_words
 from parity.wording import interval_words, percent, signed
 
@@ -70,7 +71,7 @@ app = typer.Typer()
 @flat
 def matrix(
     jobs: Annotated[list[str], argument("JOB...", "Ids of jobs; the first is what the others are compared with.")],
-    by: str = option("recipe", "One column per recipe, or per name, of a candidate.", "recipe|name"),
+    by: str = option("recipe", "One column per recipe, or per name, of a candidate.", "recipe|name", rich_help_panel=OUTPUT),
     *,
     at: Asked,
 ) -> int:
@@ -80,10 +81,10 @@ def matrix(
     with at.client() as client:
         table = client.compare_jobs(jobs, by)
     rows = ((row["job"]["id"], row["job"]["name"], ", ".join(row["differs"]), *map(_cell, row["cells"])) for row in table["rows"])
-    return at.show_rows(table, ("job", "name", "differs in", *table["columns"]), rows)
+    return at.show_rows(table, ("Job", "Name", "Differs in", *table["columns"]), rows, headed=True)
 
 
-class Series(Options):
+class Series(Options, panel="Jobs of the trend"):
     """Which jobs make a trend."""
 
     baseline: str | None = option(None, "Follow the jobs that name this promoted baseline instead.", "NAME")
@@ -103,7 +104,7 @@ def trend(
 ) -> int:
     """Show how a gap moved over commits or days, and which of them moved it beyond run-to-run noise."""
     if (gate is None) == (wanted.baseline is None):
-        raise UsageError("give the name of the jobs, or --baseline NAME; example: parity trend nightly")
+        raise UsageError("give the NAME of the jobs, or --baseline NAME; example: parity trend nightly")
     if wanted.by not in ("commit", "day"):
         raise UsageError(f"--by is {wanted.by!r}; expected commit or day")
     stated = {"gate": gate, **asdict(wanted)}
@@ -177,14 +178,24 @@ def note(
     return at.show(remarks, remark_words(remarks))
 
 
+_ACCEPTED = "Sign-off"
+
+
 @app.command("sign-off", epilog="parity sign-off j0000000000001 --days 14 --reason 'reruns are queued'")
 @flat
 def sign_off(
     job: JobId,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Say why, in at least 10 characters; kept with your name and the time.")],
-    days: float | None = option(None, "Accept the verdict for DAYS, at most 90.", "DAYS"),
-    candidate: str | None = option(None, "Candidate whose verdict is accepted. [default: the job's only one]", "NAME"),
-    revoke: str | None = option(None, "End this sign-off instead, by its id.", "SIGN_OFF"),
+    reason: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", rich_help_panel=_ACCEPTED, help="Say why, in at least 10 characters; kept with your name and the time."
+        ),
+    ],
+    days: float | None = option(None, "Accept the verdict for DAYS, at most 90.", "DAYS", rich_help_panel=_ACCEPTED),
+    candidate: str | None = option(
+        None, "Candidate whose verdict is accepted. [default: the job's only one]", "NAME", rich_help_panel=_ACCEPTED
+    ),
+    revoke: str | None = option(None, "End this sign-off instead, by its id.", "SIGN_OFF", rich_help_panel=_ACCEPTED),
     *,
     at: Asked,
 ) -> int:
@@ -194,7 +205,11 @@ def sign_off(
     another candidate fails or is inconclusive. The verdict stays inconclusive.
     """
     if (days is None) == (revoke is None):
-        raise UsageError("give --days to sign off, or --revoke with the id of a sign-off to end it")
+        raise UsageError("give --days to sign off, or --revoke with the id of a sign-off to end it; example: --days 14")
+    if days is not None and not 0.0 < days <= MOST_DAYS:
+        raise UsageError(f"--days is {days:g}; expected more than 0 and at most {MOST_DAYS:g}")
+    if len(reason.strip()) < LEAST_REASON:
+        raise UsageError(f"--reason is {reason!r}; expected at least {LEAST_REASON} characters: it is kept with your name")
     with at.client() as client:
         if revoke is not None:
             remarks = client.revoke_sign_off(job, revoke, reason)

@@ -13,7 +13,7 @@ from parity.cli.inputs import pairs, pattern_option, stated_columns
 from parity.cli.options import Follow, Options, argument, flag, flat, option, refuse, repeatable
 from parity.cli.output import print_json
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, read_table
-from parity.cli.terminal import EXIT_CODES, SERVER, TABLE, Group, UsageError, exit_code
+from parity.cli.terminal import ARMS, EXIT_CODES, SERVER, TABLE, Group, UsageError, exit_code
 from parity.client import spool
 from parity.client.rest import Client, ClientError, Document, UnreachableError, may_be_accepted_later
 from parity.client.spool import Delivery, SpoolError, send_run
@@ -111,7 +111,7 @@ def resend(
     ),
     *,
     at: Annotated[Asked, ("token", "as_json")],
-    as_run: str | None = option(None, "Id of the run that steps logged without a run belong to.", "RUN"),
+    as_run: str | None = option(None, "Id of the run that steps logged without a run belong to.", "RUN", rich_help_panel=ARMS),
 ) -> int:
     """Send the steps that training scripts logged with parity.Run and could not send; spools of running processes are skipped."""
     sent = []
@@ -158,7 +158,7 @@ def resend(
     return EXIT_CODES["usage"] if unnamed else EXIT_CODES["pass"]
 
 
-class Import(Options):
+class Import(Options, panel=ARMS):
     """What is stated of finished runs."""
 
     as_run: list[str] = repeatable("Id of the run that a file holds; once per file, in the same order.", "RUN")
@@ -237,7 +237,7 @@ runs = typer.Typer(
 )
 
 
-class Facts(Options):
+class Facts(Options, panel=ARMS):
     """What an owner states of external runs."""
 
     recipe: list[str] = repeatable("State the recipe of an arm. Repeatable.", "ARM=RECIPE")
@@ -316,7 +316,7 @@ def conclude(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
 @flat
 def fail(
     run: Annotated[str, argument("RUN", "Id of the run, as `parity status JOB` prints it.")],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="State the reason; it is kept with the run.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", rich_help_panel="Failure", help="State the reason; it is kept with the run.")],
     at: Asked,
 ) -> int:
     """End a run that will not go on as failed: it is not judged, and the verdict notes that it was left out."""
@@ -378,4 +378,4 @@ def _nothing_to_send(folders: list[str]) -> str:
     """The line for folders without a spool, and how to send those that a server has refused."""
     left = sorted(path for folder in folders for path in Path(folder).rglob(f"*{spool.REFUSED}"))
     again = f"; {count(len(left), 'spool')} that the server refused: `parity resend {left[0]}` tries one again" if left else ""
-    return f"{', '.join(folders)}: nothing to send, no spool of parity.Run is waiting{again}"
+    return f"{', '.join(folders)}: nothing to send{again}"

@@ -17,6 +17,7 @@ HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 # Groups of options.
 ARMS, TABLE, POLICY, EVIDENCE, OUTPUT = "Runs and arms", "Table of runs", "Policy", "Further evidence", "Output"
 EXPERIMENT, NOISE, SERVER, QUEUE, LABELS = "Experiment", "Noise", "Server", "Queue", "Tags and branch"
+FOLLOW, REUSE = "Waiting", "Reuse of earlier results"
 
 # Lists of words in the help of several options.
 RECIPE_WORDS = f"{', '.join(RECIPES)}, or {OTHER}NAME for your own"
@@ -24,7 +25,7 @@ STATED_PROFILES = ", ".join(f"{name} ({str(amount).replace(' %', '%')})" for nam
 ALL_PROFILES = f"{STATED_PROFILES}, {NOISE_FLOOR} (4.2 x the measured run-to-run noise of the baseline)"
 
 _OPTIONS = "Options"
-ALL_OPTIONS = "parity.all_options"  # in a context's `meta`: its help lists every option
+ALL_OPTIONS = "parity.all_options"  # in a context's `meta`: its help lists every option, and every command
 _VALUES = {int: "N", float: "NUMBER"}
 _WIDTH = 80
 
@@ -51,6 +52,9 @@ def write_help(command: Any, ctx: Any, formatter: Any) -> None:
         if rows:
             with formatter.section(title):
                 formatter.write_dl(rows, col_max=26)
+    if closing := getattr(command, "closing", ""):
+        formatter.write_paragraph()
+        formatter.write_text(closing)
 
 
 class Command(TyperCommand):
@@ -73,6 +77,18 @@ class Group(TyperGroup):
                 summary = command.get_short_help_str(1000)
                 panels.setdefault(_panel(command, "Commands"), []).append((name, summary))
         return panels
+
+
+def help_all(what: str) -> Any:
+    """The option `--help-all`, which shows all of what `--help` shows a part of."""
+    return typer.Option("--help-all", is_eager=True, callback=_show_all, help=f"Show all {what} and exit.")
+
+
+def _show_all(ctx: typer.Context, value: bool) -> None:
+    if value:
+        ctx.meta[ALL_OPTIONS] = True
+        print(ctx.get_help())
+        raise typer.Exit
 
 
 def value_type(parameter: Any) -> type:
@@ -124,15 +140,15 @@ def _panel(item: Any, otherwise: str) -> str:
 CommandLineError: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
-def wrong_value(error: PolicyError, options: Mapping[str, str] | None = None) -> str:
-    """The line for a policy's value that cannot be used; `options` names the option by which a key was set, if it was one."""
+def wrong_value(error: PolicyError, options: Mapping[str, str] | None = None, file: str | None = None) -> str:
+    """The line for a policy's value that cannot be used; `options` names the option by which a key was set, else it is in the `file`."""
     key = error.path.rpartition(".")[2]
     named = (options or {}).get(key, error.path)
-    if error.expected.startswith("no such key"):
-        known = error.expected.partition(": ")[2]
-        return f"{named}: unknown key; expected one of {known}{did_you_mean(key, known.split(', '))}"
-    words = error.expected.partition("one of ")[2].partition(";")[0].split(", ")
-    return f"{named} is {error.value!r}; expected {error.expected}{did_you_mean(str(error.value), filter(None, words))}"
+    if file is not None and named == error.path:
+        from parity.comparing.arms import place_in  # noqa: PLC0415  (it reads tables, and help needs none)
+
+        named = f"{place_in(file, error.path.split('.'))}: {named}"
+    return error.told(named)
 
 
 def what_is_wrong(error: Any) -> str:

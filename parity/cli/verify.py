@@ -4,7 +4,7 @@ import dataclasses
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,11 +14,12 @@ from rich.console import Console
 
 from parity.cli.connection import Asked
 from parity.cli.options import argument, flag, flat, option
-from parity.cli.output import WIDTH, print_json
-from parity.cli.terminal import EXIT_CODES, UsageError
+from parity.cli.output import WIDTH, print_json, print_lines
+from parity.cli.terminal import EXIT_CODES, OUTPUT, UsageError
+from parity.client.rest import Client
 from parity.judging.evidence import Verification, verify
 from parity.version import JUDGE_VERSION
-from parity.wording import did_you_mean
+from parity.wording import count, did_you_mean
 
 # The command `preflight`: examines this machine's arithmetic. The checks are the trainer's, and run in a process of their own.
 
@@ -31,8 +32,8 @@ _ENGINES = ("emulated", "transformer_engine")
 @app.command(epilog="parity preflight --engine transformer_engine")
 @flat
 def preflight(
-    engine: str | None = option(None, "Examine only emulated, or only transformer_engine.", "NAME"),
-    as_json: bool = flag("--json", "Print JSON instead of text."),
+    engine: str | None = option(None, "Examine only emulated, or only transformer_engine.", "NAME", rich_help_panel="Checks"),
+    as_json: bool = flag("--json", "Print JSON instead of text.", rich_help_panel=OUTPUT),
 ) -> int:
     """Compare this machine's arithmetic with known answers, in less than a minute. No server is needed.
 
@@ -54,7 +55,7 @@ def preflight(
 @flat
 def verify_bundle(
     bundle: Annotated[str, argument("BUNDLE.zip", "Evidence bundle of `parity compare --bundle`, or of a job's page.")],
-    as_json: bool = flag("--json", "Print JSON instead of text."),
+    as_json: bool = flag("--json", "Print JSON instead of text.", rich_help_panel=OUTPUT),
 ) -> int:
     """Recompute a verdict from its evidence bundle, offline.
 
@@ -99,52 +100,73 @@ def _both_verdicts(bundle: str, verification: Verification) -> list[str]:
     return lines
 
 
-# The command `doctor`: the workers of a server, what each can train, and why it cannot train the rest.
+# The command `doctor`: the workers of a server, what each can train, and the jobs that wait.
+
+_MOST_WAITING = 5
 
 
-@app.command(epilog="parity doctor")
+@app.command(epilog="parity doctor --verbose")
 @flat
-def doctor(at: Asked) -> int:
-    """List workers, what each can train, and why it cannot train the rest.
+def doctor(
+    verbose: bool = option(
+        False, "Also print versions, and why a worker cannot train the rest.", None, "--verbose", "-v", rich_help_panel=OUTPUT
+    ),
+    *,
+    at: Asked,
+) -> int:
+    """List workers, what each can train, and the jobs that wait for one.
 
     Exits 4 if no worker is alive.
     """
     with at.client() as client:
         workers = client.workers()
+        waiting = [] if at.as_json else _waiting(client)
     alive = [worker for worker in workers if worker["live"]]
     if at.as_json:
         print_json(workers)
     else:
         console = Console(width=WIDTH, highlight=False, markup=False)
-        for worker in alive:
-            _describe(console, worker)
+        lines = [line for worker in alive for line in _described(worker, verbose=verbose)]
         silent = len(workers) - len(alive)
-        console.print(f"{len(alive)} alive, {silent} no longer responding" if workers else "no worker has registered yet; start one")
+        lines.append(f"{len(alive)} alive, {silent} no longer responding" if workers else "no worker has registered yet; start one")
+        print_lines([*lines, *waiting], console)
     return 0 if alive else EXIT_CODES["infrastructure"]
 
 
-def _describe(console: Console, worker: Mapping[str, Any]) -> None:
-    """One worker: its machine, its versions, what it can train and why it cannot train the rest."""
+def _waiting(client: Client) -> Sequence[str]:
+    """A line for each of the oldest queued jobs: what it waits for."""
+    queued = client.jobs(_MOST_WAITING, filters={"status": "queued", "sort": "oldest"})["items"]
+    return [f"waiting: {job['id']} {job['name']}: {client.job(job['id'])['waiting'] or 'for a free slot'}" for job in queued]
+
+
+def _described(worker: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
+    """One line for a worker's machine and what it trains; with wrong codes another; if verbose, versions and reasons below it."""
     device = worker["device"]
     machine = [device.get("device_kind") or device.get("device_class", "unknown device")]
     machine += [f"SM {device['sm']}"] if device.get("sm") else []
     machine += [f"{device['memory_bytes'] / 2**30:.0f} GiB"] if device.get("memory_bytes") else []
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(device.get("versions", {}).items()))
-    console.print(f"{worker['name']}: {worker['capability']}, {worker['slots']} slots; {', '.join(machine)}")
-    console.print(f"  class {device.get('device_class', 'unknown')}; {versions or 'versions unknown'}", soft_wrap=True)
-    if "wrong_formats" in device:
-        wrong = "; ".join(f"{name}: {what}" for name, what in device["wrong_formats"].items())
-        console.print(f"  codes {f'WRONG: {wrong}' if wrong else 'equal the known answers in every format'}", soft_wrap=True)
+    machine.append(count(worker["slots"], "slot"))
     can_run = device.get("can_run", {})
-    able = [name for name, can in can_run.items() if can["ok"]]
-    launchers = device.get("launchers", {})
-    for name, launcher in launchers.items():
-        console.print(f"  launcher {name}: {', '.join(launcher['recipes'])}", soft_wrap=True)
-    if able or not launchers:
-        console.print(f"  trains {', '.join(able) or 'nothing'}", soft_wrap=True)
+    able: dict[str, list[str]] = {}
+    for name, can in can_run.items():
+        engine, _, recipe = name.partition("/")
+        able.setdefault(engine, []).extend([recipe] if can["ok"] else [])
+    trained = [f"{engine} ({', '.join(recipes)})" for engine, recipes in able.items() if recipes]
+    trained += [f"launcher {name} ({', '.join(launcher['recipes'])})" for name, launcher in device.get("launchers", {}).items()]
+    lacking = [engine for engine, recipes in able.items() if not recipes]
+    yield f"{worker['name']}: {', '.join(machine)}; trains {'; '.join(trained) or 'nothing'}" + (
+        f"; not {', '.join(lacking)}" if lacking else ""
+    )
+    if wrong := device.get("wrong_formats"):
+        yield f"  codes WRONG: {'; '.join(f'{name}: {what}' for name, what in wrong.items())}"
+    if not verbose:
+        return
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(device.get("versions", {}).items()))
+    yield f"  class {device.get('device_class', 'unknown')}; {versions or 'versions unknown'}"
+    if device.get("wrong_formats") == {}:
+        yield "  codes equal the known answers in every format"
     reasons: dict[str, list[str]] = {}
     for name, can in can_run.items():
         if not can["ok"]:
             reasons.setdefault(can["reason"], []).append(name)
-    for reason, names in reasons.items():
-        console.print(f"  not {', '.join(names)}: {reason}", soft_wrap=True)
+    yield from (f"  not {', '.join(names)}: {reason}" for reason, names in reasons.items())

@@ -285,7 +285,7 @@ _STATES = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE"}
 class Filters(Options, panel=FILTERS):
     """Which jobs are listed, and in which order."""
 
-    status: str | None = option(None, f"List only jobs in this state: {', '.join(JOB_STATES)}.", "STATUS", rich_help_panel=None)
+    status: str | None = option(None, f"List only jobs in this state: {', '.join(JOB_STATES)}.", "STATUS")
     verdict: str | None = option(None, "Only jobs with this verdict on a candidate.", "VERDICT")
     name: str | None = option(None, "Only jobs whose name contains TEXT.", "TEXT")
     tag: list[str] = repeatable("Only jobs with this tag; repeatable.", "TAG")
@@ -303,7 +303,7 @@ class Filters(Options, panel=FILTERS):
 @flat
 def status(
     job: Annotated[str | None, argument("[JOB]", "Id of a job; without it the newest jobs are listed.")] = None,
-    limit: int = option(20, "List at most this many jobs.", min=1, max=500),
+    limit: int = option(20, "List at most this many jobs.", min=1, max=500, rich_help_panel=FILTERS),
     *,
     wanted: Filters,
     at: Asked,

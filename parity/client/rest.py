@@ -29,11 +29,20 @@ Document: TypeAlias = dict[str, Any]  # what the server takes and answers, as it
 class ClientError(Exception):
     """The server refused: `status` is the HTTP status, the message the server's own sentence.
 
-    `kind` is the last part of the problem's type (such as `stale-attempt`); `retry_after` the seconds that the server asks for.
+    `kind` is the last part of the problem's type (such as `stale-attempt`); `retry_after` the seconds that the server asks for. `findings`
+    are the wrong places of the body, where the server names them: the keys from the top, and a sentence.
     """
 
-    def __init__(self, status: int, detail: str, kind: str = "", retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        kind: str = "",
+        retry_after: float | None = None,
+        findings: Sequence[tuple[Sequence[str], str]] = (),
+    ) -> None:
         super().__init__(detail)
+        self.findings = findings
         self.status = status
         self.kind = kind
         self.retry_after = retry_after
@@ -293,7 +302,13 @@ class Client:
             return answer
         problem = answer.json() if answer.headers.get("content-type", "").startswith("application/problem+json") else {}
         detail = problem.get("detail") or _unexplained(answer)
-        raise ClientError(answer.status_code, detail, problem.get("type", "").rpartition(":")[2], _retry_after(answer))
+        findings = [(_keys(each["pointer"]), each["detail"]) for each in problem.get("errors", ())]
+        raise ClientError(answer.status_code, detail, problem.get("type", "").rpartition(":")[2], _retry_after(answer), findings)
+
+
+def _keys(pointer: str) -> Sequence[str]:
+    """The keys of a JSON Pointer (RFC 6901)."""
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
 def _cause(error: httpx2.HTTPError) -> str:

@@ -144,6 +144,42 @@ def read_yaml(path: str) -> object:
         raise InputError(f"{path}{place}: not valid YAML; check brackets, quotes and indentation there") from None
 
 
+def place_in(path: str, keys: Sequence[str], *otherwise: Sequence[str]) -> str:
+    """Where a value stands in a file that `read_yaml` took: "parity.yaml, line 3"; the file alone where it has none of them.
+
+    `keys` are keys and positions from the top, such as ("job", "candidates", "0", "recipe"): the line is that of the last one that is
+    there. Where not even the first is, one of the other ways counts that is there to its end.
+    """
+    try:
+        loader = yaml.SafeLoader(Path(path).read_text(encoding="utf-8"))
+        try:
+            top = loader.get_single_node()
+        finally:
+            loader.dispose()
+    except (OSError, ValueError, yaml.YAMLError):  # it has changed since
+        return path
+    lines = _lines_of(top, keys) or next((found for way in otherwise if len(found := _lines_of(top, way)) == len(way)), [])
+    return f"{path}, line {lines[-1]}" if lines else path
+
+
+def _lines_of(node: yaml.Node | None, keys: Sequence[str]) -> Sequence[int]:
+    """The line of each key, as far as the file has them."""
+    lines: list[int] = []
+    for key in keys:
+        if isinstance(node, yaml.MappingNode):
+            pair = next((each for each in node.value if each[0].value == key), None)
+            if pair is None:
+                break
+            node = pair[1]
+            lines.append(pair[0].start_mark.line + 1)
+        elif isinstance(node, yaml.SequenceNode) and key.isdecimal() and int(key) < len(node.value):
+            node = node.value[int(key)]
+            lines.append(node.start_mark.line + 1)
+        else:
+            break
+    return lines
+
+
 def _checked_size(node: yaml.Node, known: dict[int, int], path: str) -> int:
     """The number of values that a part of a file stands for, each alias counted as what it names; ValueError for one inside itself.
 

@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -183,10 +183,11 @@ def families_of_configs(arms: Sequence[Arm], noise_table: NoiseTable | None) -> 
     return {name: family for name, family in alone.items() if family in known}
 
 
-def check_arm(name: str, names: Sequence[str], option: str) -> None:
+def check_arm(name: str, names: Collection[str], option: str) -> None:
     """Raise InputError where something is stated of an arm that is not there."""
     if name not in names:
-        raise InputError(f"{option}: no arm is called {name!r}; the arms are {', '.join(names)}{did_you_mean(name, names)}")
+        known = f"; the runs are called {', '.join(names)}"
+        raise InputError(f"{option} {name}: no such run{did_you_mean(name, names) or known}")
 
 
 # `parity.compare` and `parity.assert_parity`: a verdict from runs in files, in trackers or in memory.

@@ -517,9 +517,9 @@ def one_line(plan: Plan) -> str:
     conditions += f", {count(design.controls, 'control')}" if design.controls else ""
     conditions += f", {design.candidates} candidates" if design.candidates > 1 else ""
     if plan.no_pass:
-        return f"This job cannot pass ({conditions}): {plan.no_pass}"
+        return f"This job cannot pass: {plan.no_pass} ({conditions})"
     by_the_end = f", {100 * plan.looks[-1].passed:.0f} % by look {len(plan.looks)}" if plan.looks else ""
-    return f"This job can pass a true gap of 0 with {100 * plan.pass_chance:.0f} % probability{by_the_end} ({conditions})"
+    return f"Chance to pass if it is as good as the baseline: {100 * plan.pass_chance:.0f} %{by_the_end} ({conditions})"
 
 
 def margin_words(plan: Plan) -> str:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from parity.structure import check_between, check_words, fields_of, frozen, kinds_of, known_keys, typed
+from parity.wording import did_you_mean
 
 # How sure must one interval be, so that a question with several looks and several candidates keeps its error?
 #
@@ -108,8 +109,16 @@ class PolicyError(ValueError):
     """A policy that can't be read: `path` in the file, `value` found there, `expected` in words."""
 
     def __init__(self, path: str, value: object, expected: str) -> None:
-        super().__init__(f"{path}: {value!r} is not usable; expected {expected}")
         self.path, self.value, self.expected = path, value, expected
+        super().__init__(self.told(path))
+
+    def told(self, name: str) -> str:
+        """The sentence with another name for the path, such as that of an option."""
+        if self.expected.startswith("no such key"):
+            known = self.expected.partition(": ")[2]
+            return f"{name}: unknown key{did_you_mean(self.path.rpartition('.')[2], known.split(', ')) or f'; expected one of {known}'}"
+        words = self.expected.partition("one of ")[2].partition(";")[0].split(", ")
+        return f"{name} is {self.value!r}; expected {self.expected}{did_you_mean(str(self.value), filter(None, words))}"
 
 
 @frozen

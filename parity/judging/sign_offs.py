@@ -17,6 +17,7 @@ from parity.judging.reasons import BY_CODE
 from parity.structure import canonical_json
 from parity.wording import count
 
+LEAST_REASON, MOST_DAYS = 10, 90.0  # characters of the reason, and how long a sign-off holds
 Validity = Literal["valid", "expired", "revoked", "void"]
 # Checks that ask whether the runs can be compared at all.
 _NOT_COMPARED: tuple[CheckName, ...] = ("input", "same data order", "finite losses")

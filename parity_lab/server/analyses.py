@@ -122,8 +122,8 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
     arm, verdict = judged_candidate(job, question.candidate, "so there is no gap to explain")
     if verdict.outcome == "pass" and not question.anyway:
         raise ConflictError(
-            f"candidate {arm.name} of job {job.id} passed: its gap is {gap_words(verdict) or 'not measured'}; to explain it all the same, "
-            "use --anyway (in a request: anyway: true)"
+            f"candidate {arm.name} of job {job.id} passed: its gap is {gap_words(verdict) or 'not measured'}; "
+            "add --anyway to explain it nevertheless"
         )
     spec = readable_spec(job)
     forked = arm if question.origin == "candidate" else job.arms[0]
@@ -227,7 +227,7 @@ def candidate_of(job: Job, name: str | None) -> Arm:
     candidates = [arm for arm in job.arms if arm.role == "candidate"]
     names = " or ".join(f"--candidate {arm.name}" for arm in candidates)
     if name is None and len(candidates) != 1:
-        raise InvalidError(f"job {job.id} has {len(candidates)} candidates; add {names} (in a request: candidate)")
+        raise InvalidError(f"job {job.id} has {len(candidates)} candidates; add {names}")
     arm = next((arm for arm in candidates if name in (None, arm.name)), None)
     if arm is None:
         raise InvalidError(f"job {job.id} has no candidate {name!r}; use {names}")
@@ -311,7 +311,7 @@ def _check_worth(verdict: Verdict, setup: Setup, *, anyway: bool) -> None:
     if verdict.gap is not None and smallest is not None and smallest > abs(verdict.gap) and not anyway:
         raise ConflictError(
             f"the gap is {gap_words(verdict) or 'not measured'}, and forks would probably see effects from {smallest:.4f} nats per GEMM "
-            "on; keep checkpoints of more runs, or use --anyway (in a request: anyway: true)"
+            "on; keep checkpoints of more runs, or add --anyway to explain it nevertheless"
         )
 
 

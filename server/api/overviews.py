@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, selectinload
 
 from parity.judging.moves import Group, Move, Point, moves, point_of
 from parity.structure import canonical_json, frozen
-from parity.wording import count, interval_words, level_percent, signed
+from parity.wording import count, interval_words, level_percent, short_commit, signed
 from server.api.lists import JobSummary, VerdictWord, Wanted, job_summaries
 from server.database.sessions import time_text
 from server.database.states import JOB_ENDED
@@ -145,6 +145,7 @@ def _judge(job: Job) -> str | None:
 # moved the gap is decided by `parity.judging.moves`, against run-to-run noise.
 
 By = Literal["commit", "day"]
+_JOB = "job "  # how the group of a job without a revision begins, which is no commit
 MOST_POINTS = 200
 
 
@@ -207,9 +208,8 @@ def trend(session: Session, wanted: Wanted, gate: str, candidate: str | None, by
     options = (selectinload(Job.arms), selectinload(Job.verdicts), selectinload(Job.runs))
     jobs = session.scalars(newest.options(*options)).all()
     if not jobs:
-        raise NotFoundError(
-            f"no job of {f'gate {gate!r}' if gate else f'baseline {wanted.baseline!r}'} has ended; `parity status` lists the jobs"
-        )
+        which = f"is named {gate!r}" if gate else f"names the baseline {wanted.baseline!r}"
+        raise NotFoundError(f"no job that has ended {which}; `parity status` lists the jobs")
     candidates = list(dict.fromkeys(arm.name for job in jobs[:limit] for arm in job.arms[1:]))
     chosen = candidate or candidates[0]
     if chosen not in candidates:
@@ -222,7 +222,7 @@ def trend(session: Session, wanted: Wanted, gate: str, candidate: str | None, by
         candidate=chosen,
         candidates=candidates,
         by=by,
-        answer=_answer(pairs, by),
+        answer=_answer(pairs, by if by == "day" or any(entry.job.revision for entry in entries) else "job"),
         points=[_point(entry, entries[-1]) for entry in entries],
         moves=pairs,
         older=len(jobs) > limit,
@@ -233,7 +233,7 @@ def trend(session: Session, wanted: Wanted, gate: str, candidate: str | None, by
 class _Entry:
     """A job with the verdict on one of its candidates, and what has to be equal for a comparison of gaps.
 
-    `group` is its commit or day; without a revision a job is a group of its own.
+    `group` is its commit or day; without a revision a job is a group of its own, "job j0000000000001".
     """
 
     job: Job
@@ -253,7 +253,7 @@ class _Entry:
         return cls(
             job=job,
             verdict=verdict,
-            group=time_text(job.created_at)[:10] if by == "day" else job.revision or job.id,
+            group=time_text(job.created_at)[:10] if by == "day" else job.revision or f"{_JOB}{job.id}",
             facts=compared,
             measured=point_of(document, baseline, question) if document else None,
         )
@@ -302,16 +302,16 @@ def _sentence(move: Any, by: By) -> str:
     return f"{short(move.after)} is {move.what} than {short(move.before)} by {numbers}{between}."
 
 
-def _answer(pairs: Sequence[TrendMove], by: By) -> str:
-    """The commits that moved the gap, or that none did."""
+def _answer(pairs: Sequence[TrendMove], by: str) -> str:
+    """The commits (days, or jobs where none has a revision) that moved the gap, or that none did."""
     compared = [move for move in pairs if move.what != "not compared"]
     if not compared:
         return f"Nothing to compare yet: fewer than two neighbouring {by}s with a gap answer the same question."
     moved = [move for move in compared if move.what != "none"]
     if not moved:
         return (
-            f"No {by} is to blame: none of the {count(len(compared), 'difference')} between neighbouring {by}s exceeds run-to-run noise "
-            f"({level_percent(compared[0].confidence)} intervals)."
+            f"No {by} changed the gap beyond run-to-run-to-run noise "
+            f"({count(len(compared), 'difference')} compared, {level_percent(compared[0].confidence)} intervals)."
         )
     words = []
     for move in moved:
@@ -324,10 +324,8 @@ def _answer(pairs: Sequence[TrendMove], by: By) -> str:
 
 
 def short(group: str) -> str:
-    """A commit as people write it: 12 characters, with a mark where the sources had changes of their own."""
-    head, plus, _ = group.partition("+")
-    digest = len(head) > 12 and all(letter in "0123456789abcdef" for letter in head)
-    return f"{head[:12]}{'+' if plus else ''}" if digest else group[:24]
+    """A group as people write it: a commit in short, a job's id whole."""
+    return group if group.startswith(_JOB) else short_commit(group)
 
 
 # Several jobs at once over REST: side by side, and the trend of a gate or a baseline.

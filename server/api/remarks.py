@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import Field
 from sqlalchemy.orm import Session
 
-from parity.judging.sign_offs import Validity
+from parity.judging.sign_offs import LEAST_REASON, MOST_DAYS, Validity
 from parity.structure import frozen
 from server.api.lists import principal_names
 from server.database import sessions
@@ -106,7 +106,7 @@ def remarks_of(session: Session, job: Job) -> Remarks:
 # What people add to a job over REST.
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
-_Reason = Annotated[str, Field(min_length=remarks.LEAST_REASON, max_length=remarks.MOST_REASON)]
+_Reason = Annotated[str, Field(min_length=LEAST_REASON, max_length=remarks.MOST_REASON)]
 
 
 @frozen
@@ -129,7 +129,7 @@ class SignOffRequest(Body):
 
     candidate: Annotated[str, Field(min_length=1, max_length=200)]
     reason: _Reason
-    days: Annotated[float, Field(gt=0, le=remarks.MOST_DAYS)]
+    days: Annotated[float, Field(gt=0, le=MOST_DAYS)]
 
 
 @frozen

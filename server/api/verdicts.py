@@ -166,6 +166,11 @@ def _candidate(name: str) -> str:
     return f"/candidates/{escaped(name)}"
 
 
+def _in_words(pointer: str) -> str:
+    """A place of the body for people: "candidates.nvfp4.0"."""
+    return pointer.removeprefix("/").replace("/", ".")
+
+
 def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
     """The curve of one run of an arm; without `replicate`, runs with the same seed are numbered."""
     run, pointer = runs[number], f"{arm}/{number}"
@@ -186,7 +191,7 @@ def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
             notes=run.notes,
         )
     except (CurveError, RecipeError) as error:
-        raise InvalidError.at(pointer, str(error), f"{pointer}: {error}") from error
+        raise InvalidError.at(pointer, str(error), f"{_in_words(pointer)}: {error}") from error
 
 
 def _refuse_mixed_units(arms: Mapping[str, list[Curve]]) -> None:
@@ -197,7 +202,7 @@ def _refuse_mixed_units(arms: Mapping[str, list[Curve]]) -> None:
             if first is not None and other_unit(first, curve):
                 apart = f"{curve.completeness.stride:,} apart, those of the first baseline run {first.completeness.stride:,}"
                 detail = f"the steps of this run are {apart}, with hardly a step in common; send optimizer steps for both"
-                raise InvalidError.at(f"{arm}/{number}", detail, f"{arm}/{number}: {detail}")
+                raise InvalidError.at(f"{arm}/{number}", detail, f"{_in_words(arm)}.{number}: {detail}")
 
 
 # Images for reports: the figure of a verdict, drawn once and stored by the verdict's id, and the data of badges.

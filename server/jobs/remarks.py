@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from parity.judging.sign_offs import Validity, sha256_of, why_not_acceptable
+from parity.judging.sign_offs import LEAST_REASON, MOST_DAYS, Validity, sha256_of, why_not_acceptable
 from server.database import sessions
 from server.database.sessions import find_job, hold_lock
 from server.database.tables import Job, JobNote, JobTag, SignOff, Verdict, is_id, new_id
@@ -46,8 +46,7 @@ def add_note(session: Session, job_id: str, who: str, text: str) -> Job:
 # second person looks. On localhost without tokens there is one principal, everyone who can connect is trusted, and the sign-off says
 # "this machine".
 
-LEAST_REASON, MOST_REASON = 10, 1000
-MOST_DAYS = 90.0
+MOST_REASON = 1000
 _DAY = 86_400.0
 
 

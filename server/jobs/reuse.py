@@ -11,11 +11,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from parity.judging.noise_table import read_noise_table
 from parity.structure import frozen
+from parity.wording import short_commit
 from server.database.sessions import find_job, hold_lock
 from server.database.tables import Job, Worker
 from server.errors import LookError
@@ -35,7 +36,10 @@ _SAME_CODE = (
 )
 _UNCHANGED = "its specification and policy are the same, and no change of trainer, data or reruns is known"
 _BY_NAME = "its data are known by name only, so that other data under the same name would not be seen"
-_NO_JOB = "no earlier job has this specification, policy and revision, with the same controls of its baseline and groups of its family"
+_NO_JOB, _WITH_CONTROLS = (
+    "no earlier job has this specification, policy and revision",
+    ", with the same controls of its baseline and groups of its family",
+)
 Progress = Literal["running", "concluded", "failed", "cancelled"]  # `running` includes queued
 
 
@@ -72,7 +76,7 @@ def look_up(session: Session, question: Question, lease_seconds: float) -> Answe
         reason = reason or (
             f"job {job.id} is {job.status} and has no verdict yet" if outdated is None else f"job {job.id} cannot be reused: {outdated}"
         )
-    return reason or _NO_JOB
+    return reason or _why_new(session, question, named)
 
 
 def answer(session: Session, question: Question, principal: str, key: str | None, lease_seconds: float) -> Answer:
@@ -109,11 +113,30 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {why}"
     if newest_outdated is None and (earlier := _at_another_revision(session, question, named, lease_seconds)) is not None:
         return Answer(job=earlier, found="concluded", reason=_SAME_CODE.format(earlier.revision))
+    reason = _why_new(session, question, named)
     try:
         job = submit_registered(session, question, principal, named, outdated)
     except LookError as error:
         raise (LookError(f"{error}. {newest_outdated}") if newest_outdated else error) from None
-    return Answer(job=job, found="new", reason=newest_outdated or _NO_JOB)
+    return Answer(job=job, found="new", reason=newest_outdated or reason)
+
+
+def _why_new(session: Session, question: Question, named: NamedBaseline | None) -> str:
+    """Why no job is the one that is asked for: only the revision changed, or there is none like it."""
+    live = select(Job).where(Job.status.in_(("queued", "running", "concluded")), Job.engine == question.spec.engine)
+    earlier = next(_but_for_revision(session, question, named, live.order_by(Job.id.desc())), None)
+    if earlier is not None:
+        return f"revision changed: {short_commit(earlier.revision or 'none')} -> {short_commit(question.revision or 'none')}"
+    return _NO_JOB + (_WITH_CONTROLS if named is not None or question.spec.family else "")
+
+
+def _but_for_revision(session: Session, question: Question, named: NamedBaseline | None, jobs: Select[Job]) -> Iterator[Job]:
+    """Those of the first of these jobs that equal what is asked in everything but the word of the revision."""
+    noise_table = family_noise_table(session, question.spec)
+    for job in session.scalars(jobs.limit(_JOBS_LOOKED_AT)):
+        config = config_hash(question.spec, question.policy, job.revision or "", named, noise_table)
+        if (job.revision or "") != question.revision and job.config_hash == as_sent(question, config):
+            yield job
 
 
 def _at_another_revision(session: Session, question: Question, named: NamedBaseline | None, lease_seconds: float) -> Job | None:
@@ -123,10 +146,7 @@ def _at_another_revision(session: Session, question: Question, named: NamedBasel
         return None
     since = time.time() - RENEWED_AFTER_DAYS * _DAY
     recent = select(Job).where(Job.status == "concluded", Job.engine == spec.engine, Job.finished_at > since).order_by(Job.id.desc())
-    noise_table = family_noise_table(session, spec)
-    for job in session.scalars(recent.limit(_JOBS_LOOKED_AT)):
-        if job.revision == question.revision or job.config_hash != config_hash(spec, policy, job.revision or "", named, noise_table):
-            continue
+    for job in _but_for_revision(session, question, named, recent):
         if not has_passed(job) and (job.look or 0) >= policy.looks and not _is_new_question(session, job, lease_seconds):
             return job
     return None

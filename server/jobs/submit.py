@@ -42,7 +42,9 @@ def check_size(settings: Settings, spec: JobSpec) -> None:
             "use fewer replicates or candidates, or several jobs"
         )
     if spec.schedule.steps > settings.max_steps:
-        raise InvalidError(f"schedule.steps is {spec.schedule.steps}; expected at most {settings.max_steps} (PARITY_MAX_STEPS)")
+        raise InvalidError.at(
+            "/job/schedule/steps", f"schedule.steps is {spec.schedule.steps:,}; expected 1 to {settings.max_steps:,} (PARITY_MAX_STEPS)"
+        )
 
 
 def check_queue(session: Session, settings: Settings, sender: str) -> None:

@@ -20,6 +20,7 @@ from server.pages.rendering import admin, pages_router, templates, visitor
 from server.web import auth
 from server.web.auth import RULES, SCOPES, Context, InContext, Principal, check_rule
 from server.web.requests import FormText, clean_body
+from server.wrong_values import sentence
 
 # What people add to a job, on its page. Who may use a form is the rule of the API's own operation.
 
@@ -104,7 +105,7 @@ def _statement(facts: Mapping[str, str]) -> statements.StatementRequest:
         return _STATEMENT.validate_python(sent)
     except ValidationError as error:
         wrong = error.errors()[0]
-        raise InvalidError(f"{' of '.join(map(str, wrong['loc']))} is {wrong['input']!r:.80}; {wrong['msg'].lower()}") from None
+        raise InvalidError(sentence(wrong, [" of ".join(map(str, wrong["loc"]))])) from None
 
 
 @router.post("/jobs/{job_id}/again")

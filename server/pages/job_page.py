@@ -15,7 +15,7 @@ from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.live.gap_chart import Range
 from parity.judging.live.prediction import BLOCKS
 from parity.judging.live.rules import Forecast
-from parity.judging.sign_offs import SignOffDocument
+from parity.judging.sign_offs import LEAST_REASON, MOST_DAYS, SignOffDocument
 from parity.report.facts import accepted_words
 from parity.report.picture import picture, steady_limits
 from parity.report.scene import DOTS, FEW_DOTS, MANY, Dots, Scene, dots_of, live_trace, scene_of
@@ -33,7 +33,7 @@ from server.gaps import candidate_gaps
 from server.jobs import forecasts
 from server.jobs.again import Proposal
 from server.jobs.cost import SECONDS_OF_AN_HOUR, CostDocument
-from server.jobs.remarks import LEAST_REASON, MOST_DAYS, MOST_REASON
+from server.jobs.remarks import MOST_REASON
 from server.pages.rendering import duration, size
 
 _FORECAST_NOTE = "A forecast is never a verdict. The axes are those of the whole plan, so nothing moves while points arrive."

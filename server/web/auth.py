@@ -301,7 +301,7 @@ def create_token(
         raise InvalidError(f"max_running is {max_running}, expected a whole number from 1 to 10000; leave it out for no limit")
     of_principal = select(Token.id).where(Token.id == principal_id, Token.principal == principal_id)
     if principal_id is not None and session.scalar(of_principal) is None:
-        raise InvalidError(f"principal is {principal_id!r:.80}, expected that of a token; python -m server.tokens list shows them")
+        raise InvalidError(f"principal is {principal_id!r:.80}; expected an id that `python -m server.tokens list` prints")
     if principal_id is not None and max_running is not None:
         raise InvalidError(f"max_running is {max_running}, but it counts for all tokens of principal {principal_id}; leave it out here")
     now, secret, token_id = time.time(), tokens.new_secret(), tables.new_id("t")
@@ -511,5 +511,5 @@ def is_live(token: Token) -> bool:
 def _find(session: Session, token_id: str, *, lock: bool = False) -> Token:
     token = session.get(Token, token_id, with_for_update=lock or None) if tables.is_id("t", token_id) else None
     if token is None:
-        raise NotFoundError(f"token {token_id!r} does not exist; the tokens page lists all tokens")
+        raise NotFoundError(f"token {token_id!r} does not exist; `python -m server.tokens list` prints all")
     return token

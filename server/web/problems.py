@@ -1,9 +1,7 @@
 """Errors as application/problem+json (RFC 9457), one format for all of them."""
 
 import logging
-import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request, Response
@@ -28,6 +26,7 @@ from server.errors import (
 from server.logs import cut
 from server.web.limits import MOST_FINDINGS, describe_limits
 from server.web.requests import NotModifiedError, escaped
+from server.wrong_values import sentence
 from training.rules import SpecError
 
 _log = logging.getLogger(__name__)
@@ -35,7 +34,6 @@ _TYPE = "urn:parity:problem:"
 _HELP = '</docs/troubleshooting/#refused-requests>; rel="help"'
 MEDIA_TYPE = "application/problem+json"
 HANDLED = (ServiceError, RequestValidationError, HTTPException, OperationalError, PoolTimeoutError, DataError)
-_LONGEST_WORD, _SHOWN = 100, 80
 _MEANINGS = {
     400: "The body cannot be parsed",
     401: "A valid token is required",
@@ -55,25 +53,6 @@ def _types() -> Iterator[str]:
     kinds = {each.kind: str(each.status) for base in bases for each in (base, *base.__subclasses__())}
     kinds["http-STATUS"] = "errors of the web framework, such as 405"
     yield from (f"`{_TYPE}{kind}` ({status})" for kind, status in sorted(kinds.items()))
-
-
-_EXPECTED = {  # by pydantic's type of an error; its own words speak of Python
-    "dataclass_type": "a mapping from its fields to their values",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "tuple_type": "a list",
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "at least {ge}",
-    "less_than": "less than {lt}",
-    "less_than_equal": "at most {le}",
-    "string_too_short": "at least {min_length} characters",
-    "string_too_long": "at most {max_length} characters",
-    "string_type": "a text",
-    "bool_type": "true or false",
-}
 
 
 @frozen
@@ -224,41 +203,8 @@ def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
         own = [] if " " in cause.field else cause.field.removeprefix("arm." if _is_arm(place) else "").split(".")
         place += [part for part in own if part not in place]
     else:
-        detail = _sentence(place, finding)
+        detail = sentence(finding, place)
     return FieldProblem(pointer="".join("/" + escaped(part) for part in place), detail=detail)
-
-
-def _sentence(place: Sequence[str], finding: Mapping[str, Any]) -> str:
-    """What is wrong at a place of the body."""
-    match finding["type"]:
-        case "unexpected_keyword_argument" | "extra_forbidden":
-            return f"{place[-1]!r} is an unknown key; remove it, or correct its name with /api/v1/schemas/parity.json"
-        case "missing" | "missing_argument":
-            return f"{place[-1] if place else 'the body'} is missing"
-        case "too_long" if place:
-            return f"{place[-1]} is too long; expected at most {finding['ctx']['max_length']} {place[-1]}"
-        case "literal_error":
-            return _not_one_of(place, finding)
-        case kind if place and kind in _EXPECTED:
-            return f"{place[-1]} is {_shown(finding['input'])}; expected {_EXPECTED[kind].format(**finding.get('ctx') or {})}"
-    given = f", not {_shown(finding['input'])}" if not isinstance(finding.get("input"), dict | list) else ""
-    return str(finding["msg"]).removeprefix("Value error, ") + given
-
-
-def _not_one_of(place: Sequence[str], finding: Mapping[str, Any]) -> str:
-    """The error for a word that is not one of the allowed ones, with the nearest of them."""
-    field = next((part for part in reversed(place) if not part.isdecimal()), "it")
-    known = [each.strip("'") for each in finding["ctx"]["expected"].replace(" or ", ", ").split(", ")]
-    # Comparing takes time with the product of the lengths, and a word that is longer than any known one is no slip of the pen.
-    word = finding["input"]
-    close = get_close_matches(word[:_LONGEST_WORD], known, n=1) if isinstance(word, str) else []
-    return f"{field} is {_shown(finding['input'])}; expected one of {', '.join(known)}" + (f"; did you mean {close[0]}?" if close else "")
-
-
-def _shown(value: object) -> str:
-    """The beginning of a value; `repr` alone would write a list of millions of numbers to its end first."""
-    text = repr(value[:_LONGEST_WORD]) if isinstance(value, str) else reprlib.repr(value)
-    return text[:_SHOWN]
 
 
 def _methods(request: Request) -> list[str]:

@@ -3,12 +3,14 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -172,7 +174,7 @@ def test_a_lookup_never_queues(served, judged, register, asks, request_body, cap
     assert _gate(capsys, asks(request), "--revision", "", *words)[0] == 0
     code, out, err = _gate(capsys, asks(request), "--revision", "r2", *words)
     assert (code, out.count("\n")) == (7, 1), err
-    assert out.startswith("NOTHING WAS JUDGED (unrecorded): no verdict is recorded: no earlier job")
+    assert out.startswith("NOTHING WAS JUDGED (unrecorded): revision changed: none -> r2. Train: parity gate ")
     document = json.loads((tmp_path / "gate.json").read_text())
     assert (document["result"], document["exit_code"], document["job"]) == ("unrecorded", 7, None)
     assert _gate(capsys, asks(request), "--revision", "r2", "--advisory", *words)[0] == 0
@@ -180,7 +182,7 @@ def test_a_lookup_never_queues(served, judged, register, asks, request_body, cap
         assert _gate(capsys, asks(request), *option, *words)[0] == 2
     narrow, request = judged(NARROW_FAIL, looks=2)
     code, _, err = _gate(capsys, asks(request, confirm_marginal_fail=True), "--revision", "", *words)
-    assert (code, "stands unconfirmed: no verdict is recorded" in err) == (1, True)
+    assert (code, "stands unconfirmed: no earlier job" in err) == (1, True)
     with database.read() as session:
         assert {one.id for one in session.scalars(select(Job))} == {job, narrow}
 
@@ -223,7 +225,7 @@ def test_a_newer_commit_of_a_pull_request_cancels_the_older_ones_job(served, ask
 @pytest.mark.parametrize(
     ("gate", "words"),
     [
-        ({"max_age": 3}, "gate.max_age: unknown key; expected one of max_age_days"),
+        ({"max_age": 3}, "gate.max_age: unknown key; did you mean max_age_days?"),
         ({"max_age_days": -1}, "gate.max_age_days is -1"),
         ({"on_infra": "maybe"}, "gate.on_infra is 'maybe'; expected fail or pass"),
         ({"advisory": "yes"}, "gate.advisory is 'yes'"),
@@ -233,6 +235,37 @@ def test_a_newer_commit_of_a_pull_request_cancels_the_older_ones_job(served, ask
 def test_a_wrong_gate_is_told_with_its_path(asks, request_body, capsys, gate, words):
     code, _, err = _gate(capsys, asks(request_body, **gate))
     assert (code, words in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "words"),
+    [
+        ({"engine": "emulatd"}, "engine:", "engine is 'emulatd'; did you mean emulated?"),
+        ({"schedule": {"steps": 0}}, "steps:", "schedule.steps is 0"),
+        ({"schedule": {"steps": 20_000_000}}, "steps:", "expected 1 to 10,000,000"),
+        (
+            {"candidates": [{"recipe": "mxfp8"}, {"recipe": "nvfp5"}]},
+            "recipe: nvfp5",
+            "candidate 2: recipe is 'nvfp5'; did you mean nvfp4?",
+        ),
+        ({"no_such": 1}, "no_such:", "unknown key"),
+    ],
+)
+@pytest.mark.parametrize("command", ["gate", "submit"])
+def test_what_the_server_refuses_is_told_with_file_and_line(served, asks, request_body, capsys, command, change, key, words):
+    path = asks(request_body | {"job": request_body["job"] | change})
+    lines = Path(path).read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, start=1) if key in text)
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, path, "--server", served])
+    err = capsys.readouterr().err
+    assert (ended.value.code, f"{path}, line {line}: " in err, words in err) == (2, True, True), err
+
+
+def test_several_mistakes_are_told_with_their_lines(served, asks, request_body, capsys):
+    path = asks(request_body | {"job": request_body["job"] | {"seed": "zero", "candidates": [{"recipe": "nvfp5"}]}})
+    _, _, err = _gate(capsys, path, "--server", served)
+    assert re.search(rf"^parity: {re.escape(path)}, line \d+: .*; line \d+: ", err), err
 
 
 def test_a_report_that_cant_be_written_is_told_before_the_wait(asks, request_body, capsys, tmp_path):
@@ -265,13 +298,13 @@ def test_a_new_job_has_the_line_of_what_it_can_decide_and_a_cached_one_has_not(s
     words = ("--revision", "", "--server", served, "--timeout", "0.5")
     path = asks({**request_body, "policy": {"margin": "0.4%"}})
     _, out, err = _gate(capsys, path, *words)
-    assert ("can pass" in out, err.count("can pass")) == (False, 1)
+    assert ("Chance to pass" in out, err.count("Chance to pass")) == (False, 1)
     assert f"parity plan --policy {path}" in err
-    assert "can pass" not in _gate(capsys, path, *words)[2], "the job is queued already"
-    assert "can pass" not in _gate(capsys, path, "--fresh", "--quiet", *words)[2]
+    assert "Chance to pass" not in _gate(capsys, path, *words)[2], "the job is queued already"
+    assert "Chance to pass" not in _gate(capsys, path, "--fresh", "--quiet", *words)[2]
     register()
     _, request = judged({"mxfp8": 0.0})
-    assert "can pass" not in _gate(capsys, asks(request), *words)[2]
+    assert "Chance to pass" not in _gate(capsys, asks(request), *words)[2]
 
 
 def test_without_a_server_it_is_infrastructure(asks, request_body, capsys, monkeypatch, tmp_path):

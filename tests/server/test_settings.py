@@ -24,17 +24,17 @@ def test_settings_show_neither_secret_nor_url_of_a_webhook(monkeypatch):
     ("change", "problem"),
     [
         ({"url": "http://hooks.example/T0K3N"}, "begins with http://, expected https://"),
-        ({"url": "ftp://hooks.example/T0K3N"}, "URL scheme should be"),
+        ({"url": "ftp://hooks.example/T0K3N"}, "an address that begins with http or https"),
         ({"url": "https://me:T0K3N@hooks.example/"}, "has a user"),
         ({"url": "https://hooks.example/#T0K3N"}, "a fragment"),
         ({"secret": "T0K3N"}, "not 24 to 64 bytes in base64"),
-        ({"events": []}, "at least 1 item"),
-        ({"events": ["job.started"]}, "'job.ended', 'verdict.given'"),
-        ({"name": "mine"}, "not permitted"),
+        ({"events": []}, "at least 1 of them"),
+        ({"events": ["job.started"]}, "job.ended, verdict.given"),
+        ({"name": "mine"}, "unknown key"),
     ],
 )
 def test_what_is_refused_without_being_shown(change, problem):
-    with pytest.raises(ValidationError, match=problem) as refused:
+    with pytest.raises(ValidationError) as refused:
         Settings(webhooks=[HOOK | change])
     assert problem in _settings_problem(refused.value)
     assert "T0K3N" not in str(refused.value) + _settings_problem(refused.value)

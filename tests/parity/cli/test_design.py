@@ -56,7 +56,7 @@ def test_calibrate(data: Path, run: Run) -> None:
         (("plan", "--planned-steps", "1000", "--short-reruns", "3", "--budget", "9000 steps"), "is what --budget chooses"),
         (
             ("plan", "--level", "3", "--planned-steps", "100", "--candidate-recipe", "fp4"),
-            "--candidate-recipe is 'fp4'; expected one of f32",
+            "--candidate-recipe is 'fp4'; did you mean nvfp4?",
         ),
         (("plan", "--level", "3", "--planned-steps", "100", "--baseline-rounding", "x"), "--baseline-rounding is 'x'; expected stochastic"),
         (("calibrate", "{data}/nanogpt_reruns.npz", "--rounding", "no"), "--rounding is 'no'; expected stochastic or nearest"),
@@ -66,7 +66,10 @@ def test_calibrate(data: Path, run: Run) -> None:
             "--family is 'modded', which the table does not have; expected one of the",
         ),
         (("plan", "--planned-steps", "1000", "--family", "any-decodr"), "did you mean any-decoder?"),
-        (("plan", "--planned-steps", "1000", "--family", "third=modded"), "no arm is called 'third'; the arms are baseline, candidate"),
+        (
+            ("plan", "--planned-steps", "1000", "--family", "third=modded"),
+            "--family third: no such run; the runs are called baseline, candidate",
+        ),
         (("plan", "--planned-steps", "1000", "--family", "baseline="), "--family is 'baseline='; expected NAME or ARM=NAME"),
         (("plan", "--planned-steps", "1000", "--noise-table", "{data}/x.csv"), "without --family"),
         (("plan", "--planned-steps", "1000", "--family", "a", "--noise-table", "{data}/nowhere.csv"), "nowhere.csv: cannot be read"),

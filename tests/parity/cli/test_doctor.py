@@ -1,6 +1,8 @@
 """`parity doctor`: what the workers of a server say of themselves."""
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,12 @@ DEVICE = {
 WORKER = {"name": "gpu1:7", "capability": "sm100", "slots": 1, "live": True, "device": DEVICE}
 
 
+def _answers(monkeypatch: pytest.MonkeyPatch, workers: list[dict[str, Any]], queued: Sequence[dict[str, Any]] = ()) -> None:
+    monkeypatch.setattr(Client, "workers", lambda _client: workers)
+    monkeypatch.setattr(Client, "jobs", lambda _client, _limit, filters: {"items": [*queued] if filters["status"] == "queued" else []})
+    monkeypatch.setattr(Client, "job", lambda _client, job: next(each for each in queued if each["id"] == job))
+
+
 def _left(arguments: list[str]) -> int:
     with pytest.raises(SystemExit) as left:
         cli.main(arguments)
@@ -29,11 +37,18 @@ def _left(arguments: list[str]) -> int:
 
 @pytest.mark.parametrize(("workers", "code"), [([WORKER], 0), ([WORKER | {"live": False}], 4), ([], 4)])
 def test_the_exit_code_says_whether_anybody_is_alive(monkeypatch, capsys, workers, code):
-    monkeypatch.setattr(Client, "workers", lambda _client: workers)
-    assert _left(["doctor"]) == code
+    _answers(monkeypatch, workers)
+    assert _left(["doctor", "-v"]) == code
     text = capsys.readouterr().out
     if code == 0:
-        for part in ("gpu1:7", "SM 100", "180 GiB", "jax 0.10.2", "trains emulated/nvfp4", "not maxtext/nvfp4: needs the package maxtext"):
+        for part in (
+            "gpu1:7",
+            "SM 100",
+            "180 GiB",
+            "jax 0.10.2",
+            "trains emulated (nvfp4); not maxtext",
+            "not maxtext/nvfp4: needs the package maxtext",
+        ):
             assert part in text
     assert _left(["doctor", "--json"]) == code
     assert json.loads(capsys.readouterr().out) == workers
@@ -44,6 +59,16 @@ def test_the_exit_code_says_whether_anybody_is_alive(monkeypatch, capsys, worker
     [({}, "codes equal the known answers in every format"), ({"nvfp4_1d": "3 codes differ"}, "codes WRONG: nvfp4_1d: 3 codes differ")],
 )
 def test_it_says_whether_the_device_gives_the_known_codes(monkeypatch, capsys, wrong, line):
-    monkeypatch.setattr(Client, "workers", lambda _client: [WORKER | {"device": DEVICE | {"wrong_formats": wrong}}])
-    assert _left(["doctor"]) == 0
+    _answers(monkeypatch, [WORKER | {"device": DEVICE | {"wrong_formats": wrong}}])
+    assert _left(["doctor", "-v"]) == 0
     assert line in capsys.readouterr().out
+
+
+def test_a_machine_has_one_line_and_a_job_that_waits_is_named(monkeypatch, capsys):
+    job = {"id": "j0000000000001-0000000001", "name": "nightly", "waiting": "no worker has a GPU of SM 10.0"}
+    _answers(monkeypatch, [WORKER], [job])
+    assert _left(["doctor"]) == 0
+    machine, alive, waiting = capsys.readouterr().out.splitlines()
+    assert machine == "gpu1:7: NVIDIA B200, SM 100, 180 GiB, 1 slot; trains emulated (nvfp4); not maxtext"
+    assert alive.startswith("1 alive")
+    assert all(part in waiting for part in job.values())

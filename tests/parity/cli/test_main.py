@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from parity.cli.application import app
+from parity.cli.application import Commands, app
 from parity.cli.terminal import EXIT_CODES, Group
 from parity.judging.policy import PROFILES
 from parity.recipes import RECIPES
@@ -38,6 +38,21 @@ def test_the_first_help_names_every_exit_code(run: Run) -> None:
     assert code == 0
     for name, number in EXIT_CODES.items():
         assert f"{number} {name}" in " ".join(out.split())
+
+
+def test_the_first_help_fits_a_screen_and_the_other_has_every_command(run: Run) -> None:
+    short, whole = (run(option)[1] for option in ("--help", "--help-all"))
+    assert len(short.splitlines()) <= 24
+    assert re.findall(r"^  (\w+) ", short.partition("First commands:")[2].partition("Options:")[0], re.MULTILINE) == [*Commands.first]
+    assert short.splitlines()[-3].startswith("Exit codes: ")
+    listed = re.findall(r"^  ([a-z-]+)  ", whole, re.MULTILINE)
+    assert set(Commands.places) <= set(listed)
+
+
+@pytest.mark.parametrize(("words", "command"), _every_command(), ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_every_option_that_matters_has_a_group(words: list[str], command: Any, run: Run) -> None:
+    _, _, rest = run(*words, "--help")[1].partition("\nOptions:\n")
+    assert set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", rest, re.MULTILINE)) <= {"--help", "--help-all", "--version"}
 
 
 def test_the_help_lists_the_known_recipes_and_what_margin_a_profile_sets(run: Run) -> None:
@@ -79,7 +94,7 @@ def test_every_help_is_readable_and_has_an_example_that_parses(words: list[str],
 def test_no_summary_in_a_list_of_commands_is_cut(run: Run) -> None:
     for words, command in _every_command():
         if isinstance(command, Group):
-            listed = " ".join(run(*words, "--help")[1].split())
+            listed = " ".join(run(*words, "--help" if words else "--help-all")[1].split())
             context = command.context_class(command)
             for below in (command.get_command(context, name) for name in command.list_commands(context)):
                 assert below.help.split("\n")[0].split(". ")[0].rstrip(".") in listed
@@ -91,6 +106,7 @@ def test_no_summary_in_a_list_of_commands_is_cut(run: Run) -> None:
         (["comprae", "a", "b"], "unknown command 'comprae'; did you mean compare?"),
         (["baseline", "promot"], "unknown command 'promot'; did you mean promote?"),
         (["compare", "a", "b", "--planed-steps", "3"], "unknown option --planed-steps; did you mean --planned-steps?"),
+        (["foo"], "unknown command 'foo'; see `parity --help`"),
         (["frobnicate"], "unknown command 'frobnicate'; see `parity --help`"),
     ],
 )

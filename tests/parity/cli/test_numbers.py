@@ -96,7 +96,7 @@ def test_the_printed_step(text: str, step: float) -> None:
         ("a=2.2 b=2.3 --check accuracy", "--check needs training curves"),
         ("a=2.2 b=2.3 --tokens 0", "--tokens is 0; expected the tokens"),
         ("a=2.2 b=2.3 --tokens nan", "--tokens is nan; expected the tokens"),
-        ("a=2.2 b=2.3 --recipe c=fp8", "--recipe: no arm is called 'c'"),
+        ("a=2.2 b=2.3 --recipe c=fp8", "--recipe c: no such run"),
         ("x.csv y.csv --tokens 3e9", "--tokens needs numbers in place of files"),
     ],
 )

@@ -94,7 +94,7 @@ def test_submit_prints_it_on_stderr(options: tuple[str, ...], monkeypatch: pytes
     monkeypatch.setattr(Client, "submit", lambda *_words, **_options: {"id": "j3"})
     (tmp_path / "parity.yaml").write_text("job: {a: 1}\npolicy: {margin: 0.5%}\n")
     _, out, err = run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", *options)
-    assert ("j3" in out, "can pass" in out, "can pass" in err) == (True, False, True)
+    assert ("j3" in out, "Chance to pass" in out, "Chance to pass" in err) == (True, False, True)
     assert run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", "--quiet")[2] == ""
 
 

@@ -62,13 +62,20 @@ def test_a_sign_off_names_the_only_candidate_and_is_revoked_by_its_id(sent: list
     assert (code, out.count("Accepted, not a pass: ann signed off the inconclusive verdict on nvfp4 until 2026-12-07 10:00 UTC")) == (0, 1)
     assert run("sign-off", "j1", "--reason", "they failed, too", "--revoke", "s1")[0] == 0
     assert sent[1:] == [("sign_off", "j1", "nvfp4", "reruns are queued", 14.0), ("revoke_sign_off", "j1", "s1", "they failed, too")]
+    for refused, value in (
+        (("--reason", "reruns are queued", "--days", "140"), "--days is 140"),
+        (("--reason", "x", "--days", "1"), "--reason is 'x'"),
+    ):
+        code, _, err = run("sign-off", "j1", *refused)
+        assert (code, value in err) == (2, True)
+    assert len(sent) == 3
     for words in ((), ("--days", "1", "--revoke", "s1")):
         assert run("sign-off", "j1", "--reason", "reruns are queued", *words)[0] == 2
 
 
 def test_matrix_and_trend_are_lines_of_cells(sent: list[tuple[Any, ...]], run: Run) -> None:
     cell = "FAIL +0.0500 (+0.0400 to +0.0600), 3.6 %, margin 0.0140; x has no verdict"
-    assert run("matrix", "j1", "j2")[1] == f"j1\tn\tmodel\t{cell}\n"
+    assert run("matrix", "j1", "j2")[1] == f"Job\tName\tDiffers in\tnvfp4\nj1\tn\tmodel\t{cell}\n"
     answer, first, second = run("trend", "nightly", "--branch", "main")[1].splitlines()
     assert answer == "No commit is to blame."
     assert first.split("\t") == ["r0", "j1", "FAIL", "+0.0500 (+0.0400 to +0.0600)", "3.6 %", "0.0140"]

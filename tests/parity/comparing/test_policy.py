@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from parity.comparing.arms import InputError, read_policy, read_yaml
+from parity.comparing.arms import InputError, place_in, read_policy, read_yaml
 
 NESTED = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
 MERGED = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 10))
@@ -71,3 +71,25 @@ def test_a_key_that_stands_twice_is_refused_and_not_dropped(written, text, line)
     with pytest.raises(InputError, match=rf"parity\.yaml, line {line}: key .* twice"):
         read_yaml(written(text))
     assert read_yaml(written("a: {one: 1, two: {one: 1}}\nb: &b {one: 1}\nc: {<<: *b, one: 2}\n"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "otherwise", "line"),
+    [
+        (["job", "candidates", "1", "recipe"], (), 7),
+        (["job", "candidates", "1", "replicates"], (), 6),  # not there: the part above it
+        (["job", "candidates", "9"], (), 4),
+        (["policy", "margin"], (), 8),
+        (["nothing"], (), None),
+        (["steps"], (["job", "steps"],), 2),
+        (["steps"], (["job", "nothing"],), None),  # another way counts only to its end
+    ],
+)
+def test_a_value_is_found_by_its_keys(written, keys, otherwise, line):
+    arms = "  baseline: {recipe: a}\n  candidates:\n    - {recipe: b}\n    - name: c\n      recipe: d\n"
+    path = written(f"job:\n  steps: 3\n{arms}policy: {{margin: 1%}}\n")
+    assert place_in(path, keys, *otherwise) == (path if line is None else f"{path}, line {line}")
+
+
+def test_a_file_that_has_gone_is_named_alone(tmp_path):
+    assert place_in(str(tmp_path / "gone.yaml"), ["job"]) == str(tmp_path / "gone.yaml")

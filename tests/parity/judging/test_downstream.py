@@ -304,7 +304,7 @@ def test_judge_takes_results_by_arm_and_refuses_what_it_cannot_compare(make_run:
     [
         (["fp8"], [], "expected fp8 and at least one of nvfp4"),
         (["nvfp4"], [], "expected fp8 and at least one of nvfp4"),
-        (["fp8", "other"], [], "no arm is called 'other'; the arms are fp8, nvfp4"),
+        (["fp8", "other"], [], "--evaluation other: no such run; the runs are called fp8, nvfp4"),
         (["fp8", "nvfp4"], ["--accuracy-margin", "0"], "--accuracy-margin is 0.0"),
         ([], ["--check", "speed"], "--check is 'speed'"),
     ],

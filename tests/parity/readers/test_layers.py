@@ -70,7 +70,7 @@ def arms(tmp_path: Path) -> list[str]:
         (1, "", 1, "first to keep in bf16: block.1 (w, 9.0 dB), block.0 (x, 12.5 dB)"),
         (2, "mxfp4=", 1, "first to keep in bf16: block.1 (w, 9.0 dB)"),
         (2, "", 2, "expected NAME=FILE with one of nvfp4, mxfp4"),
-        (2, "fp8=", 2, "no candidate is called 'fp8'; the candidates are nvfp4, mxfp4"),
+        (2, "fp8=", 2, "--layer-snr fp8: no such run; the runs are called nvfp4, mxfp4"),
     ],
 )
 def test_the_advice_after_a_fail_names_the_worst_layers(

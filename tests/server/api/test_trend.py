@@ -60,8 +60,19 @@ def test_the_commit_that_moved_the_gap_is_named(api, history):
 def test_within_run_noise_no_commit_is_to_blame(api, history):
     history(0.001, 0.003, 0.0)
     answer = _trend(api, gate="nightly")
-    assert answer["answer"].startswith("No commit is to blame: none of the 2 differences")
+    assert answer["answer"].startswith("No commit changed the gap beyond run-to-run noise (2 differences compared, ")
     assert {move["what"] for move in answer["moves"]} == {"none"}
+
+
+def test_a_job_without_a_revision_is_named_as_a_job(api, history, database):
+    ids = history(0.001, 0.003)
+    with database.write() as session:
+        for job in session.query(Job):
+            job.revision = None
+    answer = _trend(api, gate="nightly")
+    assert [point["group"] for point in answer["points"]] == [f"job {one}" for one in ids]
+    assert answer["answer"].startswith("No job changed the gap beyond run-to-run noise (1 difference compared, ")
+    assert f"job {ids[0]} to job {ids[1]}: " in answer["moves"][0]["sentence"]
 
 
 def test_a_change_across_a_missing_commit_is_not_pinned_to_one(api, history):
@@ -128,7 +139,7 @@ def test_the_trend_of_a_baseline_and_the_filters(api, owner_database, history):
     ):
         assert api.get("/api/v1/trend", params=query).status_code == status, query
     assert "Name the jobs of a gate" in api.get("/trend").text
-    assert "no job of gate &#39;none&#39; has ended" in api.get("/trend", params={"gate": "none"}).text
+    assert "is named &#39;none&#39;" in api.get("/trend", params={"gate": "none"}).text
 
 
 def test_the_chart_holds_every_mark(owner_database, history):

@@ -51,7 +51,7 @@ def test_a_concluded_job_answers_the_same_question(api, trained, register):
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"revision": "b7c1"}, "no earlier job"),
+        ({"revision": "b7c1"}, "revision changed: none -> b7c1"),
         ({"max_age_days": 0}, "days old"),
         ({"fresh": True}, "fresh training"),
         ({"policy": {"margin": "2%"}}, "no earlier job"),
@@ -193,7 +193,7 @@ def test_a_lookup_returns_what_is_recorded_and_queues_nothing(api, trained, regi
     recorded = _lookup(api, request)
     assert (recorded["found"], recorded["job"]["id"]) == ("concluded", job_id)
     assert recorded["age_seconds"] >= 0
-    for more, reason in (({"revision": "b7c1"}, "no earlier job"), ({"max_age_days": 0}, "days old")):
+    for more, reason in (({"revision": "b7c1"}, "revision changed: none -> b7c1"), ({"max_age_days": 0}, "days old")):
         missing = _lookup(api, request, **more)
         assert (missing["found"], missing["job"], missing["age_seconds"]) == ("none", None, None)
         assert reason in missing["reason"]

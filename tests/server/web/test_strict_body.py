@@ -37,10 +37,10 @@ def test_a_value_of_another_kind_is_refused_in_our_words(api, request_body, chan
     ("change", "sentence"),
     [
         ({"short_reruns": {"stop_at": "half"}}, "short_reruns: stop_at is 'half'; expected a number"),
-        ({"engine": "emulatd"}, "engine is 'emulatd'; expected one of .*; did you mean emulated"),
+        ({"engine": "emulatd"}, "engine is 'emulatd'; did you mean emulated"),
         ({"schedule": {"steps": 0}}, "schedule.steps is 0, expected a number of at least 1"),
         ({"schedule": {"steps": 2**60}}, "schedule.steps has a whole number out of range, 1152921504606846976"),
-        ({"baseline": {"recipe": "fp8"}}, "baseline: recipe is 'fp8', expected one of .*; did you mean fp8_current"),
+        ({"baseline": {"recipe": "fp8"}}, "baseline: recipe is 'fp8'; did you mean fp8_current"),
         ({"candidates": [{"recipe": "mxfp8"}, {"recipe": "nvfp5"}]}, "candidate 2: recipe is 'nvfp5'"),
     ],
 )
