@@ -26,7 +26,7 @@ from parity.cli.application import app
 from parity.cli.terminal import ALL_OPTIONS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-CODES = "troubleshooting.md"
+CODES = "codes.md"
 _CODE_ROW = re.compile(r"^\| `([A-Z][A-Z0-9_]+)` \|")
 _LINK = re.compile(r"(\]\()([^)\s#]*)((?:#[^)\s]*)?\))")
 _FENCE = re.compile(r"^(```.*?^```$)", re.DOTALL | re.MULTILINE)
