@@ -8,6 +8,7 @@ Inline scripts become files, because the server's Content-Security-Policy allows
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import posixpath
 import re
@@ -44,6 +45,7 @@ _LINK = re.compile(r"(\]\()([^)\s#]*)((?:#[^)\s]*)?\))")
 _FENCE = re.compile(r"^(```.*?^```$)", re.DOTALL | re.MULTILINE)
 _LONG_OPTION = re.compile(r"--[a-z][a-z0-9-]*")
 _MARKDOWN = re.compile(r"([\\*_\[\]#|])")
+_TAG = re.compile(r"<[^>]+>")
 _INLINE_SCRIPT = re.compile(r"<script>(.+?)</script>", re.DOTALL)
 _CANONICAL = re.compile(r'<link rel="canonical" href="[^"]*">')
 _AS_THEY_ARE = frozenset({".csv", ".ipynb", ".npz", ".png", ".svg", ".zip"})
@@ -51,9 +53,10 @@ _LANGUAGES = {".py": "python", ".sh": "sh", ".yaml": "yaml", ".yml": "yaml"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The footer: the versions, and the commit and repository of the checkout that the site was built from, where git knows them."""
+    """The version in the title; in the footer also the commit and the repository of this checkout, where git knows them."""
     commit, repository = _git("rev-parse", "--short", "HEAD"), _git("remote", "get-url", "origin").removesuffix(".git")
     shown = f'<a href="{repository}">{commit or "source"}</a>' if re.fullmatch("https://[^@]+", repository) else commit
+    config.site_name = f"parity {VERSION}"
     config.copyright = f"parity {VERSION}, judge {JUDGE_VERSION}" + (f", built from {shown}" if shown else "") + ". Apache-2.0."
     return config
 
@@ -98,6 +101,17 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         return match[1] + posixpath.relpath(_in_site(path), posixpath.dirname(page.file.src_uri)) + match[3]
 
     return "".join(part if part.startswith("```") else _LINK.sub(inside, part) for part in _FENCE.split(markdown))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Give each cell of a table the title of its column: a narrow window shows rows as lists (docs/site.css)."""
+
+    def labelled(match: re.Match[str]) -> str:
+        titles = [_TAG.sub("", title) for title in re.findall(r"<th[ >].*?</th>", match[0], re.DOTALL)]
+        numbers = itertools.count()
+        return re.sub(r"<td(?=[ >])", lambda _: f'<td data-title="{titles[next(numbers) % len(titles)]}"', match[0])
+
+    return re.sub(r"<table>.*?</table>", labelled, html, flags=re.DOTALL)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
