@@ -186,7 +186,7 @@ class MarkdownHelp(click.HelpFormatter):
     def write(self, string: str) -> None:
         """The example."""
         if string.strip():
-            self.lines += ["```text", string.strip(), "```", ""]
+            self.lines += ["```sh", string.strip(), "```", ""]
 
     def write_text(self, text: str) -> None:
         """Paragraphs; what follows \\b stays in its lines."""
