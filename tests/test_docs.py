@@ -18,7 +18,7 @@ PAGES = [*WRITTEN, CHECKOUT / "examples" / "curves" / "README.md"]
 ADDED = {"cli.md", "python-api.md", "rest.md"}
 # The most hand-written words of each page: outside the parts that a tool writes, with code blocks. To raise one, lower another.
 MOST_WORDS: Mapping[str, int] = {
-    "README.md": 800,
+    "README.md": 620,
     "CONTRIBUTING.md": 270,
     "development.md": 430,
     # Tutorials
@@ -53,7 +53,7 @@ MOST_WORDS: Mapping[str, int] = {
     "arithmetic.md": 800,
     "architecture.md": 1300,
 }
-MOST_WORDS_OF_A_DESIGN_PAGE, MOST_WORDS_OF_DESIGN, MOST_WORDS_TOGETHER = 450, 5_500, 32_000
+MOST_WORDS_OF_DESIGN, MOST_WORDS_TOGETHER = 5_500, 32_000  # tests/test_decisions.py limits each page of the design
 MOST_COLUMNS, MOST_WORDS_TWICE = 79, 9
 
 _BLOCK = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
@@ -103,11 +103,6 @@ def test_every_limit_is_of_a_page_and_all_pages_together_are_short():
     design = sum(map(_words, DOCS.glob("design/*.md")))
     assert design <= MOST_WORDS_OF_DESIGN
     assert design + sum(map(_words, USER)) <= MOST_WORDS_TOGETHER
-
-
-@pytest.mark.parametrize("page", sorted(DOCS.glob("design/*.md")), ids=lambda path: path.name)
-def test_a_page_of_the_design_is_short(page):
-    assert _words(page) <= MOST_WORDS_OF_A_DESIGN_PAGE
 
 
 def test_no_two_pages_say_the_same():
