@@ -33,9 +33,9 @@ import unseen_families
 from marks import Line, share
 from scipy.signal import lfilter
 
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.interval import t_quantile
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.speed import fit_law, token_tax
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import mean_se
@@ -45,7 +45,7 @@ LEVEL, RUN_SD, PAIR_SD, BATCH_SD, STEPS = 3.34, 0.0040, 0.0038, 0.08, 1530
 STOCHASTIC_SD = 0.0018  # shares of the loss: 1.5 times the run sd of the noisiest known group, as the judge assumes of stochastic rounding
 DATA = Path(__file__).parents[1] / "tests" / "data"
 MARGINS = ("1.0%", "0.5%", "0.25%")
-POLICY = {margin: criteria_from_mapping({"margin": margin, "schedule": "decayed"}) for margin in MARGINS}
+POLICY = {margin: policy_from_mapping({"margin": margin, "schedule": "decayed"}) for margin in MARGINS}
 
 
 def ar1(rng: np.random.Generator, count: int, n: int, rho: float) -> np.ndarray:
@@ -72,7 +72,7 @@ def public_reruns() -> list[Curve]:
     return [dataclasses.replace(run, rounding="nearest") for run in read_runs(str(DATA / "nanogpt_reruns.npz"))]
 
 
-def one(base: Sequence[Curve], cand: Sequence[Curve], policy: Criteria, planned: int = STEPS) -> Verdict:
+def one(base: Sequence[Curve], cand: Sequence[Curve], policy: Policy, planned: int = STEPS) -> Verdict:
     """Judge one candidate."""
     return judge(base, {"candidate": cand}, policy, planned_steps=planned)[0]
 
@@ -199,7 +199,7 @@ def a5(quick: bool) -> Iterator[Line]:
 def a7(quick: bool) -> Iterator[Line]:
     """Pairs cut before their plan ends."""
     runs = public_reruns()[: 4 if quick else 7]
-    unstated = criteria_from_mapping({"margin": "1.0%"})
+    unstated = policy_from_mapping({"margin": "1.0%"})
     for cut in (0.10, 0.25, 0.50, 0.75):
         end = int(1750 * cut)
         short = [curve_from_arrays(run.steps[:end], run.loss[:end], rounding="nearest") for run in runs]

@@ -16,10 +16,10 @@ import numpy as np
 from borrowed_floors import covered, pair
 from marks import Line, share
 
-from parity.judging.criteria import UNFINISHED_FLOOR
 from parity.judging.floors import ANY_DECODER, Floors, public_floors
 from parity.judging.interval import t_quantile
 from parity.judging.lending import evidence_families, find_lender
+from parity.judging.policy import UNFINISHED_FLOOR
 
 SETS = Path(__file__).parents[1] / "examples" / "public"
 CLEAN: Mapping[str, tuple[str, ...]] = {"gpt3-175b": ("arm", "batch", "round", "system"), "flux1-mxfp8": ("arm", "system")}

@@ -26,11 +26,11 @@ import yaml
 from marks import Line, share
 from scipy import stats
 
-from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.curve import Curve, FloatArray, Rounding, curve_from_arrays
 from parity.judging.floors import DEMO, emulated_floors
 from parity.judging.interval import interval
 from parity.judging.lending import find_lender
+from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
 from parity.judging.run_floor import Prior, run_floor, run_term
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import StandardError
@@ -73,7 +73,7 @@ def read() -> tuple[list[dict], Runs]:
     return records, runs
 
 
-def verdicts(base: Sequence[Curve], candidates: dict[str, Sequence[Curve]], policy: Criteria) -> dict[str, Verdict]:
+def verdicts(base: Sequence[Curve], candidates: dict[str, Sequence[Curve]], policy: Policy) -> dict[str, Verdict]:
     """The verdicts by candidate, as the service judges a job."""
     judged = judge(
         base,
@@ -109,7 +109,7 @@ def counted(what: str, outcomes: Sequence[tuple[str, bool]]) -> Line:
     return Line(what=what, value=f"{right} of {len(outcomes)}{wrong}", mark=">= 29 of 30", ok=right >= TARGET * len(outcomes))
 
 
-def measured(runs: Runs, policy: Criteria) -> Iterator[Line]:
+def measured(runs: Runs, policy: Policy) -> Iterator[Line]:
     """D1 to D3."""
     whole = [seed for seed in runs[BEYOND] if all(len(runs[recipe].get(seed, ())) >= 2 for recipe in runs)]
     outcomes = []
@@ -144,7 +144,7 @@ def measured(runs: Runs, policy: Criteria) -> Iterator[Line]:
     yield Line(what=what, value=str(accused), mark=f"<= {most}: 2.5 % by chance", ok=accused <= most)
 
 
-def calculated(runs: Runs, policy: Criteria) -> Iterator[Line]:
+def calculated(runs: Runs, policy: Policy) -> Iterator[Line]:
     """D4: demos of many seeds, whose gaps and run offsets are drawn as measured; all as shares of the loss."""
     late = {recipe: {seed: np.array([late_mean(run) for run in own]) for seed, own in seeds.items()} for recipe, seeds in runs.items()}
     level = float(np.mean([means.mean() for means in late[BASELINE].values()]))
@@ -184,7 +184,7 @@ def drawn_seed(gaps: Gaps, rng: np.random.Generator) -> Gaps:
     }
 
 
-def drawn_right(levels: Gaps, within: dict[str, float], policy: Criteria, rng: np.random.Generator) -> bool:
+def drawn_right(levels: Gaps, within: dict[str, float], policy: Policy, rng: np.random.Generator) -> bool:
     """Whether the judge decides one demo rightly, from levels (2,) of its arms as shares of the loss."""
     confidence, margin = Multiplicity(looks=policy.looks, candidates=2).confidence(policy.confidence), policy.margin.nats(1.0)
     for recipe in (WITHIN, BEYOND):
@@ -247,7 +247,7 @@ def within_error(runs: Runs, recipe: str) -> float:
 def main() -> int:
     """Print the lines."""
     records, runs = read()
-    policy = criteria_from_mapping(JOB["criteria"])
+    policy = policy_from_mapping(JOB["policy"])
     missed = False
     for line in itertools.chain(measured(runs, policy), calculated(runs, policy), noise(records)):
         print(f"{line.what}: {line.value} [{line.mark}] {'ok' if line.ok else 'MISS'}", flush=True)

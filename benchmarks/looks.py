@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from marks import Line, share
 
-from parity.judging.criteria import FINISHED_FLOOR, STOCHASTIC_FACTOR, Multiplicity
 from parity.judging.curve import FloatArray
 from parity.judging.interval import interval
+from parity.judging.policy import FINISHED_FLOOR, STOCHASTIC_FACTOR, Multiplicity
 from parity.judging.run_floor import Prior, run_floor, run_term
 from parity.judging.window import StandardError
 

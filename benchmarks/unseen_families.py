@@ -13,9 +13,9 @@ from borrowed_floors import FACTORS, covered, pair
 from marks import Line, share
 from scipy.special import ndtr
 
-from parity.judging.criteria import STOCHASTIC_FACTOR
 from parity.judging.floors import ANY_DECODER, Floors, public_floors
 from parity.judging.lending import Lender, evidence_families, find_lender
+from parity.judging.policy import STOCHASTIC_FACTOR
 
 LARGE = "modded-nanogpt"  # the families of 124 M and 350 M parameters; the others have 17 to 36 M
 STOCHASTIC = (1.0, 1.15, 1.35, 1.5, 2.0, 2.8)  # up to 1.5 is what the level assumes

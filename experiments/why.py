@@ -54,8 +54,8 @@ from experiments.why_cases import (
 )
 from experiments.why_faults import codes, planted
 from experiments.why_table import full_effects, is_seen, table
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import judge
 from parity_lab.analysis import Setup, make_setup
 from parity_lab.answer import answer
@@ -70,7 +70,7 @@ from training.trainer.step import State
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 WORK = Path(__file__).parents[1] / "build" / "why"
-POLICY = criteria_from_mapping({"margin": "1%"})
+POLICY = policy_from_mapping({"margin": "1%"})
 _LATE = 0.8  # the late window of a full run starts here, as a share of its steps
 _TRUTH_DRAWS, _FIRST_TRUTH_DRAW = 8, 100_000
 
@@ -205,7 +205,7 @@ class Bench:
                     "setup": asdict(setup),
                     "parents": parents,
                     "baseline": self._spec(case.seed, 0),  # type: ignore[typeddict-item]  (`read` takes it as it is)
-                    "policies": None,
+                    "assignments": None,
                     "results": results,
                     "spent": 0.0,
                 },

@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from parity.client.run import Run
     from parity.comparing.compare import Comparison, assert_parity, compare
-    from parity.judging.criteria import Criteria, criteria_from_mapping
     from parity.judging.curve import Curve, curve_from_arrays
     from parity.judging.floors import Floors, public_floors, read_floors
+    from parity.judging.policy import Policy, policy_from_mapping
     from parity.judging.verdict import Verdict, judge
     from parity.readers.run_table import RunTable, read_run_table
 
 __all__ = [
     "Comparison",
-    "Criteria",
     "Curve",
     "Floors",
+    "Policy",
     "Run",
     "RunTable",
     "Verdict",
     "assert_parity",
     "compare",
-    "criteria_from_mapping",
     "curve_from_arrays",
     "judge",
+    "policy_from_mapping",
     "public_floors",
     "read_floors",
     "read_run_table",
@@ -32,7 +32,7 @@ __all__ = [
 
 _HOMES = {
     "Comparison": "parity.comparing.compare",
-    "Criteria": "parity.judging.criteria",
+    "Policy": "parity.judging.policy",
     "Curve": "parity.judging.curve",
     "Floors": "parity.judging.floors",
     "Run": "parity.client.run",
@@ -40,7 +40,7 @@ _HOMES = {
     "Verdict": "parity.judging.verdict",
     "assert_parity": "parity.comparing.compare",
     "compare": "parity.comparing.compare",
-    "criteria_from_mapping": "parity.judging.criteria",
+    "policy_from_mapping": "parity.judging.policy",
     "curve_from_arrays": "parity.judging.curve",
     "judge": "parity.judging.verdict",
     "public_floors": "parity.judging.floors",

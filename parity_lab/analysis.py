@@ -319,8 +319,8 @@ def setup_from(document: Mapping[str, Any]) -> Setup:
 
 
 class MeasureRequest(TypedDict):
-    """What a training process measures: an analysis, with its `Setup` as a document; or, with the specifications of `policies` by name, the
-    forks of a search (`parity_lab.search.Forks`).
+    """What a training process measures: an analysis, with its `Setup` as a document; or, with the specifications of `assignments` by name,
+    the forks of a search (`parity_lab.search.Forks`).
 
     `parents`: the specifications of the runs that are forked, by id. `baseline`: that of the baseline; None: against bf16. `results`: what
     is on record by key, which has cost `spent` steps of training.
@@ -329,7 +329,7 @@ class MeasureRequest(TypedDict):
     setup: dict[str, Any]
     parents: dict[str, dict[str, Any]]
     baseline: dict[str, Any] | None
-    policies: dict[str, dict[str, Any]] | None
+    assignments: dict[str, dict[str, Any]] | None
     results: dict[str, Any]
     spent: float
 

@@ -36,7 +36,7 @@ grant insert on analyses to :api;
 grant select on analysis_results to :api, :worker;
 grant insert on analysis_results to :worker;
 grant select on searches to :api, :worker;
-grant insert, update (state, policy, message, finished_at) on searches to :api;
+grant insert, update (state, assignment, message, finished_at) on searches to :api;
 grant select on search_steps to :api, :worker;
 grant insert, update (results) on search_steps to :api;
 

@@ -35,7 +35,7 @@ def test_every_example_runs_and_prints_what_the_page_shows(monkeypatch):
 def test_the_page_names_every_argument():
     table = PAGE.partition("| argument | meaning |")[2].partition("\n\n")[0]
     named = set(re.findall(r"`(\w+)`", table.replace("`candidate`", "").replace("`baseline`", "")))
-    prose = {"base", "candidate", "margin", "profile", "criteria", "gates", "planned_steps", "assume_complete", "layer_policy"}
+    prose = {"base", "candidate", "margin", "profile", "policy", "checks", "planned_steps", "assume_complete", "layer_policy"}
     assert named | prose == set(parity.compare.__annotations__) - {"return"}
 
 

@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from parity.judging.criteria import WINDOW_FRACTION
 from parity.judging.floors import COLUMNS, DEMO, SMALL, TABLE
+from parity.judging.policy import WINDOW_FRACTION
 from parity.recipes import rounds_to_nearest
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from parity.design.chances import NO_FAMILIES, chances
 from parity.design.experiment import BASELINE, CANDIDATE, Design
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.floors import ANY_DECODER, public_floors
 from parity.judging.lending import Lenders
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.report.facts import Cells
 from parity.report.text import markdown_table
 from parity.wording import percent
@@ -26,7 +26,7 @@ SMALL, LARGE = "--step-seconds 5 --devices 8", "--step-seconds 15 --devices 128"
 COMMANDS: Mapping[str, str] = {
     "8 B, assumed": f"{PAIR} \\\n  {SMALL}",
     "8 B, reruns that stop early": f"{PAIR} \\\n  {SMALL} --noise-runs 3",
-    "8 B, looks and candidates": f"{PAIR} \\\n  {SMALL} --candidates 2 --criteria examples/planning/looks.yaml",
+    "8 B, looks and candidates": f"{PAIR} \\\n  {SMALL} --candidates 2 --policy examples/planning/looks.yaml",
     "8 B, own family": f"{PAIR} \\\n  {SMALL} --floors {TABLE} --family my-8B",
     "8 B, narrow margin": f'{PAIR} \\\n  {SMALL} --floors {TABLE} --family my-8B --margin 0.5% --budget "500 hours"',
     "405 B, assumed": f'{PAIR} \\\n  {LARGE} --budget "12000 hours"',
@@ -158,17 +158,17 @@ CLAIMS = (
 )
 
 # Standard deviation over the runs of one arm, as a share of the loss: 20 FP8 and 50 NVFP4 runs of an 8 B model; df of the smaller arm.
-RERUNS_8B = criteria_from_mapping(
+RERUNS_8B = policy_from_mapping(
     {"margin": "1%", "baseline_run_floor": "0.175%", "candidate_run_floor": "0.200%", "run_floor_df": 19, "run_floor_evidence": "70 runs"}
 )
-ASSUMED = criteria_from_mapping({"margin": "1%"})
+ASSUMED = policy_from_mapping({"margin": "1%"})
 
 
-def half_width(claim: Claim, criteria: Criteria, lenders: Lenders = NO_FAMILIES) -> float:
+def half_width(claim: Claim, policy: Policy, lenders: Lenders = NO_FAMILIES) -> float:
     """Half the 95 % interval of one run per arm, as a share of the loss."""
     baseline, candidate = claim.recipes
     design = Design(planned_steps=claim.steps, level=1.0, baseline_recipe=baseline, candidate_recipe=candidate)
-    return chances(design, criteria, lenders).half_width
+    return chances(design, policy, lenders).half_width
 
 
 @functools.cache

@@ -25,7 +25,7 @@ REMEDIES: Mapping[str, str] = {
     "WITHIN_MARGIN": "Nothing.",
     "CI_STRADDLES_MARGIN": "Follow the report's advice: it has the number of runs or steps that would decide.",
     "VALIDATION_LOSS_FAILS": "Treat it like a gap in the training loss: keep more layers or steps in bf16.",
-    "SPIKES_MASKED": "Look at the spikes in the chart; a gate on spikes makes them decide.",
+    "SPIKES_MASKED": "Look at the spikes in the chart; `checks: [loss, spikes]` makes them decide.",
     "PAIRING_UNPROVEN": "Check the data digests on record: the losses do not look like the same batches.",
     "PAIRING_WEAK": "Check that both arms read the same batches; a noisy candidate can also cause this.",
     "WINDOW_SENSITIVE": "Read the gap over the other windows in the report before you rely on the verdict.",

@@ -13,7 +13,7 @@ from typer.models import TyperInfo
 
 from parity.cli.terminal import EXIT_CODES, HELP_NAMES, Command, CommandLineError, Group, what_is_wrong, wrong_value
 from parity.extensions import lab
-from parity.judging.criteria import CriteriaError
+from parity.judging.policy import PolicyError
 from parity.version import VERSION
 
 # A group of commands whose modules are imported when a command is called: listing them costs no import of the judge or of a client.
@@ -161,7 +161,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except CommandLineError as error:
         _complain(what_is_wrong(error))
         code = EXIT_CODES["usage"]
-    except CriteriaError as error:
+    except PolicyError as error:
         _complain(wrong_value(error))
         code = EXIT_CODES["usage"]
     except (typer.Abort, KeyboardInterrupt):

@@ -18,10 +18,10 @@ from parity.cli.inputs import (
     Arms,
     ColumnNames,
     Facts,
-    Policy,
+    PolicyOptions,
     filled,
     from_folder,
-    load_criteria,
+    load_policy,
     pairs,
     read_arms,
     read_layer_snrs,
@@ -47,11 +47,11 @@ from parity.cli.run_tables import (
 from parity.cli.terminal import EVIDENCE, POLICY, UsageError, exit_code
 from parity.comparing.arms import Arm, check_floors, check_plan, read_rerun_table, read_yaml, stated_multiplicity
 from parity.comparing.compare import check_arm, complete_case
-from parity.judging.criteria import Criteria
 from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.path import with_path
+from parity.judging.policy import Policy
 from parity.readers import read_run
 from parity.readers.accuracy import read_accuracy
 from parity.readers.run_table import is_typed_number, number_curve
@@ -223,7 +223,7 @@ def compare(
     *,
     stated: Arms,
     table: Table,
-    policy: Policy,
+    policy_options: PolicyOptions,
     look: int = option(1, "State which of the registered looks this is; nobody counts them here.", "K", rich_help_panel=POLICY),
     evidence: Evidence,
     reports: Reports,
@@ -233,7 +233,7 @@ def compare(
 
     Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
     """
-    asked = questions(Question(runs=runs, stated=stated, table=table, policy=policy, evidence=evidence, look=look))
+    asked = questions(Question(runs=runs, stated=stated, table=table, policy_options=policy_options, evidence=evidence, look=look))
     if len(asked) == 1:
         return exit_code(judge(next(iter(asked.values())), reports, server))
     if one := next(iter(reports.given("junit", "figure", "bundle", "html", "open_page", "push").values()), None):
@@ -255,7 +255,7 @@ class Question:
     runs: Sequence[str]
     stated: Arms
     table: Table
-    policy: Policy
+    policy_options: PolicyOptions
     evidence: Evidence
     look: int
 
@@ -279,10 +279,10 @@ def questions(typed: Question) -> Mapping[str, Question]:
     named = {"": kept} if "runs" in kept else {str(key): value for key, value in kept.items()}
     if name is not None and name not in named:
         raise UsageError(f"{file}: no comparison is called {name!r}; expected one of {', '.join(named)}{did_you_mean(name, named)}")
-    shared = (
-        replace(typed, policy=replace(typed.policy, criteria=file)) if typed.policy.criteria is None and "criteria" in content else typed
-    )
-    own = {key for key, each in named.items() if isinstance(each, dict) and "criteria" in each}  # a comparison's own policy counts
+    shared = typed
+    if typed.policy_options.policy is None and "policy" in content:
+        shared = replace(typed, policy_options=replace(typed.policy_options, policy=file))
+    own = {key for key, each in named.items() if isinstance(each, dict) and "policy" in each}  # a comparison's own policy counts
     return {key: _kept(file, key, named[key], typed if key in own else shared) for key in (named if name is None else (name,))}
 
 
@@ -291,7 +291,7 @@ def _kept(file: str, name: str, kept: object, typed: Question) -> Question:
     where = f"{file}: compare{f'.{name}' if name else ''}"
     if not isinstance(kept, dict) or not kept.get("runs"):
         raise UsageError(f"{where}: has no runs; {_COMPARE}")
-    groups: dict[str, Options] = {key: getattr(typed, key) for key in ("stated", "table", "policy", "evidence")}
+    groups: dict[str, Options] = {key: getattr(typed, key) for key in ("stated", "table", "policy_options", "evidence")}
     known = [option_name for group in groups.values() for option_name in group.options()]
     if unknown := [str(key) for key in kept if key not in ("runs", *known)]:
         near = did_you_mean(unknown[0], known)
@@ -304,10 +304,10 @@ def _kept(file: str, name: str, kept: object, typed: Question) -> Question:
 
 def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyDocument]:
     """Judge one comparison, print and write what is wanted; its verdicts, and those of the server."""
-    stated, table, policy, evidence = question.stated, question.table, question.policy, question.evidence
+    stated, table, evidence = question.stated, question.table, question.evidence
     runs, look = question.runs, question.look
     check_plan(stated.planned_steps, "--planned-steps", stated.assume_complete, "--assume-complete")
-    criteria = load_criteria(replace(policy, schedule=stated.schedule, start=stated.start, loss_unit=stated.loss_unit))
+    policy = load_policy(replace(question.policy_options, schedule=stated.schedule, start=stated.start, loss_unit=stated.loss_unit))
     facts = stated_facts(stated)
     columns = stated_columns(stated.column, stated.pattern)
     noise_runs: dict[str, list[Curve]] = {}
@@ -338,17 +338,17 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
         if not held_out:
             refuse_evaluation_options(table)
     if held_out:
-        given = policy.given("gates", "accuracy_margin") | stated.given("assume_complete", "layer_policy")
+        given = question.policy_options.given("checks", "accuracy_margin") | stated.given("assume_complete", "layer_policy")
         given |= evidence.given("evaluation", "layer_snr", "family", "floors", "full_run_hours", "hour_price")
         given |= reports.given("push") | stated.given("control", "noise_run")
         refuse(given, "needs training curves; of held-out losses only the losses are compared")
         paired = stated.seeds is not None or table.pair_by is not None
-        judged = [judge_evaluations(arms, table, criteria, stated.planned_steps, look, paired=paired) for arms in comparisons]
+        judged = [judge_evaluations(arms, table, policy, stated.planned_steps, look, paired=paired) for arms in comparisons]
         report_evaluations(judged, reports)
         if reports.html is not None or reports.open_page:
             write_page(evaluation_report(*judged[0]), reports.html, show=reports.open_page)
         return [document for _, own in judged for document in own]
-    case = _case(comparisons[0], noise_runs, columns, criteria, stated, evidence, look)
+    case = _case(comparisons[0], noise_runs, columns, policy, stated, evidence, look)
     if reports.push:
         check_push(case)
     verdicts = case.verdicts()
@@ -367,13 +367,13 @@ def _case(
     arms: Sequence[Arm],
     noise_runs: Mapping[str, list[Curve]],
     columns: ColumnNames,
-    criteria: Criteria,
+    policy: Policy,
     stated: Arms,
     evidence: Evidence,
     look: int,
 ) -> Case:
     """The comparison of training curves, with what further files hold."""
-    multiplicity = stated_multiplicity(look, "--look", criteria.looks, len(arms) - 1)
+    multiplicity = stated_multiplicity(look, "--look", policy.looks, len(arms) - 1)
     controls = [read_run(file, columns=columns.of_run("", file)) for file in stated.control]
     names = [name for name, _ in arms]
     evaluation_files = pairs(evidence.evaluation, "--evaluation", "NAME=FILE")
@@ -385,7 +385,7 @@ def _case(
     case = Case(
         baseline=baseline,
         candidates=dict(others),
-        criteria=criteria,
+        policy=policy,
         baseline_name=baseline_name,
         controls=controls,
         shorter=[read_run(file, columns=columns.of_run("", file)) for file in stated.shorter_baseline],

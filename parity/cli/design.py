@@ -11,7 +11,15 @@ from rich.console import Console, Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from parity.cli.inputs import Policy, known_family, load_criteria, pattern_option, refuse_unknown_recipe, stated_columns, stated_lenders
+from parity.cli.inputs import (
+    PolicyOptions,
+    known_family,
+    load_policy,
+    pattern_option,
+    refuse_unknown_recipe,
+    stated_columns,
+    stated_lenders,
+)
 from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, chosen_arm, read_table
 from parity.cli.terminal import EXIT_CODES, EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE, UsageError
@@ -22,8 +30,8 @@ from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
 from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, MAX_STOP, Design, likeness, parse_budget
 from parity.design.plan import NATS, Plan, plan, plan_document
 from parity.judging.arms import MAX_NOISE_RUNS, MIN_STOP
-from parity.judging.criteria import NVFP4, parse_margin
 from parity.judging.curve import MAX_STEP
+from parity.judging.policy import NVFP4, parse_margin
 from parity.readers import read_runs
 from parity.structure import canonical_json, json_value
 from parity.version import JUDGE_VERSION
@@ -46,7 +54,7 @@ class Settings(Options):
 
     planned_steps: int | None = option(None, "Set the planned length of a run. [default: the longest run]", min=1)
     margin: list[str] = repeatable("Try this relative margin; repeatable. [default: 1%, 0.5%, 0.25%]", "PERCENT")
-    criteria: str | None = option(None, "Read the policy, except for the margin, from this file's `criteria:` part.", "parity.yaml")
+    policy: str | None = option(None, "Read the policy, except for the margin, from this file's `policy:` part.", "parity.yaml")
     column: list[str] = repeatable("Name the column of step or loss; repeatable. [default: well-known names]", "[FILE:]QUANTITY=NAME")
     pattern: list[str] = pattern_option()
     recipe: str | None = option(None, f"State the recipe of the runs, which sets the run noise that is assumed: {RECIPE_WORDS}.", "RECIPE")
@@ -82,9 +90,9 @@ def calibrate_runs(
         reruns = by_arm[chosen_arm(by_arm, "--arm", table.arm)]
     curves = [with_facts(curve, curve.label or "a rerun", facts) for curve in reruns]
     refuse_mixed_recipes([("reruns", curves)])
-    policy = load_criteria(Policy(criteria=stated.criteria)) if stated.criteria else None
+    policy = load_policy(PolicyOptions(policy=stated.policy)) if stated.policy else None
     try:
-        calibration = calibrate(curves, planned_steps=stated.planned_steps, margins=_margins(stated.margin), criteria=policy)
+        calibration = calibrate(curves, planned_steps=stated.planned_steps, margins=_margins(stated.margin), policy=policy)
     except ValueError as error:
         raise UsageError(str(error)) from None
     _print(CALIBRATION_SCHEMA, json_value(calibration), _calibration_text(calibration), as_json=as_json)
@@ -141,14 +149,14 @@ class Noise(Options, panel=NOISE):
     autocorrelation: float = option(0.0, "Lag-1 correlation of the paired gap, from 0 to below 1.", "R")
 
 
-class PlannedPolicy(Policy, panel=POLICY):
+class PlannedPolicy(PolicyOptions, panel=POLICY):
     """The part of a policy that a plan depends on."""
 
     margin: str | None = option(
         None, 'Set the largest acceptable gap: "1.0%" of the loss, "0.01 nats", or "5% tokens at 0.2 nats" per e-fold of tokens.', "AMOUNT"
     )
     profile: str | None = option(None, f"Set the margin by name: {STATED_PROFILES}. [default without a margin: {NVFP4}]", "NAME")
-    criteria: str | None = option(None, "Read the policy from this file's `criteria:` part.", "parity.yaml")
+    policy: str | None = option(None, "Read the policy from this file's `policy:` part.", "parity.yaml")
     looks: int | None = option(None, "Register N looks, with a run per arm added in between. [default: 1]", "N", rich_help_panel=EXPERIMENT)
 
 
@@ -158,7 +166,7 @@ def plan_design(
     planned_steps: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Planned length of a run.")],
     asked: Experiment,
     noise: Noise,
-    policy: Annotated[PlannedPolicy, ("margin", "profile", "criteria", "looks")],
+    policy_options: Annotated[PlannedPolicy, ("margin", "profile", "policy", "looks")],
     candidates: int = option(1, "Compare N candidates, which share the error.", "N", min=1, rich_help_panel=EXPERIMENT),
     as_json: bool = flag("--json", "Print canonical JSON instead of a table."),
 ) -> int:
@@ -180,13 +188,13 @@ def plan_design(
     of_design = {each.name for each in fields(Design)}
     lenders = stated_lenders(noise.family, noise.floors, (BASELINE, CANDIDATE))
     try:
-        criteria = load_criteria(policy)
+        policy = load_policy(policy_options)
         known = {name: value for name, value in (asdict(asked) | asdict(noise)).items() if name in of_design and value is not None}
         for arm in (BASELINE, CANDIDATE):
             name = f"{arm}_rounding"
             known[name] = stated_rounding(known.get(name), f"--{arm}-rounding", known.get(f"{arm}_recipe"))
         design = Design(planned_steps=planned_steps, candidates=candidates, **known)
-        outlook = plan(design, criteria, lenders, None if asked.budget is None else parse_budget(asked.budget))
+        outlook = plan(design, policy, lenders, None if asked.budget is None else parse_budget(asked.budget))
     except ValueError as error:
         name, mark, rest = str(error).partition(" is ")
         option_name = f"--{name.replace('_', '-')}" if mark and name.isidentifier() else name

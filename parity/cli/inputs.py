@@ -16,20 +16,20 @@ from parity.comparing.arms import (
     arm_names,
     check_floors,
     check_noise_runs,
-    policy,
     read_arm,
     read_noise_run,
     read_policy,
     read_rerun_table,
     refuse_same_file,
+    stated_policy,
     stated_rounding,
 )
 from parity.comparing.compare import check_arm
 from parity.judging.advice import LayerSnr
-from parity.judging.criteria import GATES, NVFP4, Criteria, CriteriaError, has_no_unit
 from parity.judging.curve import Curve, Rounding
 from parity.judging.floors import ANY_DECODER, Floors, public_floors
 from parity.judging.lending import Lenders
+from parity.judging.policy import NVFP4, POLICY_CHECKS, Policy, PolicyError, has_no_unit
 from parity.readers import read_run, run_name, split_name
 from parity.readers.accuracy import read_layer_snr
 from parity.readers.columns import LOSS, QUANTITIES, STDIN, ReadError
@@ -44,16 +44,16 @@ NOISE_RUN = "--noise-run"
 _FEW = 4  # families that a refusal lists by name
 
 
-class Policy(Options, panel=POLICY):
-    """The policy: a file with `criteria:`, and options over it. `schedule`, `start` and `loss_unit` are options of the arms."""
+class PolicyOptions(Options, panel=POLICY):
+    """The policy: a file with `policy:`, and options over it. `schedule`, `start` and `loss_unit` are options of the arms."""
 
     margin: str | None = option(
         None, 'Set the largest acceptable gap: "1.0%" of the loss, "0.01 nats", or what "5% tokens" would gain.', "AMOUNT"
     )
     profile: str | None = option(None, f"Set the margin by name: {ALL_PROFILES}. [default without a margin: {NVFP4}]", "NAME")
-    criteria: str | None = option(None, "Read the policy from the `criteria:` part of this file; options override it.", "parity.yaml")
-    gates: list[str] = repeatable(
-        f"Let a further check decide, in addition to the loss: {', '.join(GATES[1:])}. Repeatable.", "CHECK", "--gate"
+    policy: str | None = option(None, "Read the policy from the `policy:` part of this file; options override it.", "parity.yaml")
+    checks: list[str] = repeatable(
+        f"Let a further check decide, in addition to the loss: {', '.join(POLICY_CHECKS[1:])}. Repeatable.", "CHECK", "--check"
     )
     accuracy_margin: float | None = option(None, "Set the acceptable loss of accuracy in percentage points. [default: 2.0]", "POINTS")
     looks: int | None = option(
@@ -177,19 +177,19 @@ class ColumnNames:
                 raise UsageError(f"--column: no arm or file is called {place!r}; there are {shown}{did_you_mean(place, places)}")
 
 
-def load_criteria(options: Policy) -> Criteria:
-    """The policy from a file's `criteria:` part, options over it; the nvfp4 profile where nothing states a margin."""
+def load_policy(options: PolicyOptions) -> Policy:
+    """The policy from a file's `policy:` part, options over it; the nvfp4 profile where nothing states a margin."""
     flags = asdict(options)
-    file = flags.pop("criteria")
+    file = flags.pop("policy")
     stated = read_policy(file) if file else {}
     if has_no_unit(text := options.margin):
         raise UsageError(f'--margin is {text!r}, without a unit; type --margin {text}% for a share of the loss, or --margin "{text} nats"')
-    for gate in options.gates:
-        if gate not in GATES:
-            raise UsageError(f"--gate is {gate!r}; expected one of {', '.join(GATES[1:])}{did_you_mean(gate, GATES)}")
+    for check in options.checks:
+        if check not in POLICY_CHECKS:
+            raise UsageError(f"--check is {check!r}; expected one of {', '.join(POLICY_CHECKS[1:])}{did_you_mean(check, POLICY_CHECKS)}")
     try:
-        return policy(stated, **flags)
-    except CriteriaError as error:
+        return stated_policy(stated, **flags)
+    except PolicyError as error:
         given = options.given()
         if "accuracy_margin" in given:
             given["accuracy_margin_points"] = given.pop("accuracy_margin")

@@ -22,7 +22,7 @@ from parity.wording import count, did_you_mean
 
 # Job files: what `parity.yaml` contains, and the options that replace parts of it.
 
-_JOB_KEYS = ("job", "criteria", "baseline", "gate", "tags", "search")
+_JOB_KEYS = ("job", "policy", "baseline", "gate", "tags", "search")
 UNSENDABLE = "contains a value that JSON cannot hold, such as a date or .inf; quote dates and use finite numbers"
 
 
@@ -30,7 +30,7 @@ def job_file(path: str) -> Document:
     """The content of `parity.yaml`; the server checks the part below `job:`."""
     content = read_yaml(path)
     if not isinstance(content, dict):
-        raise UsageError(f"{path}: is not a job file; expected the keys `job:` and `criteria:`")
+        raise UsageError(f"{path}: is not a job file; expected the keys `job:` and `policy:`")
     unknown = sorted(str(key) for key in content.keys() - set(_JOB_KEYS))
     if unknown:
         raise UsageError(
@@ -38,7 +38,7 @@ def job_file(path: str) -> Document:
         )
     if not isinstance(content.get("baseline") or {}, dict):
         raise UsageError(f"{path}: `baseline:` is {content['baseline']!r}; expected a mapping such as baseline: {{name: fp8}}")
-    for key in ("job", "criteria"):
+    for key in ("job", "policy"):
         if not isinstance(content.get(key), dict):
             raise UsageError(f"{path}: `{key}:` is missing or has no keys below it; compare with examples/demo.yaml")
     return content
@@ -91,7 +91,7 @@ class EarlyStops(Options, panel=NOISE):
 @app.command(epilog="parity submit parity.yaml --watch")
 @flat
 def submit(
-    file: Annotated[str, argument("parity.yaml", "Job file with `job:` and `criteria:`.")],
+    file: Annotated[str, argument("parity.yaml", "Job file with `job:` and `policy:`.")],
     watch: bool = flag("--watch", "Follow the job and print its verdicts."),
     *,
     following: Follow,
@@ -111,7 +111,7 @@ def submit(
         progress = following.progress()
         print_outlook(client, file, content, progress)
         try:
-            job = client.submit(content["job"], content["criteria"], order=order)
+            job = client.submit(content["job"], content["policy"], order=order)
         except (TypeError, ValueError):
             raise UsageError(f"{file}: {UNSENDABLE}") from None
         if look := job.get("look"):
@@ -132,7 +132,7 @@ def watch(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
 @flat
 def again(
     job: JobId,
-    patch: str | None = option(None, "YAML file with what changes, below `job:` and `criteria:`; null removes a field.", "FILE"),
+    patch: str | None = option(None, "YAML file with what changes, below `job:` and `policy:`; null removes a field.", "FILE"),
     watch: bool = flag("--watch", "Follow the new job and print its verdicts."),
     *,
     following: Follow,
@@ -217,6 +217,6 @@ def _finish(document: Mapping[str, Any], at: AskedForVerdicts) -> int:
         raise JobEndedError(f"job {document['id']} {document['status']} without a verdict{why}")
     if "why" in document.get("links", {}):
         raise UsageError(f"job {document['id']} is an analysis and has no verdict; print it with `parity why {document['id']}`")
-    holding = accepted(document["verdicts"], document["criteria"], document.get("sign_offs", ()))
+    holding = accepted(document["verdicts"], document["policy"], document.get("sign_offs", ()))
     at.show_verdicts(document["verdicts"], holding)
     return exit_code(document["verdicts"])

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from parity.judging.criteria import NOISE_FLOOR, PROFILES, CriteriaError
+from parity.judging.policy import NOISE_FLOOR, PROFILES, PolicyError
 from parity.recipes import OTHER, RECIPES
 from parity.wording import did_you_mean
 
@@ -124,7 +124,7 @@ def _panel(item: Any, otherwise: str) -> str:
 CommandLineError: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
-def wrong_value(error: CriteriaError, options: Mapping[str, str] | None = None) -> str:
+def wrong_value(error: PolicyError, options: Mapping[str, str] | None = None) -> str:
     """The line for a policy's value that cannot be used; `options` names the option by which a key was set, if it was one."""
     key = error.path.rpartition(".")[2]
     named = (options or {}).get(key, error.path)

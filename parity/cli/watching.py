@@ -34,7 +34,7 @@ def print_outlook(client: Client, file: str, content: Document, console: Console
     if console.quiet:
         return
     try:
-        answer = client.plan(content["job"], content["criteria"], baseline=content.get("baseline"))
+        answer = client.plan(content["job"], content["policy"], baseline=content.get("baseline"))
         lines = [_outlook_line(file, one, alone=len(answer["candidates"]) == 1) for one in answer["candidates"]]
     except (ClientError, UnreachableError, TypeError, ValueError, KeyError):
         return
@@ -56,7 +56,7 @@ def _outlook_line(file: str, candidate: Document, *, alone: bool) -> str:
 def command(file: str, plan: Document) -> str:
     """The call of `parity plan` that shows the same design, with the policy of the job file."""
     design = plan["design"]
-    words = ["parity", "plan", "--criteria", file, "--planned-steps", str(design["planned_steps"])]
+    words = ["parity", "plan", "--policy", file, "--planned-steps", str(design["planned_steps"])]
     words += ["--level", f"{design['level']:.4g}"] if plan["unit"] == NATS else []
     for arm in ("baseline", "candidate"):
         runs, recipe, rounding = (design[f"{arm}_{what}"] for what in ("runs", "recipe", "rounding"))

@@ -59,7 +59,7 @@ class Client:
         self._http.close()
 
     def submit(
-        self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, order: Document | None = None, key: str | None = None
+        self, job: Mapping[str, Any], policy: Mapping[str, Any], *, order: Document | None = None, key: str | None = None
     ) -> Document:
         """Queue a job; the document of the new job. The job is sent as it stands: the server checks it.
 
@@ -67,7 +67,7 @@ class Client:
         gives the same job.
         Raises TypeError or ValueError for what JSON can't say (a date, an infinity).
         """
-        return self._post("jobs", {"job": job, "criteria": criteria, **(order or {})}, headers=_idempotent(key))
+        return self._post("jobs", {"job": job, "policy": policy, **(order or {})}, headers=_idempotent(key))
 
     def again(self, job_id: str, patch: Mapping[str, Any], key: str | None = None) -> Document:
         """Queue a new job with the specification of one that has ended, changed by a JSON merge patch; the document of the new job.
@@ -80,18 +80,18 @@ class Client:
         """Add a run to each arm of a job without a verdict; refused if it has another number of `runs` than stated."""
         return self._post(f"jobs/{job_id}:add-run", {"runs": runs})
 
-    def plan(self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, baseline: Document | None = None) -> Document:
+    def plan(self, job: Mapping[str, Any], policy: Mapping[str, Any], *, baseline: Document | None = None) -> Document:
         """What a job could decide before it trains: `known` of an equal earlier run, and a line and a plan per candidate.
 
         Raises TypeError or ValueError for what JSON can't say.
         """
-        body = {"job": job, "criteria": criteria} | ({"baseline": baseline} if baseline else {})
+        body = {"job": job, "policy": policy} | ({"baseline": baseline} if baseline else {})
         return self._post("jobs:plan", body, timeout=_PLAN_SECONDS)
 
     def gate(self, question: Document, key: str) -> Document:
         """The job that answers this question, found or queued: `found`, `reason`, `age_seconds`, `expires_at` and `job`.
 
-        A question has `job`, `criteria`, `revision`, `max_age_days` and `fresh`, and may have the `baseline`, `tags` and `branch` of a new
+        A question has `job`, `policy`, `revision`, `max_age_days` and `fresh`, and may have the `baseline`, `tags` and `branch` of a new
         job. With `lookup` nothing is queued: without a recorded verdict `found` is "none" and `job` None. `group` names what asks, such as
         a pull request: the open jobs of its earlier questions are cancelled.
 
@@ -100,7 +100,7 @@ class Client:
         return self._post("jobs:gate", question, headers=_idempotent(key))
 
     def gate_exit(self, job_id: str) -> Document:
-        """How a gate of the token's repository leaves for a job under the pinned policy: `exit_code`, `result` and `note`."""
+        """How a gate of the token's repository leaves for a job under the pinned rules: `exit_code`, `result` and `note`."""
         return self._get(f"jobs/{job_id}/gate")
 
     def job(self, job_id: str) -> Document:

@@ -11,10 +11,10 @@ import numpy as np
 import yaml
 
 from parity.judging.arms import MAX_NOISE_RUNS
-from parity.judging.criteria import LOSS as LOSS_METRIC
-from parity.judging.criteria import NVFP4, Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.curve import MAX_STEP, RECORDED_RECIPE, ROUNDINGS, BoolArray, Curve, FloatArray, Rounding
 from parity.judging.floors import Floors, FloorsError, public_floors, read_floors
+from parity.judging.policy import LOSS as LOSS_METRIC
+from parity.judging.policy import NVFP4, Multiplicity, Policy, policy_from_mapping
 from parity.readers import read_run
 from parity.readers.columns import LOSS, STDIN, STEP, VALIDATION, Columns, curve_of, find_columns, os_words, other_unit, rows_with_loss
 from parity.readers.table import long_layout, run_column
@@ -73,43 +73,43 @@ def check_floors(floors: object, name: str, families: object, other: str) -> Non
         raise InputError(f"{name} is {shown} without {other}; name the family whose run noise the arms borrow (`parity floors list`)")
 
 
-# The policy of a comparison: the `criteria:` part of a file or what a person states, the latter over the former.
+# The policy of a comparison: the `policy:` part of a file or what a person states, the latter over the former.
 
 _MOST_BYTES, _MOST_VALUES, _LONGEST_NUMBER = 262_144, 50_000, 1000
 
 
-def policy(
+def stated_policy(
     stated: Mapping[str, Any],
     *,
     margin: object = None,
     profile: str | None = None,
-    gates: Sequence[str] = (),
+    checks: Sequence[str] = (),
     accuracy_margin: float | None = None,
     **others: object,
-) -> Criteria:
-    """The policy in `stated`, the keys of a `criteria:` part, with the other arguments over it; `others` are keys such as `looks`.
+) -> Policy:
+    """The policy in `stated`, the keys of a `policy:` part, with the other arguments over it; `others` are keys such as `looks`.
 
-    A margin or a profile replaces both. Without either in any place the profile is nvfp4. Raises CriteriaError.
+    A margin or a profile replaces both. Without either in any place the profile is nvfp4. Raises PolicyError.
     """
     mapping = dict(stated)
-    if gates:
-        mapping["gates"] = list(dict.fromkeys([LOSS_METRIC, *gates]))
+    if checks:
+        mapping["checks"] = list(dict.fromkeys([LOSS_METRIC, *checks]))
     others["accuracy_margin_points"] = accuracy_margin
     mapping |= {key: value for key, value in others.items() if value is not None}
     if margin is not None or profile is not None:
         mapping["margin"], mapping["profile"] = margin, profile
     if not mapping.get("margin") and not mapping.get("profile"):
         mapping["profile"] = NVFP4
-    return criteria_from_mapping(mapping)
+    return policy_from_mapping(mapping)
 
 
 def read_policy(path: str) -> Mapping[str, Any]:
-    """The `criteria:` part of a file; InputError where it has none."""
+    """The `policy:` part of a file; InputError where it has none."""
     document = read_yaml(path)
-    if not isinstance(document, dict) or not isinstance(document.get("criteria"), dict):
-        raise InputError(f"{path}: no `criteria:` with keys below it; expected such as criteria: {{margin: 1.0%}}")
-    criteria: dict[str, Any] = document["criteria"]
-    return criteria
+    if not isinstance(document, dict) or not isinstance(document.get("policy"), dict):
+        raise InputError(f"{path}: no `policy:` with keys below it; expected such as policy: {{margin: 1.0%}}")
+    policy: dict[str, Any] = document["policy"]
+    return policy
 
 
 def read_yaml(path: str) -> object:

@@ -17,7 +17,6 @@ from parity.comparing.arms import (
     check_floors,
     check_noise_runs,
     check_plan,
-    policy,
     read_arm,
     read_noise_run,
     read_one,
@@ -26,15 +25,16 @@ from parity.comparing.arms import (
     refuse_mixed_units,
     refuse_same_file,
     stated_multiplicity,
+    stated_policy,
     stated_rounding,
 )
-from parity.judging.criteria import Criteria, CriteriaError, stated_margin
 from parity.judging.curve import PLANNED_STEPS, Curve
 from parity.judging.decision import State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.floors import Floors, public_floors
 from parity.judging.path import with_path
+from parity.judging.policy import Policy, PolicyError, stated_margin
 from parity.judging.sign_offs import why_not_acceptable
 from parity.readers import run_name
 from parity.readers.trackers.run import FAMILY
@@ -201,8 +201,8 @@ def compare(
     *,
     margin: str | None = None,
     profile: str | None = None,
-    criteria: Criteria | Mapping[str, Any] | str | os.PathLike[str] | None = None,
-    gates: Sequence[str] = (),
+    policy: Policy | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    checks: Sequence[str] = (),
     planned_steps: int | np.integer[Any] | None = None,
     assume_complete: bool = False,
     recipe: str | Mapping[str, str] | None = None,
@@ -227,7 +227,7 @@ def compare(
 
     `base` and `candidate` are one run each, or a list of runs. A run is a path or source (text that `parity compare` takes), a data
     frame, a dict of arrays such as {"step": ..., "loss": ...}, an array of losses, or a `Curve`. Losses are nats per token. `margin` has
-    a unit: "1%" of the loss, or "0.01 nats". `criteria` is a policy, its keys, or a file with them; margin, profile and gates override
+    a unit: "1%" of the loss, or "0.01 nats". `policy` is a policy, its keys, or a file with them; margin, profile and checks override
     it. `recipe`, `rounding`, `family`, `context` and `columns` hold for both arms, or are mappings by arm ("baseline", "candidate", or
     its name). `seeds` has the seed of each run of an arm. `controls` are reruns of the baseline, `noise_runs` reruns by arm that were
     stopped early; both only measure run noise. `shorter_baseline` is a finished run of the baseline's recipe on 25 to 50 % of its tokens
@@ -237,15 +237,15 @@ def compare(
     `looks` registers how often the question may be judged with runs added in between, `look` is this one; `candidates` is how many are
     compared with this baseline, each by a call of its own: they share the error.
 
-    Raises TypeError for data of another kind, and ValueError (ReadError, CriteriaError, ...) for what cannot be compared.
+    Raises TypeError for data of another kind, and ValueError (ReadError, PolicyError, ...) for what cannot be compared.
     """
     planned_steps = int(planned_steps) if isinstance(planned_steps, np.integer) else planned_steps  # such as the maximum of a column
     own_seeds = _whole_numbers(seeds)
     check_plan(planned_steps, "planned_steps", assume_complete, "assume_complete")
-    case_criteria = _criteria(criteria, margin, profile, gates, {"looks": looks, "schedule": schedule, "start": start})
+    case_policy = _policy(policy, margin, profile, checks, {"looks": looks, "schedule": schedule, "start": start})
     if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 1:
         raise InputError(f"candidates is {candidates!r}; expected a whole number, at least 1")
-    multiplicity = stated_multiplicity(look, "look", case_criteria.looks, candidates)
+    multiplicity = stated_multiplicity(look, "look", case_policy.looks, candidates)
     given = {BASELINE: _runs(base, BASELINE), CANDIDATE: _runs(candidate, CANDIDATE)}
     called = _names(given, names)
     recipes = _by_arm(recipe, "recipe", called)
@@ -270,7 +270,7 @@ def compare(
     case = Case(
         baseline=baseline,
         candidates=dict(others),
-        criteria=case_criteria,
+        policy=case_policy,
         baseline_name=baseline_name,
         controls=[read_one(run, f"control {number}", columns_of.get(called[0], {})) for number, run in enumerate(reruns, 1)],
         shorter=[read_one(run, f"shorter run {number}", columns_of.get(called[0], {})) for number, run in enumerate(shorter, 1)],
@@ -309,31 +309,31 @@ def refuse_worse(result: Comparison, *, allow_inconclusive: bool) -> None:
         raise AssertionError(f"\n{note}{result.report()}")
 
 
-def _criteria(
-    criteria: Criteria | Mapping[str, Any] | str | os.PathLike[str] | None,
+def _policy(
+    policy: Policy | Mapping[str, Any] | str | os.PathLike[str] | None,
     margin: object,
     profile: str | None,
-    gates: Sequence[str],
+    checks: Sequence[str],
     others: Mapping[str, Any],
-) -> Criteria:
+) -> Policy:
     base: Mapping[str, Any] = {}
-    if criteria is None:
+    if policy is None:
         pass
-    elif isinstance(criteria, Criteria):
-        base = criteria.document()
-    elif isinstance(criteria, Mapping):
-        base = {**criteria, "margin": stated_margin(criteria["margin"])} if criteria.get("margin") is not None else criteria
-    elif isinstance(criteria, (str, os.PathLike)):
-        base = read_policy(os.fspath(criteria))
+    elif isinstance(policy, Policy):
+        base = policy.document()
+    elif isinstance(policy, Mapping):
+        base = {**policy, "margin": stated_margin(policy["margin"])} if policy.get("margin") is not None else policy
+    elif isinstance(policy, (str, os.PathLike)):
+        base = read_policy(os.fspath(policy))
     else:
-        raise TypeError(f"criteria is {type(criteria).__name__}; expected Criteria, a mapping of its keys, or the path of a file with them")
-    if isinstance(gates, str):
-        raise TypeError(f"gates is {gates!r}; expected a list of names")
+        raise TypeError(f"policy is {type(policy).__name__}; expected Policy, a mapping of its keys, or the path of a file with them")
+    if isinstance(checks, str):
+        raise TypeError(f"checks is {checks!r}; expected a list of names")
     try:
         amount = None if margin is None else stated_margin(margin)
-        return policy(base, margin=amount, profile=profile, gates=gates, **others)
-    except CriteriaError as error:
-        raise CriteriaError(error.path.removeprefix("criteria."), error.value, error.expected) from None
+        return stated_policy(base, margin=amount, profile=profile, checks=checks, **others)
+    except PolicyError as error:
+        raise PolicyError(error.path.removeprefix("policy."), error.value, error.expected) from None
 
 
 def _whole_numbers(seeds: object) -> list[int] | None:

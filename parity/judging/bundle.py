@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from parity.judging.advice import LayerSnr
 from parity.judging.agreement import COMPARISONS, Comparison
 from parity.judging.arms import MAX_NOISE_RUNS
-from parity.judging.criteria import Multiplicity
 from parity.judging.curve import MAX_LOSS, Curve, FloatArray, IntArray, Rounding, curve_from_arrays
+from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
 from parity.judging.secondary import TaskResult
 from parity.recipes import OTHER, RecipeError, check_recipe, check_rounding
 from parity.structure import ManifestError, optional, record, shown, typed
@@ -254,6 +254,13 @@ class Arms:
             if name in by_name:
                 raise ManifestError(f"{where}.name is {shown(name)} again; expected another name for each {role} arm")
             by_name[name] = runs
+
+
+def policy_of(manifest: Mapping[str, Any]) -> Policy:
+    """The policy of a manifest; judges before 0.6.0 called it `criteria`, and its checks `gates`."""
+    if "criteria" not in manifest:
+        return policy_from_mapping(manifest["policy"])
+    return policy_from_mapping({"checks" if key == "gates" else key: value for key, value in manifest["criteria"].items()})
 
 
 def families_of(value: object) -> dict[str, str]:

@@ -201,10 +201,10 @@ class AdviceDocument(TypedDict):
 
 
 class CheckDocument(TypedDict):
-    """A check of something other than the training loss; `role` is gate or advice, `state` None where it could not be made."""
+    """A check of something other than the training loss; `role` is decides or advises, `state` None where it could not be made."""
 
     name: str
-    role: Literal["gate", "advice"]
+    role: Literal["decides", "advises"]
     state: State | None
     sentence: str
 

@@ -35,15 +35,16 @@ from parity.judging.bundle import (
     multiplicity_of,
     pack_array,
     parse_json,
+    policy_of,
     read_members,
     task_results,
 )
-from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.decision import WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import KIND, EvaluationCase, EvaluationDocument, evaluation_case, manifest_of
 from parity.judging.floors import Floors, read_floors
+from parity.judging.policy import Multiplicity, Policy
 from parity.judging.secondary import Evaluations
 from parity.judging.sign_offs import sha256_of, without_shown
 from parity.judging.verdict import Verdict, judge
@@ -73,7 +74,7 @@ class Case:
 
     baseline: Sequence[Curve]
     candidates: Mapping[str, Sequence[Curve]]
-    criteria: Criteria
+    policy: Policy
     controls: Sequence[Curve] = ()
     planned_steps: int | None = None
     assume_complete: bool = False
@@ -131,7 +132,7 @@ def bundle_bytes(case: Case | EvaluationCase, documents: Sequence[AnyDocument], 
     manifest = {
         "schema": BUNDLE_SCHEMA,
         "engine_version": documents[0]["engine_version"] if documents else JUDGE_VERSION,  # a stored verdict's judge may be an earlier one
-        "criteria": case.criteria.document(),
+        "policy": case.policy.document(),
         "planned_steps": case.planned_steps,
         **(_manifest_of(case) if isinstance(case, Case) else manifest_of(case)),
         "arms": arms,
@@ -311,7 +312,7 @@ def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case | Eva
         return evaluation_case(manifest, arms)
     return Case(
         **picked(arms, "baseline", "candidates", "controls", "shorter", "noise_runs", "baseline_name"),
-        criteria=criteria_from_mapping(manifest["criteria"]),
+        policy=policy_of(manifest),
         planned_steps=optional(manifest["planned_steps"], int, "planned_steps"),
         assume_complete=typed(manifest["assume_complete"], bool, "assume_complete"),
         layer_policy=optional(manifest["layer_policy"], str, "layer_policy"),

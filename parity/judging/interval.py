@@ -9,8 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from parity.judging import special
-from parity.judging.criteria import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Amount, Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, completeness_of, dot, usable
+from parity.judging.policy import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Amount, Policy
 from parity.judging.run_floor import RunFloor, RunTerm
 from parity.judging.schedule import constant_rate, contradicting_rate, not_at_end, recorded_rates
 from parity.judging.window import MANY_POINTS, StandardError, Window, block_average, make_window, mean_se, mean_ses
@@ -59,27 +59,27 @@ class NoSlope:
 
 
 def token_slope(
-    criteria: Criteria, shorter: Sequence[Curve], baseline: Sequence[Curve], window: Window, level: float, tau: float
+    policy: Policy, shorter: Sequence[Curve], baseline: Sequence[Curve], window: Window, level: float, tau: float
 ) -> TokenSlope | NoSlope:
     """S at the end of `window`, where the baseline's loss is `level` nats and its run floor `tau`."""
-    stated = criteria.margin.slope if criteria.margin else None
+    stated = policy.margin.slope if policy.margin else None
     if stated is not None:
         return TokenSlope(nats=stated, error=0.0, basis="stated by the policy")
-    found = _of_shorter(criteria, shorter, window, level, tau) if shorter else _at_constant_rate(baseline, window, tau)
+    found = _of_shorter(policy, shorter, window, level, tau) if shorter else _at_constant_rate(baseline, window, tau)
     if isinstance(found, TokenSlope) and not found.error <= MAX_ERROR * found.nats:
         error = f"{found.nats:.3g} nats per e-fold with an error of {found.error:.2g}"
         return NoSlope(why=f"{found.basis} gives {error}; expected at most {percent(MAX_ERROR)} of it")
     return found
 
 
-def _of_shorter(criteria: Criteria, runs: Sequence[Curve], window: Window, level: float, tau: float) -> TokenSlope | NoSlope:
+def _of_shorter(policy: Policy, runs: Sequence[Curve], window: Window, level: float, tau: float) -> TokenSlope | NoSlope:
     lengths = [int(run.steps[-1]) - window.origin + 1 if len(run.steps) else 0 for run in runs]
     if min(lengths) != max(lengths):
         return NoSlope(why=f"the shorter baseline runs have {min(lengths):,} to {max(lengths):,} steps; expected equal lengths")
     share = lengths[0] / (window.last - window.origin + 1)
     if not LEAST_SHARE <= share <= LARGEST_SHARE:
         return NoSlope(why=f"the shorter baseline run has {percent(share)} of the baseline's steps; expected 25 to 50 %")
-    unfinished = _unfinished(runs, stated=criteria.schedule == "decayed")
+    unfinished = _unfinished(runs, stated=policy.schedule == "decayed")
     if unfinished is not None:
         return NoSlope(why=f"the shorter baseline run did not finish its schedule: {unfinished}")
     own = make_window(lengths[0], window.origin, window.fraction, "declared")
@@ -151,14 +151,14 @@ class Margin:
     tokens: float | None = None
 
 
-def determine_margin(criteria: Criteria, level: float, baseline_floor: RunFloor, slope: TokenSlope | None = None) -> Margin | None:
+def determine_margin(policy: Policy, level: float, baseline_floor: RunFloor, slope: TokenSlope | None = None) -> Margin | None:
     """The deciding margin where the baseline's loss is `level` nats; None for an unmeasured noise floor, or tokens without slope."""
     if level == 0.0:
         return None
-    stated = [(_nats(amount, level, slope), source) for amount, source in stated_margins(criteria)]
+    stated = [(_nats(amount, level, slope), source) for amount, source in stated_margins(policy)]
     if any(math.isnan(nats) for nats, _ in stated):
         return None
-    if criteria.profile == NOISE_FLOOR:
+    if policy.profile == NOISE_FLOOR:
         if baseline_floor.measured is None or baseline_floor.measured_df < NOISE_FLOOR_DF or baseline_floor.one_apart:
             return None
         stated.append((NOISE_FLOOR_MULTIPLE * baseline_floor.measured, f"profile {NOISE_FLOOR}: 3 sqrt(2) x the baseline's run floor"))
@@ -166,11 +166,11 @@ def determine_margin(criteria: Criteria, level: float, baseline_floor: RunFloor,
     return Margin(nats=nats, rel=nats / level, source=source, tokens=None if slope is None else slope.tokens(nats))
 
 
-def stated_margins(criteria: Criteria) -> list[tuple[Amount, str]]:
+def stated_margins(policy: Policy) -> list[tuple[Amount, str]]:
     """The margins that the policy states as amounts, each with its source; a noise floor is not one of them."""
-    stated = [] if criteria.margin is None else [(criteria.margin, str(criteria.margin))]
-    amount = PROFILES[criteria.profile] if criteria.profile is not None else None
-    return stated if amount is None else [*stated, (amount, f"profile {criteria.profile}: {amount}")]
+    stated = [] if policy.margin is None else [(policy.margin, str(policy.margin))]
+    amount = PROFILES[policy.profile] if policy.profile is not None else None
+    return stated if amount is None else [*stated, (amount, f"profile {policy.profile}: {amount}")]
 
 
 def _nats(amount: Amount, level: float, slope: TokenSlope | None) -> float:

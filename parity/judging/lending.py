@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from parity.judging import special
-from parity.judging.criteria import STOCHASTIC_FACTOR
 from parity.judging.curve import ROUNDINGS, FloatArray, Rounding
 from parity.judging.floors import (
     ANY_DECODER,
@@ -28,6 +27,7 @@ from parity.judging.floors import (
     log_variances,
     moments,
 )
+from parity.judging.policy import STOCHASTIC_FACTOR
 from parity.structure import frozen
 from parity.wording import count, percent
 

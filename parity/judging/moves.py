@@ -15,9 +15,9 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from parity.judging.criteria import Multiplicity
 from parity.judging.document_types import VerdictDocument
 from parity.judging.interval import Interval, interval
+from parity.judging.policy import Multiplicity
 from parity.judging.run_floor import RunTerm
 from parity.judging.window import StandardError
 from parity.structure import frozen

@@ -18,7 +18,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from parity.judging.criteria import POINTS_TO_FAIL
 from parity.judging.curve import IntArray
 from parity.judging.document_types import EvaluationPathDocument, PathPointDocument, VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
@@ -27,6 +26,7 @@ from parity.judging.evaluations.measured import Measured, over_clusters
 from parity.judging.evaluations.rules import Question, clustered
 from parity.judging.interval import noise_of
 from parity.judging.measurements import Measurements
+from parity.judging.policy import POINTS_TO_FAIL
 from parity.judging.verdict import Verdict
 from parity.judging.window import Window, decay_phase, make_window
 from parity.judging.window_statistics import PairInWindow, WindowStatistics, gap_with_noise
@@ -53,7 +53,7 @@ def _earlier_points(m: Measurements, statistics: WindowStatistics, steps: IntArr
         part=m.window.part(m.aligned.steps),
         arms=m.arms,
         controls=m.controls,
-        criteria=m.criteria,
+        policy=m.policy,
         quantum=m.resolution.quantum,
         multiplicity=m.multiplicity,
         exact=m.identical.rounding if m.identical else None,
@@ -85,7 +85,7 @@ def _window_at(m: Measurements, step: int) -> Window:
     """The window that the verdict's rule gives for runs which end at this step."""
     own = m.window
     window = make_window(own.planned_steps, own.origin, own.fraction, own.plan, last=step, unreached=own.unreached)
-    return decay_phase(window, m.arms.baseline.given[0], m.criteria.min_points)
+    return decay_phase(window, m.arms.baseline.given[0], m.policy.min_points)
 
 
 def some_of(steps: IntArray) -> IntArray:

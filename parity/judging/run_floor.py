@@ -9,10 +9,10 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.arms import SHARED_VARIANCE, EarlySpread
-from parity.judging.criteria import FINISHED_FLOOR, FLOOR_PER_SLOPE, STOCHASTIC_FACTOR, UNFINISHED_FLOOR, Amount, Criteria
 from parity.judging.curve import FloatArray, Rounding
 from parity.judging.floors import FamilyFloor
 from parity.judging.lending import Lender, Loan, Spread, agreement, between_families
+from parity.judging.policy import FINISHED_FLOOR, FLOOR_PER_SLOPE, STOCHASTIC_FACTOR, UNFINISHED_FLOOR, Amount, Policy
 from parity.recipes import rounds_to_nearest
 from parity.structure import frozen
 
@@ -115,7 +115,7 @@ def assumed_share(slope: float | None) -> float:
 def prior_for(
     recipe: str | None,
     declared: Amount | None,
-    criteria: Criteria,
+    policy: Policy,
     level: float,
     rounding: Rounding | None = None,
     *,
@@ -123,9 +123,9 @@ def prior_for(
 ) -> Prior:
     """The prior of one arm: the policy's own, else what is assumed at this slope of an unfinished run (None: a finished one)."""
     if declared is not None:
-        evidence = f" ({criteria.run_floor_evidence})" if criteria.run_floor_evidence else ""
-        return Prior(tau=declared.nats(level), df=criteria.run_floor_df, basis=f"declared by the policy: {declared}{evidence}")
-    other = criteria.loss_unit == "other"
+        evidence = f" ({policy.run_floor_evidence})" if policy.run_floor_evidence else ""
+        return Prior(tau=declared.nats(level), df=policy.run_floor_df, basis=f"declared by the policy: {declared}{evidence}")
+    other = policy.loss_unit == "other"
     share = assumed_share(0.0 if slope is None and other else slope)
     state = "a finished schedule" if slope is None else "an unfinished run"
     if other:
@@ -133,7 +133,7 @@ def prior_for(
     if assume_stochastic(recipe, rounding):
         share *= STOCHASTIC_FACTOR
         state += " with stochastic or unstated rounding"
-    return Prior(tau=share * level, df=criteria.run_floor_df, basis=f"assumed for {state}: {100 * share:.3g} % of the loss", assumed=True)
+    return Prior(tau=share * level, df=policy.run_floor_df, basis=f"assumed for {state}: {100 * share:.3g} % of the loss", assumed=True)
 
 
 class Rounds(Protocol):
@@ -145,11 +145,11 @@ class Rounds(Protocol):
     def rounding(self) -> Rounding | None: ...
 
 
-def priors_for(arms: tuple[Rounds, Rounds], criteria: Criteria, level: float, slope: float | None = None) -> tuple[Prior, Prior]:
+def priors_for(arms: tuple[Rounds, Rounds], policy: Policy, level: float, slope: float | None = None) -> tuple[Prior, Prior]:
     """`prior_for` of baseline and candidate."""
     baseline, candidate = (
-        prior_for(arm.recipe, declared, criteria, level, arm.rounding, slope=slope)
-        for arm, declared in zip(arms, criteria.run_floors, strict=True)
+        prior_for(arm.recipe, declared, policy, level, arm.rounding, slope=slope)
+        for arm, declared in zip(arms, policy.run_floors, strict=True)
     )
     return baseline, candidate
 

@@ -8,7 +8,6 @@ from dataclasses import field
 import numpy as np
 
 from parity.judging import special
-from parity.judging.criteria import Criteria, pairs_confidence
 from parity.judging.curve import Curve, FloatArray, IntArray, between, median
 from parity.judging.decision import state_of
 from parity.judging.document_types import (
@@ -24,6 +23,7 @@ from parity.judging.interval import TokenSlope, t_quantile
 from parity.judging.lending import Lenders
 from parity.judging.measurements import Compared, Measurements, measure
 from parity.judging.pairing import SAME_ORDER
+from parity.judging.policy import Policy, pairs_confidence
 from parity.judging.run_floor import RunTerm
 from parity.judging.schedule import constant_rate
 from parity.judging.speed import NotComparable, TokenTax, fit_law, net_speedup, tax_of_slope, throughput, token_tax
@@ -214,7 +214,7 @@ def compare_peers(
     names: tuple[str, str],
     first: Sequence[Curve],
     second: Sequence[Curve],
-    criteria: Criteria,
+    policy: Policy,
     window: Window,
     lenders: Lenders,
     candidates: int = 2,
@@ -223,18 +223,18 @@ def compare_peers(
 
     The intervals of all pairs of `candidates` hold together at the policy's confidence, whatever the number of looks.
     """
-    m = measure(Compared(*names), first, second, criteria, window, lenders)
-    measured = throughput(*m.arms.both_runs, criteria.confidence)
+    m = measure(Compared(*names), first, second, policy, window, lenders)
+    measured = throughput(*m.arms.both_runs, policy.confidence)
     ratio = None if measured is None or isinstance(measured, NotComparable) else measured["ratio"]
-    paired = criteria.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded
+    paired = policy.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded
     faster = f", step speed {ratio['value']:.3f} x ({ratio['lo']:.3f} to {ratio['hi']:.3f})" if ratio else ""
     if m.statistics is None or not paired:
         sentence = f"{names[1]} and {names[0]} have no common late window of one data order{faster}"
         return PeerDocument(name=names[0], gap=None, lo=None, hi=None, speed=ratio, sentence=f"{sentence}.")
-    confidence = pairs_confidence(criteria.confidence, candidates)
+    confidence = pairs_confidence(policy.confidence, candidates)
     lo, hi = m.statistics.interval.bounds(confidence)
     words = "differ" if lo > 0.0 or hi < 0.0 else "are indistinguishable"
-    together = "" if confidence == criteria.confidence else f", {level_percent(confidence)} each so that all pairs hold together"
+    together = "" if confidence == policy.confidence else f", {level_percent(confidence)} each so that all pairs hold together"
     gap = f"gap {signed(m.statistics.interval.mean, 4)} nats ({interval_words(lo, hi, 4)}{together})"
     sentence = f"{names[1]} and {names[0]} {words}: {gap}{faster}."
     return PeerDocument(name=names[0], gap=m.statistics.interval.mean, lo=lo, hi=hi, speed=ratio, sentence=sentence)
@@ -328,7 +328,7 @@ def _z(confidence: float) -> float:
 
 # Downstream evaluations of two arms, task by task: accuracy, its difference with interval, non-inferior or not (formulas: `evaluations`).
 #
-# Paired items where both arms give results by item, else two proportions. Advice, unless the policy's `gates` names `accuracy`; then
+# Paired items where both arms give results by item, else two proportions. Advice, unless the policy's `checks` names `accuracy`; then
 # every task must be non-inferior for a pass (no correction is needed for that) and one task that is surely worse fails.
 #
 # end = gap -+ hypot(end of the items' interval - gap, t(4) 0.4 sqrt(2) points) run noise of one evaluation of one run an arm, assumed at
@@ -375,12 +375,12 @@ def check_arms(evaluations: Evaluations, baseline: str, candidates: Collection[s
         raise EvaluationError(f"an evaluation was given for {given}; expected {baseline} and at least one of {', '.join(candidates)}")
 
 
-def downstream_gaps(evaluations: Evaluations, baseline: str, candidate: str, criteria: Criteria) -> tuple[TaskDocument, ...]:
+def downstream_gaps(evaluations: Evaluations, baseline: str, candidate: str, policy: Policy) -> tuple[TaskDocument, ...]:
     """Every common task of two arms; nothing where the candidate was not evaluated. Raises EvaluationError that names the arms."""
     if candidate not in evaluations:
         return ()
     try:
-        return compare_tasks(evaluations[baseline], evaluations[candidate], criteria.accuracy_margin_points, criteria.confidence)
+        return compare_tasks(evaluations[baseline], evaluations[candidate], policy.accuracy_margin_points, policy.confidence)
     except ValueError as error:
         raise EvaluationError(f"evaluations of {baseline} and {candidate}: {error}") from None
 
@@ -463,7 +463,7 @@ def chance_level(choices: int | None) -> float | None:
 # What is measured in addition to the loss: gradient norms, validation loss, downstream tasks, token tax, throughput, net speed-up,
 # spikes.
 #
-# All of it advises; `gates` says which of it the policy lets decide.
+# All of it advises; `checks` says which of it the policy lets decide.
 
 
 @frozen
@@ -485,7 +485,7 @@ class Advisory:
 
 def measure_advisory(m: Measurements, downstream: tuple[TaskDocument, ...] = ()) -> Advisory:
     """Everything that the runs' columns allow, with the downstream tasks that were compared already."""
-    measured = throughput(*m.arms.both_runs, m.criteria.confidence)
+    measured = throughput(*m.arms.both_runs, m.policy.confidence)
     speed, reason = (None, measured.reason) if isinstance(measured, NotComparable) else (measured, None)
     statistics = m.statistics
     if statistics is None:
@@ -499,12 +499,12 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskDocument, ...] = ())
     elif (law := fit_law(m.aligned.steps, curves[0])) is not None:
         tax = token_tax(law, window, int(m.aligned.steps[0]), *gap, constant_rate=constant_rate(m.arms.runs))
     return Advisory(
-        grad_norm=gradient_parity(*m.arms.both_runs, window, m.criteria.confidence),
+        grad_norm=gradient_parity(*m.arms.both_runs, window, m.policy.confidence),
         token_tax=tax,
         throughput=speed,
         speed_reason=reason,
         net_speedup=net_speedup(speed["ratio"], tax) if speed is not None and tax is not None else None,
-        validation=validation_gap(*m.arms.both_runs, m.window, statistics.interval.run, m.criteria.confidence),
+        validation=validation_gap(*m.arms.both_runs, m.window, statistics.interval.run, m.policy.confidence),
         run_spikes=spikes_over_run(curves[1] - curves[0], m.aligned.steps, statistics.baseline.level, m.resolution.quantum),
         downstream=downstream,
     )

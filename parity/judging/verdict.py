@@ -9,16 +9,16 @@ import numpy as np
 from parity.judging.advice import Advice, LayerSnr, advise
 from parity.judging.agreement import COMPARISONS, RECIPE, Comparison, compared_keys
 from parity.judging.arms import MAX_NOISE_RUNS, Arm, Arms
-from parity.judging.criteria import POINTS_TO_FAIL, Criteria, Multiplicity, look_weight
+from parity.judging.checks import apply_checks, checks
 from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.decision import Decision, State
 from parity.judging.document_types import CheckDocument, PeerDocument, VerdictDocument
 from parity.judging.floors import Floors
-from parity.judging.gates import apply_gates, checks
 from parity.judging.interval import Interval, Margin, TokenSlope
 from parity.judging.lending import Lenders, Loan
 from parity.judging.measurements import Compared, FurtherRuns, Measurements, measure
 from parity.judging.pairing import NONFINITE_SHARE
+from parity.judging.policy import POINTS_TO_FAIL, Multiplicity, Policy, look_weight
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z, decide
 from parity.judging.run_floor import RunFloor
 from parity.judging.secondary import Advisory, Evaluations, check_arms, compare_peers, downstream_gaps, measure_advisory
@@ -84,7 +84,7 @@ def _chance(m: Measurements, decision: Decision) -> dict[str, Any]:
     s = m.statistics
     if decision.deciding.code not in CHANCE_SHOWN or s is None or s.margin is None or s.n < POINTS_TO_FAIL:
         return {}
-    below = s.interval.chance_below(-s.margin.nats) if m.criteria.two_sided else 0.0
+    below = s.interval.chance_below(-s.margin.nats) if m.policy.two_sided else 0.0
     return {"chance_of_parity": s.interval.chance_below(s.margin.nats) - below}
 
 
@@ -251,7 +251,7 @@ class Verdict:
                 "verdict": decision.state,
                 "codes": decision.codes,
                 "reasons": [decision.deciding, *decision.others],
-                "profile": m.criteria.profile_name,
+                "profile": m.policy.profile_name,
                 **({} if m.compares == RECIPE else {"compares": m.compares, "may_differ": compared_keys(m.compares)}),
                 **picked(self, "layer_policy", "advice", "checks"),
                 "multiplicity": _multiplicity(m),
@@ -271,7 +271,7 @@ class Verdict:
                 "other_candidates": self.peers,
                 "inputs": _inputs(m),
                 "params": {
-                    "criteria": m.criteria.document(),
+                    "policy": m.policy.document(),
                     **picked(m.window, "planned_steps", "plan"),
                     "max_nonfinite_share": NONFINITE_SHARE,
                 },
@@ -284,7 +284,7 @@ class Verdict:
 def judge(
     baseline: Sequence[Curve],
     candidates: Mapping[str, Sequence[Curve]],
-    criteria: Criteria,
+    policy: Policy,
     *,
     controls: Sequence[Curve] = (),
     planned_steps: int | None = None,
@@ -338,21 +338,21 @@ def judge(
     if strangers := [arm for arm in families or {} if arm not in (name, *candidates)]:
         raise ValueError(f"a family is named for {strangers[0]!r}; expected one of the arms {', '.join((name, *candidates))}")
     lenders = Lenders(floors, families or {})
-    shared = _shared(multiplicity, criteria, len(candidates))
+    shared = _shared(multiplicity, policy, len(candidates))
     against = against or {}
     pairs = _pairs((name, baseline), candidates, compares or {}, against)
     verdicts = []
     with np.errstate(over="ignore", invalid="ignore"):
         for number, (candidate, runs) in enumerate(candidates.items()):
-            complete = assume_complete or criteria.schedule == "decayed"
+            complete = assume_complete or policy.schedule == "decayed"
             pair, base = pairs[candidate]
-            window = plan_window((*base, *runs), planned_steps, complete, criteria.window_fraction)
+            window = plan_window((*base, *runs), planned_steps, complete, policy.window_fraction)
             own_controls, own_shorter = ((), ()) if candidate in against else (controls, shorter)
             further = FurtherRuns(own_controls, (early.get(pair.baseline, ()), early.get(candidate, ())), own_shorter)
-            measured = measure(pair, base, runs, criteria, window, lenders, further, shared)
-            advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, pair.baseline, candidate, criteria))
-            made = checks(advisory, measured.statistics.margin if measured.statistics else None, criteria)
-            decision = apply_gates(decide(measured), made, criteria)
+            measured = measure(pair, base, runs, policy, window, lenders, further, shared)
+            advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, pair.baseline, candidate, policy))
+            made = checks(advisory, measured.statistics.margin if measured.statistics else None, policy)
+            decision = apply_checks(decide(measured), made, policy)
             earlier = [(other, own) for other, own in list(candidates.items())[:number] if other != against.get(candidate)]
             verdicts.append(
                 Verdict(
@@ -362,7 +362,7 @@ def judge(
                     advisory=advisory,
                     checks=made,
                     peers=tuple(
-                        compare_peers((other, candidate), others, runs, criteria, window, lenders, shared.candidates)
+                        compare_peers((other, candidate), others, runs, policy, window, lenders, shared.candidates)
                         for other, others in earlier
                     ),
                     layer_policy=layer_policy,
@@ -407,10 +407,10 @@ def _check_chain(candidate: str, against: Mapping[str, str]) -> None:
         seen.append(other)
 
 
-def _shared(multiplicity: Multiplicity | None, criteria: Criteria, candidates: int) -> Multiplicity:
-    shared = multiplicity or Multiplicity(looks=criteria.looks, candidates=candidates)
-    if shared.looks != criteria.looks:
-        raise ValueError(f"multiplicity has {shared.looks} looks; expected those of the policy, {criteria.looks}")
+def _shared(multiplicity: Multiplicity | None, policy: Policy, candidates: int) -> Multiplicity:
+    shared = multiplicity or Multiplicity(looks=policy.looks, candidates=candidates)
+    if shared.looks != policy.looks:
+        raise ValueError(f"multiplicity has {shared.looks} looks; expected those of the policy, {policy.looks}")
     if shared.candidates < candidates:
         raise ValueError(f"multiplicity has {shared.candidates} candidates; expected at least the {candidates} that are given")
     return shared

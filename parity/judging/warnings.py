@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 
 from parity.judging.agreement import COARSE_QUANTUM, DEVICE_CLASS, ENGINE, RECIPE, SMOOTHED_WEIGHT
-from parity.judging.criteria import ASSUMED_DF
 from parity.judging.curve import DATA_DIGEST, Curve, completeness_of
 from parity.judging.decision import AS_OF, Reason, ReasonCode, Rule
 from parity.judging.floors import MAX_DF
@@ -12,6 +11,7 @@ from parity.judging.independence import Relation
 from parity.judging.lending import Lender, Loan
 from parity.judging.measurements import Measurements
 from parity.judging.pairing import SAME_ORDER, SURELY_SAME_ORDER
+from parity.judging.policy import ASSUMED_DF
 from parity.judging.schedule import beyond_plan, late_start, recorded_rates
 from parity.judging.secondary import evaluated_apart, is_evaluated
 from parity.judging.window_statistics import MIN_MEASURED_DF
@@ -260,7 +260,7 @@ def _has_recorded(key: str, run: Curve) -> bool:
     next_step_of_job="Record the same facts in the manifests of both arms.",
 )
 def _context_in_one_arm(m: Measurements) -> str | None:
-    keys = [key for key in (ENGINE, DEVICE_CLASS, DATA_DIGEST) if key not in m.criteria.may_differ]
+    keys = [key for key in (ENGINE, DEVICE_CLASS, DATA_DIGEST) if key not in m.policy.may_differ]
     parts = [f"{key} of {only}" for key in keys if (only := _only_arm(m, partial(_has_recorded, key)))]
     return f"On record for one arm only: {', '.join(parts)}." if parts else None
 
@@ -286,7 +286,7 @@ def _steps_missing(m: Measurements) -> str | None:
     next_step="Check the policy: with these values a pass says less than it seems to.",
 )
 def _policy_unusual(m: Measurements) -> str | None:
-    c = m.criteria
+    c = m.policy
     parts = [f"confidence {percent(c.confidence)}"] if c.confidence < USUAL_CONFIDENCE else []
     usual_df = ASSUMED_DF if None in c.run_floors else MAX_DF
     parts += [f"run floors on {c.run_floor_df:,.6g} degrees of freedom"] if c.run_floor_df > usual_df else []
@@ -321,7 +321,7 @@ def _better_than_noise(m: Measurements) -> str | None:
     means="the data digests agree, but the batch noise does not",
 )
 def _pairing_unproven(m: Measurements) -> str | None:
-    if m.criteria.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or not m.same_data_recorded:
+    if m.policy.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or not m.same_data_recorded:
         return None
     return f"The data digests agree, but the batch noise of the arms correlates only {m.r_pair:.2f}."
 
@@ -331,7 +331,7 @@ def _pairing_unproven(m: Measurements) -> str | None:
     means="the batch noise of the arms agrees less than usual",
 )
 def _pairing_weak(m: Measurements) -> str | None:
-    if m.criteria.pairing == "unpaired" or m.r_pair is None or not SAME_ORDER <= m.r_pair < SURELY_SAME_ORDER:
+    if m.policy.pairing == "unpaired" or m.r_pair is None or not SAME_ORDER <= m.r_pair < SURELY_SAME_ORDER:
         return None
     return f"The batch noise of the arms correlates {m.r_pair:.2f}; the same data order usually gives above 0.9."
 

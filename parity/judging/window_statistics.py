@@ -9,7 +9,6 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.arms import Arms, Controls, EarlySpread, early_df
-from parity.judging.criteria import ONE_LOOK, POINTS_TO_FAIL, Criteria, Multiplicity
 from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray
 from parity.judging.document_types import SensitivityDocument
 from parity.judging.interval import (
@@ -31,6 +30,7 @@ from parity.judging.interval import (
     token_slope,
 )
 from parity.judging.pairing import Aligned, align
+from parity.judging.policy import ONE_LOOK, POINTS_TO_FAIL, Multiplicity, Policy
 from parity.judging.run_floor import (
     NO_LENDERS,
     Lending,
@@ -319,7 +319,7 @@ class PairInWindow:
     part: slice
     arms: Arms
     controls: Controls
-    criteria: Criteria
+    policy: Policy
     quantum: float
     shorter: Sequence[Curve] = ()
     lending: Lending = NO_LENDERS
@@ -331,7 +331,7 @@ class PairInWindow:
     @property
     def levels(self) -> tuple[float, float]:
         """The confidence of the interval that decides, and that of its error within pairs."""
-        return self.multiplicity.levels(self.criteria.confidence)
+        return self.multiplicity.levels(self.policy.confidence)
 
     @property
     def steps(self) -> IntArray:
@@ -425,7 +425,7 @@ def _gap_interval(
     if pair.exact is not None:
         return exact_interval(pair.exact, run)
     plain = interval(float(gap.mean()), _within_se(pair, gap), run)
-    if pair.criteria.pairing == "paired":
+    if pair.policy.pairing == "paired":
         return capped_interval(gap, plain, missing_points(pair.steps, window), runs)
     return run_interval(plain, runs)
 
@@ -437,11 +437,11 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
     change, change_se = drift(gap, pair.steps)
     baseline, candidate = (_arm_statistics(curve, pair, measured.keep) for curve in pair.means)
     floor = measured.floors[0]
-    slope = token_slope(pair.criteria, pair.shorter, pair.arms.baseline.runs, window, baseline.level, floor.tau)
-    margin = determine_margin(pair.criteria, baseline.level, floor, slope if isinstance(slope, TokenSlope) else None)
+    slope = token_slope(pair.policy, pair.shorter, pair.arms.baseline.runs, window, baseline.level, floor.tau)
+    margin = determine_margin(pair.policy, baseline.level, floor, slope if isinstance(slope, TokenSlope) else None)
     end = None
     if margin is not None:
-        nominal = pair.criteria.confidence
+        nominal = pair.policy.confidence
         end = measure_end(gap, measured.interval, margin.nats, pair.levels, nominal, baseline.level, pair.quantum)
     return WindowStatistics(
         n=len(pair.steps),
@@ -466,7 +466,7 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
 
 def _within_se(pair: PairInWindow, gap: FloatArray) -> StandardError:
     """SE_within of the mean gap (n,); arms declared unpaired give the sum of their own detrended variances instead."""
-    if pair.criteria.pairing == "paired":
+    if pair.policy.pairing == "paired":
         return mean_se(gap)
     arms = [mean_se(detrended(arm, pair.steps)) for arm in (pair.baseline, pair.candidate)]
     return StandardError(value=float(np.hypot(arms[0].value, arms[1].value)), df=min(arm.df for arm in arms))
@@ -489,7 +489,7 @@ def _between_runs(
     gaps = _seed_gaps(pair, base_means, cand_means)
     size = abs(float(np.mean(list(base_of.values()))))
     control_means = pair.controls.offsets + base_of[aligned.seeds[0]] if len(pair.controls.used) else None
-    priors = priors_for(pair.arms.both, pair.criteria, size, pair.slope)
+    priors = priors_for(pair.arms.both, pair.policy, size, pair.slope)
     if pair.lending != NO_LENDERS:
         spreads = own_spread(base_means, base_seeds, control_means), own_spread(cand_means, cand_seeds)
         early = early_spread(pair.early[0], base_means), early_spread(pair.early[1], cand_means)
@@ -561,7 +561,7 @@ class RunGap:
         return self.gap > self.limit
 
 
-def worst_run(arms: Arms, window: Window, criteria: Criteria, slope: float | None, level: float, margin: float) -> RunGap | None:
+def worst_run(arms: Arms, window: Window, policy: Policy, slope: float | None, level: float, margin: float) -> RunGap | None:
     """The worst of all given runs of the candidate; None for a single run, which the interval judges.
 
     `slope` is that of an unfinished run (`schedule.state`), `level` the baseline's loss in the window, `margin` the deciding one in nats.
@@ -569,13 +569,13 @@ def worst_run(arms: Arms, window: Window, criteria: Criteria, slope: float | Non
     given = arms.candidate.given
     if len(given) < 2:
         return None
-    floors = priors_for(arms.both, criteria, level, slope)
-    term = RunTerm(variance=floors[0].tau ** 2 + floors[1].tau ** 2, df=criteria.run_floor_df, seeds=1)
+    floors = priors_for(arms.both, policy, level, slope)
+    term = RunTerm(variance=floors[0].tau ** 2 + floors[1].tau ** 2, df=policy.run_floor_df, seeds=1)
     gaps = []
     for number, run in enumerate(given, 1):
-        for part in _parts(run, arms.baseline.runs, window, paired=criteria.pairing == "paired"):
+        for part in _parts(run, arms.baseline.runs, window, paired=policy.pairing == "paired"):
             plain = interval(float(part.mean()), mean_se(part), term)
-            lo = capped_interval(part, plain, 0, NO_CHANGES).bounds(criteria.confidence)[0]
+            lo = capped_interval(part, plain, 0, NO_CHANGES).bounds(policy.confidence)[0]
             gaps.append((lo, plain.mean, run.label or f"run {number}"))
     if not gaps:
         return None

@@ -106,7 +106,7 @@ def looks_words(document: VerdictDocument) -> str:
     shared = document.get("multiplicity")
     if shared is None:
         return ""
-    nominal = level_percent(document["params"]["criteria"]["confidence"])
+    nominal = level_percent(document["params"]["policy"]["confidence"])
     number = f"look {shared['look']} of {shared['looks']}"
     level = ""
     if shared["looks"] > 1 or shared["candidates"] > 1:
@@ -136,9 +136,10 @@ def reused_notes(document: VerdictDocument) -> list[str]:
 
 
 def _advisory_facts(document: VerdictDocument) -> list[tuple[str, str]]:
-    """The measures in addition to the loss: gates first, then token tax, speed, net speed-up, gradient norms and the rest that advises."""
-    gates = [check for check in document.get("checks", ()) if check["role"] == "gate"]
-    facts = [(f"gate {check['name']}", f"{check['state'] or 'not measured'}: {check['sentence']}") for check in gates]
+    """The measures in addition to the loss: the policy's checks first, then token tax, speed, net speed-up, gradient norms and the rest
+    that advises."""
+    deciding = [check for check in document.get("checks", ()) if check["role"] == "decides"]
+    facts = [(f"check {check['name']}", f"{check['state'] or 'not measured'}: {check['sentence']}") for check in deciding]
     if tax := document.get("token_tax"):
         ends = tax["estimate"], tax["lo"], tax["hi"]  # the string "inf" for an unbounded one
         estimate, lo, hi = (f"{signed(100 * share, 1)} %" if isinstance(share, float) else "unbounded" for share in ends)

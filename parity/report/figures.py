@@ -105,7 +105,7 @@ def verdict_gap(document: VerdictDocument, case: Case, wanted: Range = WHOLE) ->
     return binned_gap(
         case.judged_against(document["candidate"]["name"]),
         case.candidates[document["candidate"]["name"]],
-        case.criteria,
+        case.policy,
         wanted,
         planned_steps=case.planned_steps,
         priors=verdict_priors(document),

@@ -236,7 +236,7 @@ def _side(document: AnyDocument, gap: GapDocument | IntervalDocument) -> str:
         return "no margin is known"
     where = against(gap, margin["nats"])
     if document["codes"][0] == "GAP_EXCEEDS_MARGIN" and where == "across" and not is_evaluation(document):
-        nominal = level_percent(cast("VerdictDocument", document)["params"]["criteria"]["confidence"])
+        nominal = level_percent(cast("VerdictDocument", document)["params"]["policy"]["confidence"])
         return f"across the margin {margin['nats']:.{decimals(document)}f}; the {nominal} interval, which a fail takes, is above it"
     nats = f"{margin['nats']:.{decimals(document)}f}"
     worth = margin["source"]
@@ -461,7 +461,7 @@ def _pairing(document: AnyDocument) -> str:
     if is_evaluation(document):
         return "unpaired" if document["gap"]["pairs"] is None else "paired by seed"
     verdict = cast("VerdictDocument", document)
-    if verdict["params"]["criteria"].get("pairing") == "unpaired":
+    if verdict["params"]["policy"].get("pairing") == "unpaired":
         return "unpaired"
     r_pair = verdict["noise"]["r_pair"]
     return f"paired, r {r_pair:.3f}" if isinstance(r_pair, float) else "paired"
@@ -472,7 +472,7 @@ def _shared_error(document: VerdictDocument) -> str:
     shared = document.get("multiplicity")
     if shared is None or (shared["candidates"] == 1 and shared["looks"] == 1):
         return ""
-    nominal = level_percent(document["params"]["criteria"]["confidence"])
+    nominal = level_percent(document["params"]["policy"]["confidence"])
     number_of = shared["candidates"]
     all_of = f" for all {number_of}" if number_of > 1 else ""
     looks = f", look {shared['look']} of {shared['looks']}" if shared["looks"] > 1 else ""

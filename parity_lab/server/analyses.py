@@ -11,9 +11,9 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.document_types import FloorDocument, GapDocument
 from parity.judging.interval import Interval
+from parity.judging.policy import policy_from_mapping
 from parity.structure import frozen, picked
 from parity_lab.analysis import Origin, Setup, make_setup, setup_from
 from parity_lab.answer import CONFIDENCE, Answer, answer, nats_words
@@ -40,7 +40,7 @@ from training.spec import JobSpec
 def late_loss(session: Session, run: Run) -> float:
     """The mean loss (nats) of a run in the last part of its steps, which the policy of its job names."""
     curve = loading.losses(session, run)
-    first = run.length * (1.0 - criteria_from_mapping(run.job.criteria).window_fraction)
+    first = run.length * (1.0 - policy_from_mapping(run.job.policy).window_fraction)
     value = float(curve.loss[curve.steps >= first].mean())
     if not math.isfinite(value):
         raise ConflictError(f"the loss of run {run.id} is not finite at its end")
@@ -49,7 +49,7 @@ def late_loss(session: Session, run: Run) -> float:
 
 # The row of a job that trains something more for another job, on the same devices: forks, an analysis, a step of a search.
 
-_OF_THE_ORIGIN = ("engine", "capability", "devices", "criteria", "revision", "branch", "model", "device_class", "threads")
+_OF_THE_ORIGIN = ("engine", "capability", "devices", "policy", "revision", "branch", "model", "device_class", "threads")
 
 
 def derived_job(session: Session, origin: Job, spec: JobSpec, submitted_by: str | None, order: Order, **run: object) -> Job:

@@ -202,7 +202,7 @@ def subject(candidate: RunSpec, baseline: RunSpec | None, step: int, steps: int)
         raise SpecError("why.candidate", candidate.label, "an arithmetic that differs", str(error)) from error
 
 
-def policies(runs: Mapping[str, RunSpec], step: int, steps: int) -> tuple[tuple[Arithmetic, ...], Mapping[str, Choice]]:
+def assignments(runs: Mapping[str, RunSpec], step: int, steps: int) -> tuple[tuple[Arithmetic, ...], Mapping[str, Choice]]:
     """The menu and the choices of forks that take the arithmetic of these runs for `steps` steps after step `step`.
 
     Raises SpecError for a run whose arithmetic a fork cannot take.
@@ -212,9 +212,9 @@ def policies(runs: Mapping[str, RunSpec], step: int, steps: int) -> tuple[tuple[
     if not 1 <= steps <= first.schedule.steps - step:
         raise SpecError("search.fork_steps", steps, f"1 to {first.schedule.steps - step}: the run ends at step {first.schedule.steps}")
     try:
-        return menu_of({name: arithmetic(run, step, steps, f"policy {name}") for name, run in runs.items()}, first.model.n_layers)
+        return menu_of({name: arithmetic(run, step, steps, f"assignment {name}") for name, run in runs.items()}, first.model.n_layers)
     except ValueError as error:
-        raise SpecError("search.switches", ", ".join(runs), "policies that one program can compute", str(error)) from error
+        raise SpecError("search.switches", ", ".join(runs), "assignments that one program can compute", str(error)) from error
 
 
 def arithmetic(spec: RunSpec, step: int, steps: int, whose: str) -> Segment:

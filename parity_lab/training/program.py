@@ -15,7 +15,7 @@ from parity.structure import frozen
 from parity_lab.analysis import Measurement, MeasureRequest, Setup, Way, next_measurement, setup_from
 from parity_lab.effects import SUMS
 from parity_lab.search import Forks
-from parity_lab.training.menu import Choice, changed, policies, subject
+from parity_lab.training.menu import Choice, assignments, changed, subject
 from training.arithmetic import formats
 from training.arithmetic.linear import DGRAD, PANEL, WGRAD, finished, operand_of, product, transposed
 from training.arithmetic.quantize import Operand, Quantizer
@@ -460,8 +460,8 @@ def measure(request: TrainRequest, candidate: RunSpec, read: Read, send: Callabl
 def analyse(request: MeasureRequest, candidate: RunSpec, folders: Path, read: Read, send: Callable[[Message], None]) -> None:
     """Measure everything that `request.results` lacks, from checkpoints of the parents in `folders`, by id."""
     parents = [(read(spec), folders / parent) for parent, spec in request["parents"].items()]
-    if request["policies"] is not None:
-        _train_forks(request, parents, {name: read(spec) for name, spec in request["policies"].items()}, send)
+    if request["assignments"] is not None:
+        _train_forks(request, parents, {name: read(spec) for name, spec in request["assignments"].items()}, send)
         return
     setup, results = setup_from(request["setup"]), dict(request["results"])
     baseline = None if request["baseline"] is None else read(request["baseline"])
@@ -478,13 +478,13 @@ def _train_forks(
 ) -> None:
     """Train the forks of a search that the record lacks: one program computes them all."""
     forks = Forks.read(request["setup"])
-    menu, choices = policies(runs, forks.fork_step, forks.fork_steps)
+    menu, choices = assignments(runs, forks.fork_step, forks.fork_steps)
     program = Checkpoints(parents, menu, [*choices.values()], forks.fork_step, forks.fork_steps)
     spec = parents[0][0]
     send({"kind": "manifest", "manifest": manifest(spec, program.corpus), "rounding": spec.rounding})
     for each in forks.forks:
         if each.key not in request["results"]:
-            value = program.fork(choices[each.policy], forks.parents.index(each.parent), each.draw, lambda: send({"kind": "alive"}))
+            value = program.fork(choices[each.assignment], forks.parents.index(each.parent), each.draw, lambda: send({"kind": "alive"}))
             send({"kind": "result", "key": each.key, "value": value, "steps": forks.fork_steps})
 
 

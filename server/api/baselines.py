@@ -10,10 +10,10 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session, selectinload
 
 from parity.judging.arms import independent_runs
-from parity.judging.criteria import NVFP4, Criteria
 from parity.judging.curve import rounding_of
 from parity.judging.floors import MAX_BYTES, MAX_NAME
 from parity.judging.pairing import align
+from parity.judging.policy import NVFP4, Policy
 from parity.judging.run_floor import prior_for, run_floor
 from parity.judging.window import plan_window
 from parity.structure import frozen
@@ -202,7 +202,7 @@ def _run(link: BaselineRun) -> BaselineRunDocument:
 
 def _noise(session: Session, row: Baseline) -> RunNoise | None:
     """The judge's run floor for one run of the version, with all other runs as its controls."""
-    policy = Criteria(profile=NVFP4)
+    policy = Policy(profile=NVFP4)
     runs, _ = independent_runs([loading.losses(session, link.run) for link in row.runs])
     window = plan_window(runs, row.runs[0].run.planned_steps, False, policy.window_fraction)
     together = align(runs, runs[:1], window.last)

@@ -45,8 +45,8 @@ def facts(job: Job, judge: str | None) -> dict[str, Any]:
         "schedule": spec.get("schedule"),
         "layers": [spec.get(key) for key in _LAYERS],
         "baseline": _arithmetic(spec["baseline"]),
-        "policy": {key: value for key, value in job.criteria.items() if key not in _NOT_OF_THE_POLICY},
-        "margin": (job.criteria.get("margin"), job.criteria.get("profile")),
+        "policy": {key: value for key, value in job.policy.items() if key not in _NOT_OF_THE_POLICY},
+        "margin": (job.policy.get("margin"), job.policy.get("profile")),
         **{name: value for name, value in known.items() if value is not None},
     }
 

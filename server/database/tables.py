@@ -106,7 +106,7 @@ class Job(Base):
     spec_version: Mapped[int] = mapped_column(default=SPEC_VERSION, server_default="1")
     # Devices that each of its runs trains on together.
     devices: Mapped[int] = mapped_column(default=1, server_default="1")
-    criteria: Mapped[dict[str, Any]]
+    policy: Mapped[dict[str, Any]]
     # Of all that decides its verdict and is known before training (`server.jobs.submit.config_hash`): equal hashes, the same comparison.
     config_hash: Mapped[Sha256 | None] = mapped_column(index=True)
     revision: Mapped[str | None]
@@ -601,7 +601,7 @@ class Token(Base):
     scopes: Mapped[list[str]]
     # Largest number of runs submitted under this token that train at once; None: no limit.
     max_running: Mapped[int | None]
-    # The repository whose gates it asks, for which the operator has pinned a policy (`server.jobs.gate_policies`).
+    # The repository whose gates it asks, for which the operator has pinned rules (`server.jobs.gate_rules`).
     repository: Mapped[str | None]
     created_at: Mapped[float]
     expires_at: Mapped[float | None]

@@ -20,12 +20,12 @@ from sqlalchemy.orm import Session
 
 from parity.extensions import lab
 from parity.judging.chances import chances_of
-from parity.judging.criteria import Criteria, Multiplicity
 from parity.judging.curve import Curve
 from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.floors import Floors, read_floors
 from parity.judging.path import path_of
+from parity.judging.policy import Multiplicity, Policy
 from parity.judging.verdict import Verdict as Judged
 from parity.report.words import BEST_FIRST, lead_of, with_words
 from parity.structure import frozen
@@ -405,7 +405,7 @@ def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[
         candidates={arm.name: whole.candidates[arm.name] for arm in ended},
         noise_runs={arm.name: whole.noise_runs[arm.name] for arm in (baseline, *ended) if arm.name in whole.noise_runs},
         families={arm.name: whole.families[arm.name] for arm in (baseline, *ended) if arm.name in whole.families},
-        multiplicity=whole.multiplicity or Multiplicity(looks=whole.criteria.looks, candidates=len(candidates)),
+        multiplicity=whole.multiplicity or Multiplicity(looks=whole.policy.looks, candidates=len(candidates)),
     )
     return part.documents()
 
@@ -422,18 +422,18 @@ def _floors_of(session: Session, job: Job) -> Floors | None:
     return named_floors(session, family) if family else lent_floors(session, job, family_of(job))
 
 
-def case_now(session: Session, job: Job, criteria: Criteria | None = None) -> Case:
+def case_now(session: Session, job: Job, policy: Policy | None = None) -> Case:
     """The judge's input for a job as it would be judged now, with all that its owner has stated (`server.jobs.statements`)."""
-    return case_of(session, job, criteria, _floors_of(session, job) if job.statements else None, late=True)
+    return case_of(session, job, policy, _floors_of(session, job) if job.statements else None, late=True)
 
 
-def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors: Floors | None = None, *, late: bool = False) -> Case:
+def case_of(session: Session, job: Job, policy: Policy | None = None, floors: Floors | None = None, *, late: bool = False) -> Case:
     """The judge's input for a job: the curves of its finished runs, the policy (its own by default) and the plan.
 
     Its arms borrow from `floors`, by default from those of its verdicts: fixed at submission if the job names a family, else when it is
     judged. What its owner stated after its end counts if `late`; the recorded verdict is without it.
     """
-    policy, look = statements.looks(job, criteria, late=late)
+    policy, look = statements.looks(job, policy, late=late)
     baseline, *candidates = job.arms
 
     def finished(runs: Sequence[Run]) -> list[Curve]:
@@ -446,7 +446,7 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
     return Case(
         baseline=finished(baseline.runs),
         candidates={arm.name: finished(arm.runs) for arm in candidates},
-        criteria=policy,
+        policy=policy,
         controls=[loading.curve(session, session.get_one(Run, run_id)) for run_id in job.controls or ()],
         planned_steps=statements.planned_steps(job, late=late),
         layer_policy=job.spec.get("layer_policy"),

@@ -163,7 +163,7 @@ def named_baseline_mismatch(job: Job, manifest: Mapping[str, str]) -> str | None
     if job.named is None:
         return None
     baseline = job.arms[0].runs[0].manifest or {}
-    keys = confounding_keys([baseline, manifest], job.criteria.get("may_differ", ()))  # the judge's rule
+    keys = confounding_keys([baseline, manifest], job.policy.get("may_differ", ()))  # the judge's rule
     differences = _differing(keys, baseline, manifest)
     if not differences:
         return None

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from parity.judging.criteria import WINDOW_FRACTION
 from parity.judging.curve import ROUNDINGS, rounding_of
 from parity.judging.floors import (
     ANY_DECODER,
@@ -28,6 +27,7 @@ from parity.judging.floors import (
     read_floors,
 )
 from parity.judging.lending import find_lender
+from parity.judging.policy import WINDOW_FRACTION
 from parity.judging.schedule import DECAYED
 from parity.judging.window import make_window
 from parity.recipes import rounds_to_nearest

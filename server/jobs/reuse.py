@@ -104,7 +104,7 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
         why = trained_otherwise or judged_otherwise
         if why is None:
             return Answer(job=job, found=_progress(job), reason=_unchanged(job))
-        if why == judged_otherwise and not has_passed(job) and (job.look or 0) >= question.criteria.looks:
+        if why == judged_otherwise and not has_passed(job) and (job.look or 0) >= question.policy.looks:
             return Answer(job=job, found=_progress(job), reason=f"{why}; it did not pass, and judging it again is no registered look")
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {why}"
     if newest_outdated is None and (earlier := _at_another_revision(session, question, named, lease_seconds)) is not None:
@@ -118,16 +118,16 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
 
 def _at_another_revision(session: Session, question: Question, named: NamedBaseline | None, lease_seconds: float) -> Job | None:
     """A recent job that is the same but for the word of its revision, did not pass, and leaves no look: what is asked is its question."""
-    spec, criteria = question.spec, question.criteria
+    spec, policy = question.spec, question.policy
     if spec.engine == "external":
         return None
     since = time.time() - RENEWED_AFTER_DAYS * _DAY
     recent = select(Job).where(Job.status == "concluded", Job.engine == spec.engine, Job.finished_at > since).order_by(Job.id.desc())
     floors = family_floors(session, spec)
     for job in session.scalars(recent.limit(_JOBS_LOOKED_AT)):
-        if job.revision == question.revision or job.config_hash != config_hash(spec, criteria, job.revision or "", named, floors):
+        if job.revision == question.revision or job.config_hash != config_hash(spec, policy, job.revision or "", named, floors):
             continue
-        if not has_passed(job) and (job.look or 0) >= criteria.looks and not _is_new_question(session, job, lease_seconds):
+        if not has_passed(job) and (job.look or 0) >= policy.looks and not _is_new_question(session, job, lease_seconds):
             return job
     return None
 
@@ -137,7 +137,7 @@ def _same_question(
 ) -> Iterator[tuple[Job, str | None, str | None]]:
     """Jobs of this comparison that have a verdict or may get one, newest first, each with the reasons why it would be trained or judged
     otherwise now, or None. Once reruns have arrived since one was judged, they have since every earlier one."""
-    config = config_hash(question.spec, question.criteria, question.revision, named, family_floors(session, question.spec))
+    config = config_hash(question.spec, question.policy, question.revision, named, family_floors(session, question.spec))
     digest = as_sent(question, config)
     same = select(Job).where(Job.config_hash == digest, Job.status.in_(("queued", "running", "concluded")))
     jobs = session.scalars(same.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT)).all()

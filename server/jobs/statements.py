@@ -15,8 +15,8 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.criteria import MAX_LOOKS, Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.curve import MAX_STEP, Curve, Rounding
+from parity.judging.policy import MAX_LOOKS, Multiplicity, Policy, policy_from_mapping
 from parity.judging.speed import TOKENS
 from parity.recipes import ALWAYS_STOCHASTIC, UNSTATED, RecipeError, check_recipe, check_rounding, rounds_to_nearest
 from parity.structure import frozen
@@ -253,18 +253,18 @@ def tokens_per_step(job: Job) -> int | None:
     return next((each.value for each in job.statements if each.fact == "tokens_per_step"), None)
 
 
-def looks(job: Job, criteria: Criteria | None, *, late: bool) -> tuple[Criteria, Multiplicity | None]:
+def looks(job: Job, policy: Policy | None, *, late: bool) -> tuple[Policy, Multiplicity | None]:
     """The policy by which a job is judged (another one, or its own), and which look at its question that is.
 
     A project's looks are counted as they are taken (`server.jobs.projects`). Of what was stated when the job could be judged already, one
     statement of each fact is free, and each later request about the same fact is a look more.
     """
-    policy = criteria or criteria_from_mapping(job.criteria)
-    shared = multiplicity_of(job) if criteria is None or job.looked_at is not None else None
+    own = policy or policy_from_mapping(job.policy)
+    shared = multiplicity_of(job) if policy is None or job.looked_at is not None else None
     requests = {(each.fact, each.created_at) for each in job.statements if each.is_informed and (late or not each.is_late)}
     further = len(requests) - len({fact for fact, _ in requests})
     if further:
-        before = shared or Multiplicity(looks=policy.looks, candidates=len(job.arms) - 1)
+        before = shared or Multiplicity(looks=own.looks, candidates=len(job.arms) - 1)
         many = min(MAX_LOOKS, before.looks + further)
         shared = replace(before, look=min(many, before.look + further), looks=many)
-    return policy if shared is None else replace(policy, looks=shared.looks), shared
+    return own if shared is None else replace(own, looks=shared.looks), shared

@@ -335,7 +335,7 @@ def show(
         "ended": document.status in JOB_ENDED,
         "runs": [(arm, run) for arm in document.arms for run in (*arm.runs, *arm.noise_runs)],
         "pairs": list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs)),
-        "ground": compare(document.arms, document.criteria.get("may_differ", ()), compared),
+        "ground": compare(document.arms, document.policy.get("may_differ", ()), compared),
         **remarks,
         "requested_arms": [document.spec["baseline"], *document.spec["candidates"]],
     }

@@ -162,7 +162,7 @@ def _window(job: JobDocument) -> tuple[int, int] | None:
     """The steps that will be judged, where the plan is known."""
     if not job.planned_steps:
         return None
-    fraction = float(job.criteria.get("window_fraction") or 0.2)
+    fraction = float(job.policy.get("window_fraction") or 0.2)
     return round(job.planned_steps * (1.0 - fraction)), job.planned_steps - 1
 
 
@@ -251,7 +251,7 @@ def _strip(job: JobDocument) -> list[Fact]:
         cost_fact(job.cost),
         Fact("Evidence", each, count(len(arms), "candidate")),
         Fact("Run noise", count(noise_runs, "noise run") if noise_runs else "No noise runs", "used in the verdict, not in a forecast"),
-        Fact("Early stop", str(job.criteria.get("early_stop", "advise")), "what a hopeless forecast does to the runs"),
+        Fact("Early stop", str(job.policy.get("early_stop", "advise")), "what a hopeless forecast does to the runs"),
     ]
 
 

@@ -285,7 +285,7 @@ def create_token(
     """A new token and its text, which cannot be retrieved again.
 
     `max_running` limits how many runs of its jobs train at once. `principal_id`: a further token of that principal, for its jobs; by
-    default the token is a principal of its own. `repository`: its gates have the policy that the operator pinned for this one.
+    default the token is a principal of its own. `repository`: its gates have the rules that the operator pinned for this one.
     """
     wanted = sorted(set(scopes))
     unknown = [scope for scope in wanted if scope not in SCOPES]

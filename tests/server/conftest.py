@@ -109,7 +109,7 @@ def request_body() -> dict:
     """A job that the schema accepts."""
     return {
         "job": {"name": "mine", "baseline": {"recipe": "fp8_current"}, "candidates": [{"recipe": "nvfp4", "replicates": 2}]},
-        "criteria": {"margin": "1.0%"},
+        "policy": {"margin": "1.0%"},
     }
 
 
@@ -191,6 +191,6 @@ def judged(database, recorded) -> Callable[[dict[str, float]], tuple[str, dict[s
             conclude(database, job_id)
         with database.read() as session:
             job = session.get_one(Job, job_id)
-            return job_id, {"job": copy.deepcopy(job.spec), "criteria": job.criteria}
+            return job_id, {"job": copy.deepcopy(job.spec), "policy": job.policy}
 
     return make

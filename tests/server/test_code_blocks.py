@@ -180,7 +180,7 @@ def test_yaml_is_part_of_a_job_file():
     for block in RUN_HERE:
         if block.language == "yaml":
             content = yaml.safe_load(block.text)
-            rest = {"job": {"name": "page", **arms}, "criteria": {"margin": "1 %"}}
+            rest = {"job": {"name": "page", **arms}, "policy": {"margin": "1 %"}}
             whole = _merged(rest, content if content.keys() <= schema["properties"].keys() else {"job": content})
             jsonschema.validate(whole, schema)
             TypeAdapter(JobSpec).validate_python(whole["job"])

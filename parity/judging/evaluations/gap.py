@@ -9,10 +9,10 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.agreement import quantum
-from parity.judging.criteria import POINTS_TO_PASS
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import EstimateDocument
 from parity.judging.interval import Interval, RunChange, RunNoise, capped_interval, interval, run_changes, run_interval, t_quantile
+from parity.judging.policy import POINTS_TO_PASS
 from parity.judging.run_floor import Prior, RunTerm, run_floor, run_term, run_term_over_seeds
 from parity.judging.speed import from_logs
 from parity.judging.window import StandardError, mean_se

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from parity.judging.agreement import quantum
-from parity.judging.criteria import Criteria
 from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, median, usable
 from parity.judging.evaluations.gap import (
     PRINTED_STEP,
@@ -28,6 +27,7 @@ from parity.judging.evaluations.gap import (
 from parity.judging.independence import same_series
 from parity.judging.interval import Interval
 from parity.judging.pairing import common_losses
+from parity.judging.policy import Policy
 from parity.judging.run_floor import Prior, priors_for
 from parity.judging.schedule import UNKNOWN_SLOPE, ScheduleState, log_slope, schedule_state
 from parity.judging.window import Window, plan_window
@@ -104,7 +104,7 @@ class Measured:
 def measure(
     baseline: Sequence[Curve],
     candidate: Sequence[Curve],
-    criteria: Criteria,
+    policy: Policy,
     *,
     confidence: float,
     planned_steps: int | None,
@@ -125,9 +125,9 @@ def measure(
     finite = usable(rows).all(axis=0)
     steps, rows = steps[finite], rows[:, finite]
     arms = rows[: len(kept[0])], rows[len(kept[0]) :]
-    window = plan_window((*kept[0], *kept[1]), planned_steps, criteria.schedule == "decayed", criteria.window_fraction)
-    slope = log_slope(steps, arms[0].mean(axis=0), loaded=criteria.start == "loaded") if len(steps) else UNKNOWN_SLOPE
-    schedule = schedule_state((kept[0], kept[1]), window, criteria, slope)
+    window = plan_window((*kept[0], *kept[1]), planned_steps, policy.schedule == "decayed", policy.window_fraction)
+    slope = log_slope(steps, arms[0].mean(axis=0), loaded=policy.start == "loaded") if len(steps) else UNKNOWN_SLOPE
+    schedule = schedule_state((kept[0], kept[1]), window, policy, slope)
     points = _points(steps, at) or tuple(steps[steps >= window.first].tolist()) or tuple(steps[-1:].tolist())
     compared = np.isin(steps, points)
     values = rows[:, compared].mean(axis=1) if points else np.full(len(rows), np.nan)
@@ -139,7 +139,7 @@ def measure(
     measured = bool(points) and pairs > 0
 
     def priors(level: float) -> tuple[Prior, Prior]:
-        return priors_for((kept[0][0], kept[1][0]), criteria, abs(level), schedule.assumed_slope)
+        return priors_for((kept[0][0], kept[1][0]), policy, abs(level), schedule.assumed_slope)
 
     def gap(chosen: BoolArray) -> Interval:
         own = arms[0][:, chosen], arms[1][:, chosen]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from parity.judging import special
-from parity.judging.criteria import Criteria
 from parity.judging.curve import FloatArray, IntArray, Rounding, dot, median, usable
 from parity.judging.interval import Interval, Margin, determine_margin, interval
 from parity.judging.lending import Lenders
 from parity.judging.measurements import lender_for
+from parity.judging.policy import Policy
 from parity.judging.run_floor import (
     NO_LENDERS,
     Lending,
@@ -57,18 +57,18 @@ class RunNoise:
     margin: Margin | None
 
 
-def planned_lending(names: tuple[str, str], arms: tuple[LiveArm, LiveArm], criteria: Criteria, lenders: Lenders) -> Lending:
+def planned_lending(names: tuple[str, str], arms: tuple[LiveArm, LiveArm], policy: Policy, lenders: Lenders) -> Lending:
     """What two arms (baseline, candidate) of these names may borrow before their runs say how they round."""
     baseline, candidate = (
         lender_for(name, "stochastic" if assume_stochastic(arm.recipe, arm.rounding) else "nearest", declared, lenders)
-        for name, arm, declared in zip(names, arms, criteria.run_floors, strict=True)
+        for name, arm, declared in zip(names, arms, policy.run_floors, strict=True)
     )
     return baseline, candidate
 
 
-def run_noise(arms: tuple[LiveArm, LiveArm], criteria: Criteria, level: float, lending: Lending = NO_LENDERS, seeds: int = 1) -> RunNoise:
+def run_noise(arms: tuple[LiveArm, LiveArm], policy: Policy, level: float, lending: Lending = NO_LENDERS, seeds: int = 1) -> RunNoise:
     """The noise of a pair of arms (baseline, candidate) whose baseline has a loss of `level` nats; `seeds` are those that both have."""
-    priors = priors_for(arms, criteria, level)
+    priors = priors_for(arms, policy, level)
     if lending != NO_LENDERS:
         spreads = [own_spread(np.array(arm.means), arm.seeds) for arm in arms]
         own = OwnRuns(
@@ -88,7 +88,7 @@ def run_noise(arms: tuple[LiveArm, LiveArm], criteria: Criteria, level: float, l
         pair_variance=max(today[0].tau ** 2 + today[1].tau ** 2, arms[1].runs * end.variance),
         df=known.df,
         end=end,
-        margin=determine_margin(criteria, level, today[0]),
+        margin=determine_margin(policy, level, today[0]),
     )
 
 
@@ -436,7 +436,7 @@ def predict(
     pairs: Sequence[tuple[Progress, bool]],
     planned_pairs: int,
     arms: tuple[LiveArm, LiveArm],
-    criteria: Criteria,
+    policy: Policy,
     lending: Lending = NO_LENDERS,
     seeds: int = 1,
     confidence: float | None = None,
@@ -446,13 +446,13 @@ def predict(
     `confidence` is that of the verdict's interval, by default the policy's; looks and candidates that share its error have a higher one.
     None also where the policy has no margin yet (a noise floor that is not measured), or the loss is not above 0.
     """
-    seen = [each for state, ended in pairs if (each := _seen(state, criteria.window_fraction, ended=ended)) is not None]
+    seen = [each for state, ended in pairs if (each := _seen(state, policy.window_fraction, ended=ended)) is not None]
     if not seen:
         return None
     level = float(np.mean([each.level for each in seen]))
     if level <= 0.0:
         return None
-    noise = run_noise(arms, criteria, level, lending, seeds)
+    noise = run_noise(arms, policy, level, lending, seeds)
     if noise.margin is None:
         return None
     planned = max(planned_pairs, len(seen))
@@ -461,10 +461,10 @@ def predict(
     gap = sum(c * each.gap for c, each in zip(weights, seen, strict=True))
     share = sum(each.share for each in seen) / planned
     run = noise.pair_variance * combined.error
-    final_blocks = max(1.0, criteria.window_fraction * BLOCKS)
+    final_blocks = max(1.0, policy.window_fraction * BLOCKS)
     block = float(np.mean([each.block_variance for each in seen]))
     steps = sum(c**2 * each.gap_variance for c, each in zip(weights, seen, strict=True))
-    ahead = sum(_ahead(each.share, criteria.window_fraction) for each in seen) + (planned - len(seen))
+    ahead = sum(_ahead(each.share, policy.window_fraction) for each in seen) + (planned - len(seen))
     steps += BLOCK_NOISE * block / final_blocks * ahead / planned**2
     steps += (LATE_CHANGE * (1.0 - share) * gap) ** 2
     drift = _drift(seen, weights, noise.pair_variance, noise.margin.nats)
@@ -478,8 +478,8 @@ def predict(
         gap=gap,
         level=level,
         margin=noise.margin.nats,
-        half_width=verdict.half_width(confidence or criteria.confidence),
-        two_sided=criteria.two_sided,
+        half_width=verdict.half_width(confidence or policy.confidence),
+        two_sided=policy.two_sided,
         stays=Scenario(mean=gap, variances=spread, weights=chances),
         drifts=Scenario(mean=gap + drift.mean, variances=spread + drift.variance, weights=chances),
         drift_weight=drift.weight,

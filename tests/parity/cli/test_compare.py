@@ -96,8 +96,8 @@ def test_a_pass_as_of_a_point_exits_3_unless_the_policy_accepts_it(tmp_path: Pat
     code, out, _ = run(*common, "--margin", "3%")
     assert (code, out.startswith("◇ INCONCLUSIVE  No loss beyond the margin as of step 1,499; "), "AS_OF" in out) == (3, True, True)
     policy = tmp_path / "parity.yaml"
-    policy.write_text("criteria: {margin: 3%, as_of: accept}\n")
-    code, out, _ = run(*common, "--criteria", str(policy))
+    policy.write_text("policy: {margin: 3%, as_of: accept}\n")
+    code, out, _ = run(*common, "--policy", str(policy))
     assert (code, out.startswith("● PASS  You may switch to mxfp8, as of step 1,499."), "AS_OF" in out) == (0, True, True)
     code, out, _ = run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "3000", "--margin", "0.1%", *nearest("fp8", "nvfp4"))
     assert (code, "As of step 1,499 it is" in out) == (1, True)
@@ -211,8 +211,8 @@ def test_equal_file_names_get_their_folders(tmp_path: Path, files: dict[str, str
 
 def test_a_policy_file_and_flags_over_it(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     policy = tmp_path / "parity.yaml"
-    policy.write_text("job: {anything: 1}\ncriteria: {profile: fp8-grade, confidence: 0.9}\n")
-    common = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--schedule", "decayed", "--json", "--criteria", str(policy))
+    policy.write_text("job: {anything: 1}\npolicy: {profile: fp8-grade, confidence: 0.9}\n")
+    common = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--schedule", "decayed", "--json", "--policy", str(policy))
     entry = json.loads(run("compare", *common)[1])["verdicts"][0]
     assert (entry["profile"], entry["gap"]["confidence"]) == ("fp8-grade", 0.9)
     entry = json.loads(run("compare", *common, "--margin", "2%")[1])["verdicts"][0]
@@ -247,15 +247,15 @@ BAD = {
     "context of no arm": (("{fp8}", "{mxfp8}", "--context", "x:engine=y"), "no arm is called 'x'"),
     "stdin twice": (("-", "-"), "stdin can be read only once"),
     "both forms": (("{fp8}", "{mxfp8}", "--json", "--markdown"), "exclude each other"),
-    "policy missing": (("{fp8}", "{mxfp8}", "--criteria", "none.yaml"), "none.yaml: cannot be read"),
-    "policy broken": (("{fp8}", "{mxfp8}", "--criteria", "{broken}"), "not valid YAML"),
-    "policy empty": (("{fp8}", "{mxfp8}", "--criteria", "{empty}"), "no `criteria:` with keys"),
+    "policy missing": (("{fp8}", "{mxfp8}", "--policy", "none.yaml"), "none.yaml: cannot be read"),
+    "policy broken": (("{fp8}", "{mxfp8}", "--policy", "{broken}"), "not valid YAML"),
+    "policy empty": (("{fp8}", "{mxfp8}", "--policy", "{empty}"), "no `policy:` with keys"),
 }
 
 
 @pytest.mark.parametrize("case", list(BAD))
 def test_bad_usage_is_one_line_and_exit_code_2(case: str, tmp_path: Path, files: dict[str, str], run: Run) -> None:
-    (tmp_path / "broken.yaml").write_text("criteria: {margin: [")
+    (tmp_path / "broken.yaml").write_text("policy: {margin: [")
     (tmp_path / "empty.yaml").write_text("job: 1\n")
     places = {**files, "folder": str(tmp_path), "broken": str(tmp_path / "broken.yaml"), "empty": str(tmp_path / "empty.yaml")}
     arguments, message = BAD[case]

@@ -286,13 +286,13 @@ BAD = {
     "at no evaluation": ("{evaluated} --at 5", "not every run has an evaluation at 5"),
     "target": ("{evaluated} --target nan", "--target is nan; expected a positive number"),
     "tokens": ("{evaluated} --tokens-per-step 0", "--tokens-per-step is 0.0; expected a positive number"),
-    "gate": ("{evaluated} --gate spikes", "--gate needs training curves"),
+    "check": ("{evaluated} --check spikes", "--check needs training curves"),
     "accuracy": ("{evaluated} --accuracy-margin 0.5", "--accuracy-margin needs training curves"),
     "snr": ("{evaluated} --layer-snr x.csv", "--layer-snr needs training curves"),
     "family": ("{evaluated} --family f", "--family needs training curves"),
     "floors": ("{evaluated} --floors x.csv", "--floors needs training curves"),
     "worth": ("{evaluated} --full-run-hours 10", "--full-run-hours needs training curves"),
-    "policy": ("{evaluated} --criteria {policy}", "the policy's gates are spikes"),
+    "policy": ("{evaluated} --policy {policy}", "the policy's checks are spikes"),
     "no times": ("{evaluated} --times {evaluations}", "no column of times"),
     "times of fewer runs": ("{evaluated} --times {short_times}", "no row for a run of the curves: s4/2 of NVFP4 and 1 more"),
     "times of other runs": ("{evaluated} --times {other_times}", "a run that the curves do not have: s9/0 of FP8"),
@@ -305,7 +305,7 @@ BAD = {
 
 @pytest.mark.parametrize("case", list(BAD))
 def test_bad_usage_is_one_line_and_exit_code_2(case: str, tables: dict[str, str], tmp_path: Path, run: Run) -> None:
-    (tmp_path / "policy.yaml").write_text("criteria: {margin: 1%, gates: [loss, spikes]}\n")
+    (tmp_path / "policy.yaml").write_text("policy: {margin: 1%, checks: [loss, spikes]}\n")
     (tmp_path / "other.csv").write_text(Path(tables["times"]).read_text() + "s9,FP8,0,90,30\n")
     evaluated = " ".join((tables["evaluations"], *EVALUATED))
     words, message = BAD[case]

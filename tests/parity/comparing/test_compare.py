@@ -9,7 +9,7 @@ import pytest
 
 import parity
 from parity.cli import main
-from parity.judging.criteria import CriteriaError
+from parity.judging.policy import PolicyError
 
 POLICY: dict[str, Any] = {"schedule": "decayed", "margin": "1%", "planned_steps": 1500, "rounding": "nearest"}
 
@@ -62,25 +62,25 @@ def test_numbers_of_numpy_are_whole_numbers_too(frames):
 
 
 def test_a_policy_may_be_an_object_keys_or_a_file(frames, tmp_path):
-    (tmp_path / "parity.yaml").write_text("criteria: {margin: 2 %, min_points: 250}\n")
+    (tmp_path / "parity.yaml").write_text("policy: {margin: 2 %, min_points: 250}\n")
     arms = frames["fp8"], frames["mxfp8"]
-    for criteria in (parity.Criteria(margin="2%", min_points=250), {"margin": "2%", "min_points": 250}, tmp_path / "parity.yaml"):
-        result = parity.compare(*arms, criteria=criteria, planned_steps=1500)
-        assert result.case.criteria == parity.Criteria(margin="2%", min_points=250)
-        over = parity.compare(*arms, criteria=criteria, margin="1%", planned_steps=1500)
-        assert over.case.criteria == parity.Criteria(margin="1%", min_points=250)
-    assert parity.compare(*arms, planned_steps=1500).case.criteria.profile == "nvfp4"
+    for policy in (parity.Policy(margin="2%", min_points=250), {"margin": "2%", "min_points": 250}, tmp_path / "parity.yaml"):
+        result = parity.compare(*arms, policy=policy, planned_steps=1500)
+        assert result.case.policy == parity.Policy(margin="2%", min_points=250)
+        over = parity.compare(*arms, policy=policy, margin="1%", planned_steps=1500)
+        assert over.case.policy == parity.Policy(margin="1%", min_points=250)
+    assert parity.compare(*arms, planned_steps=1500).case.policy.profile == "nvfp4"
 
 
 @pytest.mark.parametrize("margin", ["1", 1, 0.01, "0.01"])
 def test_a_margin_without_a_unit_is_refused_everywhere(margin, frames):
     arms = frames["fp8"], frames["nvfp4"]
     for call in (
-        lambda: parity.Criteria(margin=margin),
+        lambda: parity.Policy(margin=margin),
         lambda: parity.compare(*arms, margin=margin),
-        lambda: parity.compare(*arms, criteria={"margin": margin}),
+        lambda: parity.compare(*arms, policy={"margin": margin}),
     ):
-        with pytest.raises(CriteriaError, match="unit"):
+        with pytest.raises(PolicyError, match="unit"):
             call()
 
 
@@ -100,12 +100,12 @@ REFUSED = [
     ({"planned_steps": None, "assume_complete": "no"}, ValueError, "True or False"),
     ({"seeds": "0"}, TypeError, "list of whole numbers"),
     ({"seeds": [0.5]}, TypeError, "list of whole numbers"),
-    ({"margin": "2 percent"}, CriteriaError, "positive amount"),
-    ({"margin": None, "profile": "nvpf4"}, CriteriaError, "one of"),
-    ({"criteria": 3}, TypeError, "criteria"),
-    ({"criteria": "/nowhere.yaml"}, ValueError, "no such file"),
-    ({"gates": "spikes"}, TypeError, "list of names"),
-    ({"gates": ["spike"]}, CriteriaError, "gates"),
+    ({"margin": "2 percent"}, PolicyError, "positive amount"),
+    ({"margin": None, "profile": "nvpf4"}, PolicyError, "one of"),
+    ({"policy": 3}, TypeError, "policy"),
+    ({"policy": "/nowhere.yaml"}, ValueError, "no such file"),
+    ({"checks": "spikes"}, TypeError, "list of names"),
+    ({"checks": ["spike"]}, PolicyError, "checks"),
     ({"recipe": "nvpf4"}, ValueError, "did you mean nvfp4"),
     ({"recipe": 4}, TypeError, "recipe"),
     ({"recipe": {"candidat": "nvfp4"}}, ValueError, "did you mean candidate"),

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.special import digamma, polygamma
 from scipy.stats import t as student
 
-from parity.judging.criteria import STOCHASTIC_FACTOR
 from parity.judging.floors import COLUMNS, MAX_DF, Floors, FloorsError, public_floors, read_floors
 from parity.judging.lending import between_families, evidence_families, find_lender, fit_between
+from parity.judging.policy import STOCHASTIC_FACTOR
 from tests.conftest import some
 
 Table = dict[str, list[tuple[float, int]]]

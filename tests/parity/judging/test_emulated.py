@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from parity.judging import special
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import curve_from_arrays
 from parity.judging.evidence import Case, bundle_bytes, verify
 from parity.judging.floors import (
@@ -24,6 +23,7 @@ from parity.judging.floors import (
     public_floors,
 )
 from parity.judging.lending import find_lender
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import judge
 
 
@@ -132,7 +132,7 @@ def borrowing(name, runs):
     return Case(
         baseline=[base],
         candidates={"mxfp8": [cand]},
-        criteria=criteria_from_mapping({"margin": "1 %"}),
+        policy=policy_from_mapping({"margin": "1 %"}),
         planned_steps=STEPS,
         baseline_name="fp8",
         floors=emulated_floors().only({name}),
@@ -176,7 +176,7 @@ def test_runs_that_are_noisier_than_the_demos_contradict_it():
     (verdict,) = judge(
         [base],
         {"mxfp8": [cand, *reruns]},
-        criteria_from_mapping({"margin": "1 %"}),
+        policy_from_mapping({"margin": "1 %"}),
         planned_steps=STEPS,
         baseline_name="fp8",
         floors=emulated_floors().only({DEMO}),

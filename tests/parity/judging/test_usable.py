@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import Verdict, judge
 
 MakeRun = Callable[..., Curve]
@@ -23,8 +23,8 @@ def cut(run: Curve, share: float, **changes: object) -> Curve:
 
 
 def judged(base: list[Curve], cand: list[Curve], noise: dict[str, list[Curve]], policy: dict[str, object] | None = None) -> Verdict:
-    criteria = criteria_from_mapping({"schedule": "decayed", "margin": "1%"} | (policy or {}))
-    return judge(base, {"cand": cand}, criteria, planned_steps=STEPS, baseline_name="base", noise_runs=noise)[0]
+    whole = policy_from_mapping({"schedule": "decayed", "margin": "1%"} | (policy or {}))
+    return judge(base, {"cand": cand}, whole, planned_steps=STEPS, baseline_name="base", noise_runs=noise)[0]
 
 
 @pytest.fixture

@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.evidence import Case, EvidenceError, bundle_bytes, verify
 from parity.judging.floors import Floors, RerunGroup, read_floors
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict import Verdict, judge
 from parity.report.words import noise_basis, words
 
 MakeRun = Callable[..., Curve]
 FAMILY = "f"
-POLICY = criteria_from_mapping({"schedule": "decayed", "margin": "1%"})
-REJECT = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "assumed_noise": "reject"})
+POLICY = policy_from_mapping({"schedule": "decayed", "margin": "1%"})
+REJECT = policy_from_mapping({"schedule": "decayed", "margin": "1%", "assumed_noise": "reject"})
 QUIET = [(f"g{number}", 10, 0.0008 * factor) for number, factor in enumerate((0.8, 0.9, 1.0, 1.01, 1.1, 1.2))]
 
 
@@ -35,7 +35,7 @@ def table(rows: list[tuple[str, int, float]], rounding: str = "nearest", level: 
 
 
 def verdict_of(
-    base: list[Curve], cand: list[Curve], floors: Floors | None, families: dict[str, str] | None = None, policy: Criteria = POLICY
+    base: list[Curve], cand: list[Curve], floors: Floors | None, families: dict[str, str] | None = None, policy: Policy = POLICY
 ) -> Verdict:
     named = {"base": FAMILY, "cand": FAMILY} if families is None else families
     return judge(base, {"cand": cand}, policy, planned_steps=2000, baseline_name="base", floors=floors, families=named)[0]
@@ -131,7 +131,7 @@ def test_only_groups_of_the_arms_own_rounding_lend(make_run: MakeRun, floors: Fl
 
 
 def test_a_floor_that_the_policy_declares_counts_more(make_run: MakeRun, floors: Floors) -> None:
-    declared = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "candidate_run_floor": "0.2%"})
+    declared = policy_from_mapping({"schedule": "decayed", "margin": "1%", "candidate_run_floor": "0.2%"})
     verdict = verdict_of(arm(make_run, 10), arm(make_run, 20), floors, policy=declared)
     assert "FAMILY_UNUSED" in verdict.codes
     assert verdict.document()["tau"]["candidate"]["prior_basis"].startswith("declared by the policy")
@@ -159,7 +159,7 @@ def bundle(make_run: MakeRun, floors: Floors, tmp_path: Path) -> Path:
     case = Case(
         baseline=arm(make_run, 10),
         candidates={"cand": arm(make_run, 20)},
-        criteria=POLICY,
+        policy=POLICY,
         planned_steps=2000,
         baseline_name="base",
         floors=Floors(rows),

@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.evidence import Case, bundle_bytes, verify
 from parity.judging.floors import ANY_DECODER, Floors, public_floors, read_floors
 from parity.judging.lending import find_lender
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict import Verdict, judge
 from parity.report.words import noise_basis
 
 MakeRun = Callable[..., Curve]
-POLICY = criteria_from_mapping({"margin": "0.5%"})
-STATED = criteria_from_mapping({"schedule": "decayed", "margin": "0.5%"})
-REJECT = criteria_from_mapping({"margin": "0.5%", "assumed_noise": "reject"})
+POLICY = policy_from_mapping({"margin": "0.5%"})
+STATED = policy_from_mapping({"schedule": "decayed", "margin": "0.5%"})
+REJECT = policy_from_mapping({"margin": "0.5%", "assumed_noise": "reject"})
 NAMED = {"base": ANY_DECODER, "cand": ANY_DECODER}
 STEPS = 2000
 P = np.arange(STEPS) / (STEPS - 1)
@@ -39,7 +39,7 @@ def arm(make_run: MakeRun) -> Callable[..., list[Curve]]:
 
 
 def verdict_of(
-    base: list[Curve], cand: list[Curve], policy: Criteria = POLICY, *, complete: bool = False, named: dict[str, str] = NAMED
+    base: list[Curve], cand: list[Curve], policy: Policy = POLICY, *, complete: bool = False, named: dict[str, str] = NAMED
 ) -> Verdict:
     floors = public_floors() if named else None
     plan = {} if complete else {"planned_steps": STEPS}
@@ -120,7 +120,7 @@ def test_the_bundle_has_the_families_that_count_and_verifies(arm: Callable[..., 
     case = Case(
         baseline=arm(10),
         candidates={"cand": arm(20, recipe="nvfp4")},
-        criteria=POLICY,
+        policy=POLICY,
         planned_steps=STEPS,
         baseline_name="base",
         floors=public_floors(),

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import judge
 from tests.conftest import some
 from tests.parity.attacks.pairs import synthetic
@@ -20,7 +20,7 @@ def worse(run: Curve, by: np.ndarray | float) -> Curve:
 
 
 def codes(base: Curve, cand: Curve, margin: str) -> tuple[str, ...]:
-    return judge([base], {"c": [cand]}, criteria_from_mapping({"schedule": "decayed", "margin": margin}), assume_complete=True)[0].codes
+    return judge([base], {"c": [cand]}, policy_from_mapping({"schedule": "decayed", "margin": margin}), assume_complete=True)[0].codes
 
 
 @settings(max_examples=some(150))
@@ -67,7 +67,7 @@ def test_a_candidate_that_gets_worse_after_its_noise_runs_stopped_does_not_pass_
     after = worse(before, np.where(np.arange(len(cand.loss)) >= len(cand.loss) - last, more * unit, 0.0))
 
     def verdict_of(run: Curve) -> str:
-        policy = criteria_from_mapping({"schedule": "decayed", "margin": margin})
+        policy = policy_from_mapping({"schedule": "decayed", "margin": margin})
         return judge([base], {"c": [run]}, policy, assume_complete=True, baseline_name="b", noise_runs=noise)[0].codes[0]
 
     earlier = verdict_of(before)

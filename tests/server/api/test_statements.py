@@ -299,7 +299,7 @@ def test_a_trainer_and_a_statement_agree_or_the_later_one_is_refused(client):
 
 
 def test_a_late_family_leaves_a_gate_its_verdict(client, served, ended):
-    job = {"job": _spec(), "criteria": {"margin": "1%"}, "revision": "abc"}
+    job = {"job": _spec(), "policy": {"margin": "1%"}, "revision": "abc"}
     made = client.gate(job, "one")["job"]
     for arm in made["arms"]:
         for run in arm["runs"]:

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from parity_lab.analysis import setup_from
 from parity_lab.server.analyses import WhyRequest, analysis_of, plan_analysis, plan_document, submit_analysis
 from parity_lab.server.tables import Analysis, AnalysisResult
@@ -135,7 +135,7 @@ def test_what_was_asked_for_anyway_is_planned(database, explained):
 
 def test_a_job_that_is_open_or_has_no_analysis_says_so(database, make_job):
     with database.write() as session:
-        job = submit_job(session, make_job(), criteria_from_mapping({"margin": "1.0%"}))
+        job = submit_job(session, make_job(), policy_from_mapping({"margin": "1.0%"}))
         with pytest.raises(ConflictError, match="is queued, expected one that has ended"):
             plan_analysis(session, job.id, WhyRequest())
         with pytest.raises(NotFoundError, match="parity why"):

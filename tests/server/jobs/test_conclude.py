@@ -9,8 +9,8 @@ from sqlalchemy import event, func, select
 from sqlalchemy.exc import DBAPIError, OperationalError, PendingRollbackError
 from sqlalchemy.orm import selectinload
 
-from parity.judging.criteria import Criteria
 from parity.judging.path import path_of
+from parity.judging.policy import Policy
 from parity.judging.sign_offs import sha256_of
 from server.database import sessions, states
 from server.database.tables import Job, Run
@@ -111,7 +111,7 @@ def test_the_judge_reads_the_switches_in_the_recipe(database):
     stochastic = Arm(recipe="mxfp4", switches=Switches(stochastic_rounding=True))
     spec = JobSpec(name="job", baseline=Arm(recipe="fp8_current"), candidates=(stochastic, Arm(recipe="nvfp4")))
     with database.write() as session:
-        job_id = submit_job(session, spec, Criteria(margin="1%")).id
+        job_id = submit_job(session, spec, Policy(margin="1%")).id
     with database.read() as session:
         arms = session.get_one(Job, job_id).arms
         assert {arm.name: arm.stated_recipe for arm in arms} == {

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.evidence import bundle_bytes, verify
 from parity.judging.floors import COLUMNS, Floors, read_floors
+from parity.judging.policy import policy_from_mapping
 from server.database import store
 from server.database.tables import ImportedGroup, Job
 from server.errors import InvalidError, ServiceError
@@ -18,7 +18,7 @@ from server.jobs.submit import config_hash, submit_job
 from tests.server.analyses import stated_rounding
 from training.spec import Arm
 
-POLICY = criteria_from_mapping({"margin": "1.0%"})
+POLICY = policy_from_mapping({"margin": "1.0%"})
 HEAD = ",".join(COLUMNS)
 MXFP8 = {"candidates": (Arm(recipe="mxfp8"),)}
 

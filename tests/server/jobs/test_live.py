@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server import deliveries
 from server.database import states as events
 from server.database import store
@@ -33,10 +33,10 @@ STEPS = 2000
 def live(database, make_job):
     """A function that submits a job whose runs are all training and returns its id; gaps by arm are given to `record`."""
 
-    def start(**criteria):
+    def start(**policy):
         spec = make_job(STEPS, candidates=(Arm(recipe="nvfp4"), Arm(recipe="mxfp8")))
         with database.write() as session:
-            job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%", **criteria}))
+            job = submit_job(session, spec, policy_from_mapping({"margin": "1.0%", **policy}))
             job.status = "running"
             for run in job.runs:
                 run.state, run.epoch, run.started_at = "running", 1, time.time()
@@ -225,7 +225,7 @@ def test_a_change_of_state_is_one_event_and_the_first_alarm_a_delivery(database,
 def test_replicates_are_forecast_together_and_share_a_baseline(database, make_job):
     spec = make_job(STEPS, candidates=(Arm(recipe="mxfp8", replicates=2),))
     with database.write() as session:
-        job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}))
+        job = submit_job(session, spec, policy_from_mapping({"margin": "1.0%"}))
         job.status, job_id = "running", job.id
         for run in job.runs:
             run.state, run.epoch = "running", 1

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.api.jobs import job_document
 from server.database import store
 from server.database.tables import Job, Run
@@ -21,7 +21,7 @@ from training.spec import Arm, Noise
 pytestmark = pytest.mark.both_databases
 
 STEPS = 1500
-POLICY = criteria_from_mapping({"margin": "1.0%"})
+POLICY = policy_from_mapping({"margin": "1.0%"})
 NOISE = Noise(runs=2, stop_at=0.5)
 
 
@@ -153,7 +153,7 @@ def test_a_noise_run_is_no_source_of_reuse_no_member_and_no_control(database, jo
 
 def test_live_forecasts_look_at_full_runs_alone_and_stops_the_noise_runs_of_a_futile_arm(database, make_job):
     spec = make_job(2000, candidates=(Arm(recipe="mxfp8"),), noise=NOISE)
-    policy = criteria_from_mapping({"margin": "1.0%", "early_stop": "stop"})
+    policy = policy_from_mapping({"margin": "1.0%", "early_stop": "stop"})
     with database.write() as session:
         job = submit_job(session, spec, policy)
         job.status, job_id = "running", job.id

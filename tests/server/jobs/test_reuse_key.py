@@ -91,7 +91,7 @@ def _arm(role, **changes):
 
 
 def _policy(api, request, judged):
-    request["criteria"]["margin"] = "2%"
+    request["policy"]["margin"] = "2%"
 
 
 def _steps(api, request, judged):
@@ -112,7 +112,7 @@ def _groups(api, request, judged):
 BEFORE = {
     "baseline": _arm("baseline", recipe="fp8_delayed"),
     "candidates": _arm("candidate", recipe="mxfp8"),
-    "criteria": _policy,
+    "policy": _policy,
     "planned_steps": _steps,
     "layer_policy": _spec(layer_policy="all_linears"),
     "baseline_name": _arm("baseline", name="ours"),
@@ -129,7 +129,7 @@ WITH_THE_RUNS = {"layer_snr_db"}
 EXEMPT = {"multiplicity"}
 # What is compared follows from the specification alone, which is in the key (`JobSpec.comparisons`).
 OF_THE_SPEC = {"compares", "against"}
-ON_A_BASELINE = {"criteria", "controls", "families", "floors"}
+ON_A_BASELINE = {"policy", "controls", "families", "floors"}
 
 
 def test_every_argument_of_the_judge_is_accounted_for():

@@ -68,7 +68,7 @@ def test_whole_numbers_may_be_written_with_a_point(api, request_body):
 def test_a_loss_is_a_number_or_the_name_of_what_is_none(api):
     def evaluation(loss):
         run = {"steps": list(range(len(loss))), "loss": loss}
-        return {"baseline": [run], "candidates": {"nvfp4": [run]}, "criteria": {"margin": "1%"}}
+        return {"baseline": [run], "candidates": {"nvfp4": [run]}, "policy": {"margin": "1%"}}
 
     good = [1.5] * 40
     assert api.post("/api/v1/evaluations", json=evaluation([*good, "nan"])).status_code == 200

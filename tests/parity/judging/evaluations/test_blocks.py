@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
+from parity.judging.policy import policy_from_mapping
 from parity.report.text import render_junit
 from tests.conftest import some
 
@@ -39,7 +39,7 @@ def judged(baseline: list[Curve], candidate: list[Curve], policy: dict[str, Any]
     case = EvaluationCase(
         baseline=baseline,
         candidates={"nvfp4": candidate},
-        criteria=criteria_from_mapping({"schedule": "decayed", **(policy or {"margin": "1.0%"})}),
+        policy=policy_from_mapping({"schedule": "decayed", **(policy or {"margin": "1.0%"})}),
         baseline_name="fp8",
         **{"planned_steps": 10_000, **asked},
     )

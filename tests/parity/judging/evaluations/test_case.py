@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
 from parity.judging.evaluations.gap import RunTimes
+from parity.judging.policy import policy_from_mapping
 from tests.conftest import some
 
 STEPS = np.arange(1, 21) * 500
@@ -36,7 +36,7 @@ def judged(
     case = EvaluationCase(
         baseline=baseline,
         candidates={"nvfp4": candidate},
-        criteria=criteria_from_mapping({"margin": margin, "schedule": "decayed", **(policy or {})}),
+        policy=policy_from_mapping({"margin": margin, "schedule": "decayed", **(policy or {})}),
         baseline_name="fp8",
         **options,
     )
@@ -196,7 +196,7 @@ def test_other_gates_are_refused() -> None:
         EvaluationCase(
             baseline=arm(1, 2),
             candidates={"nvfp4": arm(2, 2)},
-            criteria=criteria_from_mapping({"margin": "1%", "gates": ["loss", "accuracy"]}),
+            policy=policy_from_mapping({"margin": "1%", "checks": ["loss", "accuracy"]}),
             baseline_name="fp8",
         )
 

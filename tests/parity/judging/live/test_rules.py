@@ -4,12 +4,12 @@ import json
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.live.prediction import BLOCKS, LiveArm, Progress, begin, observe, predict
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, due_forecasts, forecast_at, forecast_from_mapping, sentence, state_of
+from parity.judging.policy import policy_from_mapping
 
-POLICY = criteria_from_mapping({"margin": "1%"})
+POLICY = policy_from_mapping({"margin": "1%"})
 LOOKS = [(block,) for block in range(8, 81, 2)]
 NEAREST, STOCHASTIC = LiveArm(rounding="nearest"), LiveArm(rounding="stochastic")
 

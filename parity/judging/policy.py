@@ -104,7 +104,7 @@ WINDOW_FRACTION = 0.20  # of the planned steps
 POINTS_TO_PASS, POINTS_TO_FAIL = 12, 8  # common points in the window: coverage of `noise.mean_se` and of `capped` in docs/method.md
 
 
-class CriteriaError(ValueError):
+class PolicyError(ValueError):
     """A policy that can't be read: `path` in the file, `value` found there, `expected` in words."""
 
     def __init__(self, path: str, value: object, expected: str) -> None:
@@ -151,7 +151,14 @@ SLOPE_EXAMPLE = "5% tokens at 0.2 nats"  # per e-fold of tokens
 WIDE_MARGIN = 0.05  # share of the loss: more than a model of half the size loses
 
 LOSS = "loss"
-GATES = (LOSS, "grad_norm", "spikes", "validation_loss", "accuracy", "net_speedup")  # the loss always gates; the others advise unless named
+POLICY_CHECKS = (
+    LOSS,
+    "grad_norm",
+    "spikes",
+    "validation_loss",
+    "accuracy",
+    "net_speedup",
+)  # the loss always decides; the others advise unless named
 
 _NUMBER = r"([-+0-9.eE]+)"
 _AMOUNT = re.compile(rf"^\s*{_NUMBER}\s*(%|nats?)?\s*$")
@@ -159,7 +166,7 @@ _TOKENS = re.compile(rf"^\s*{_NUMBER}\s*%\s*tokens(?:\s+at\s+{_NUMBER}\s*nats)?\
 
 
 def parse_margin(text: object, path: str = "margin") -> Amount:
-    """Read "1.0%", "0.01 nats", "5% tokens", "5% tokens at 0.2 nats" or a number of nats; CriteriaError unless finite and positive."""
+    """Read "1.0%", "0.01 nats", "5% tokens", "5% tokens at 0.2 nats" or a number of nats; PolicyError unless finite and positive."""
     expected = 'a positive amount such as "1.0%", "0.01 nats" or "5% tokens"'
     if isinstance(text, Amount):
         return text
@@ -171,11 +178,11 @@ def parse_margin(text: object, path: str = "margin") -> Amount:
         try:
             value, unit = float(match[1]), match[2] or "nats"
         except ValueError:
-            raise CriteriaError(path, text, expected) from None
+            raise PolicyError(path, text, expected) from None
     else:
-        raise CriteriaError(path, text, expected)
+        raise PolicyError(path, text, expected)
     if not math.isfinite(value) or value <= 0:
-        raise CriteriaError(path, text, expected)
+        raise PolicyError(path, text, expected)
     return Amount(value=value / 100, unit="relative") if unit == "%" else Amount(value=value, unit="nats")
 
 
@@ -185,7 +192,7 @@ def _tokens(text: str, match: re.Match[str], path: str) -> Amount:
     except ValueError:
         share, slope = math.nan, None
     if not 0.0 < share < math.inf or (slope is not None and not 0.0 < slope < math.inf):
-        raise CriteriaError(path, text, f'a positive share of the tokens such as "5% tokens", or {SLOPE_EXAMPLE!r}')
+        raise PolicyError(path, text, f'a positive share of the tokens such as "5% tokens", or {SLOPE_EXAMPLE!r}')
     return Amount(value=share, unit="tokens", slope=slope)
 
 
@@ -198,19 +205,19 @@ def has_no_unit(margin: object) -> bool:
 
 
 def stated_margin(margin: object, path: str = "margin") -> Amount:
-    """A margin that a person states with its unit, "1%" or "0.01 nats"; raises CriteriaError for a number alone, too."""
+    """A margin that a person states with its unit, "1%" or "0.01 nats"; raises PolicyError for a number alone, too."""
     if has_no_unit(margin):
-        raise CriteriaError(path, margin, f'a margin with its unit: "{margin!s:.20}%" for a share of the loss, or "{margin!s:.20} nats"')
+        raise PolicyError(path, margin, f'a margin with its unit: "{margin!s:.20}%" for a share of the loss, or "{margin!s:.20} nats"')
     return parse_margin(margin, path)
 
 
 @frozen
-class Criteria:
+class Policy:
     """When a candidate counts as good as its baseline; every default is explained in docs/method.md.
 
     `margin` and `profile` state the largest acceptable gap (the smaller decides); "5% tokens" is the gap that 5 % more tokens would
     close. The run floors are priors of the between-run standard deviation; None lets the recipe choose. `may_differ` lists context keys
-    in which the arms may differ, `gates` the checks that decide in addition to the loss. `early_stop` sets what happens to a pair that
+    in which the arms may differ, `checks` the checks that decide in addition to the loss. `early_stop` sets what happens to a pair that
     looks hopeless while it still trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how much worse a
     downstream accuracy may be, in percentage points. A validation gap that is surely above the margin blocks a pass, unless `validation`
     is `advise`. `looks` registers how often the question may be judged, with runs added in between (`multiplicity`); `question` gives it
@@ -218,7 +225,7 @@ class Criteria:
     to the end of their learning rate schedule, `start: loaded` that they began with trained weights; `as_of: accept` lets a gap pass that
     is known only as of a point before the training's end, `wide_margin: accept` a margin above 5 % of the loss. Amounts may be given as
     text with their unit:
-    `Criteria(margin="1%")`.
+    `Policy(margin="1%")`.
     """
 
     profile: str | None = None
@@ -234,7 +241,7 @@ class Criteria:
     run_floor_df: float = ASSUMED_DF
     run_floor_evidence: str = ""
     may_differ: tuple[str, ...] = ()
-    gates: tuple[str, ...] = (LOSS,)
+    checks: tuple[str, ...] = (LOSS,)
     accuracy_margin_points: float = 2.0
     early_stop: Literal["advise", "stop"] = "advise"
     validation: Literal["veto", "advise"] = "veto"
@@ -264,7 +271,7 @@ class Criteria:
             run_floor_df: float = ASSUMED_DF,
             run_floor_evidence: str = "",
             may_differ: tuple[str, ...] = (),
-            gates: tuple[str, ...] = (LOSS,),
+            checks: tuple[str, ...] = (LOSS,),
             accuracy_margin_points: float = 2.0,
             early_stop: Literal["advise", "stop"] = "advise",
             validation: Literal["veto", "advise"] = "veto",
@@ -281,19 +288,19 @@ class Criteria:
         for key in _AMOUNTS:
             amount: object = getattr(self, key)
             if amount is not None and not isinstance(amount, Amount):
-                object.__setattr__(self, key, stated_margin(amount, f"criteria.{key}"))
+                object.__setattr__(self, key, stated_margin(amount, f"policy.{key}"))
             if key != "margin" and getattr(self, key) is not None and getattr(self, key).unit == "tokens":
-                raise CriteriaError(f"criteria.{key}", str(getattr(self, key)), 'a run floor such as "0.1%" or "0.003 nats"')
+                raise PolicyError(f"policy.{key}", str(getattr(self, key)), 'a run floor such as "0.1%" or "0.003 nats"')
         if self.margin is None and self.profile is None:
-            raise CriteriaError("criteria.margin", None, 'a margin such as "1.0%" or "0.01 nats", or a profile: ' + ", ".join(PROFILES))
+            raise PolicyError("policy.margin", None, 'a margin such as "1.0%" or "0.01 nats", or a profile: ' + ", ".join(PROFILES))
         if self.profile is not None and self.profile not in PROFILES:
-            hint = "; step noise is reported in every headline but never a gate" if self.profile == "step-noise" else ""
-            raise CriteriaError("criteria.profile", self.profile, "one of " + ", ".join(PROFILES) + hint)
-        check_words(self, "criteria", CriteriaError)
-        if LOSS not in self.gates or not set(self.gates) <= set(GATES):
-            raise CriteriaError("criteria.gates", list(self.gates), f"a list with {LOSS!r} in it, of {', '.join(GATES)}")
-        for key, (low, high) in CRITERIA_RANGES.items():
-            check_between(f"criteria.{key}", getattr(self, key), low, high, CriteriaError)
+            hint = "; step noise is reported in every headline but never decides" if self.profile == "step-noise" else ""
+            raise PolicyError("policy.profile", self.profile, "one of " + ", ".join(PROFILES) + hint)
+        check_words(self, "policy", PolicyError)
+        if LOSS not in self.checks or not set(self.checks) <= set(POLICY_CHECKS):
+            raise PolicyError("policy.checks", list(self.checks), f"a list with {LOSS!r} in it, of {', '.join(POLICY_CHECKS)}")
+        for key, (low, high) in POLICY_RANGES.items():
+            check_between(f"policy.{key}", getattr(self, key), low, high, PolicyError)
 
     @property
     def profile_name(self) -> str:
@@ -312,18 +319,18 @@ class Criteria:
         return self.profile is None and all(amount is not None and amount.unit == "nats" for amount in amounts)
 
     def document(self) -> dict[str, Any]:
-        """The policy as JSON-able values; `criteria_from_mapping(criteria.document())` gives the same policy back."""
+        """The policy as JSON-able values; `policy_from_mapping(policy.document())` gives the same policy back."""
         return {key: _plain(value) for key, value in sorted(fields_of(self).items())}
 
 
-def criteria_from_mapping(mapping: Mapping[str, Any]) -> Criteria:
-    """Read a policy with closed keys; raises CriteriaError with the path, the value and what was expected."""
-    known = known_keys(mapping, Criteria, "criteria", CriteriaError)
-    return Criteria(**{key: _read(key, value, f"criteria.{key}") for key, value in known.items() if value is not None})
+def policy_from_mapping(mapping: Mapping[str, Any]) -> Policy:
+    """Read a policy with closed keys; raises PolicyError with the path, the value and what was expected."""
+    known = known_keys(mapping, Policy, "policy", PolicyError)
+    return Policy(**{key: _read(key, value, f"policy.{key}") for key, value in known.items() if value is not None})
 
 
 _AMOUNTS = ("margin", "baseline_run_floor", "candidate_run_floor")
-CRITERIA_RANGES: Mapping[str, tuple[float, float]] = {
+POLICY_RANGES: Mapping[str, tuple[float, float]] = {
     "confidence": (0.5, 0.9999),
     "window_fraction": (0.01, 1.0),
     "min_points": (POINTS_TO_PASS, 10**9),
@@ -336,10 +343,10 @@ CRITERIA_RANGES: Mapping[str, tuple[float, float]] = {
 def _read(key: str, value: object, path: str) -> Any:
     if key in _AMOUNTS:
         return stated_margin(value, path)
-    kind, _ = kinds_of(Criteria)[key]
+    kind, _ = kinds_of(Policy)[key]
     if kind is tuple:
         return _read_names(value, path)
-    read = typed(value, kind, path, refuse=CriteriaError)
+    read = typed(value, kind, path, refuse=PolicyError)
     return _float(read) if kind is float else read
 
 
@@ -353,7 +360,7 @@ def _float(number: float) -> float:
 
 def _read_names(value: object, path: str) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
-        raise CriteriaError(path, value, "a list of names")
+        raise PolicyError(path, value, "a list of names")
     return tuple(value)
 
 
