@@ -21,7 +21,7 @@ COPY server server
 COPY training training
 COPY tools/site tools/site
 COPY tests/test_backup.py tests/
-RUN python -m mkdocs build --quiet --strict
+RUN python -m mkdocs build --strict
 
 FROM python:3.12-slim
 ARG UV_VERSION=0.13.8

@@ -86,7 +86,7 @@ def _check_run(session: Session, run_id: str) -> Checked:
 def _remedies(session: Session, run_id: str) -> tuple[str, ...]:
     """Where the same steps may still be, the best first."""
     run = session.get_one(Run, run_id)
-    found = ["a backup of the database from before the damage has them (docs/operations.md)"]
+    found = ["a backup of the database from before the damage has them (docs/operate.md)"]
     if run.fingerprint is not None:
         equal = select(Run.id).where(
             Run.fingerprint == run.fingerprint, Run.id != run_id, Run.state == "finished", Run.reused_from.is_(None)

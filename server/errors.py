@@ -146,3 +146,9 @@ class DatabaseBusyError(UnavailableError):
 
     kind = "database-busy"
     title = "The database is busy"
+
+
+def kinds() -> dict[str, int]:
+    """Every type of a problem with its HTTP status, by name."""
+    bases: tuple[type[ServiceError], ...] = (ServiceError, ConflictError, UnavailableError)
+    return dict(sorted({each.kind: each.status for base in bases for each in (base, *base.__subclasses__())}.items()))

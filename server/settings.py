@@ -92,7 +92,7 @@ class Settings(BaseSettings):
     slots: int = Field(default=2, ge=1, description="runs that a worker trains at once, each pinned to one core or GPU")
     wrapper: tuple[str, ...] = Field(
         default=(),
-        description='command under which a run starts, as a JSON list: ["srun", "--ntasks=8"] (docs/operations.md); unset: none',
+        description='command under which a run starts, as a JSON list: ["srun", "--ntasks=8"] (docs/operate.md); unset: none',
     )
     wrapper_python: str = Field(default="", description="Python that the wrapper starts; default: the worker's own")
     data_roots: tuple[str, ...] = Field(
@@ -108,7 +108,7 @@ class Settings(BaseSettings):
         default=None,
         description="folder for checkpoints; workers that share it continue each other's runs; default: `checkpoints` in the state folder",
     )
-    profile_steps: int = Field(default=0, ge=0, description="steps of each run to trace with jax.profiler; 0: none (docs/profiles.md)")
+    profile_steps: int = Field(default=0, ge=0, description="steps of each run to trace with jax.profiler; 0: none (docs/operate.md)")
     checkpoint_seconds: float = Field(default=60.0, gt=0, description="seconds between two checkpoints of a run")
     max_run_seconds: float | None = Field(default=None, gt=0, description="seconds of training above which a run is failed; unset: none")
     max_run_memory_bytes: int | None = Field(default=None, gt=0, description="bytes of memory above which a run is failed; unset: no limit")
@@ -150,12 +150,12 @@ class Settings(BaseSettings):
     currency: str = Field(default="", pattern="^([A-Z]{3})?$", description="currency of that price, such as USD")
 
     gate_rules: Path | None = Field(
-        default=None, description="TOML file of what is pinned for the gates of each repository (docs/ci.md); unset: none"
+        default=None, description="TOML file of what is pinned for the gates of each repository (docs/gate.md); unset: none"
     )
     public_url: str = Field(default="", pattern="^(https?://.+)?$", description="public URL of the server; links in webhooks begin with it")
     webhooks: tuple[Webhook, ...] = Field(
         default=(),
-        description="receivers of signed events, a JSON list of objects with url, secret and events (docs/operations.md); unset: none",
+        description="receivers of signed events, a JSON list of objects with url, secret and events (docs/operate.md); unset: none",
     )
 
     @field_validator("webhooks")

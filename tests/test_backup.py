@@ -1,4 +1,4 @@
-"""Backups as docs/operations.md says: taken while a run is written, restored elsewhere, curves compared bit for bit."""
+"""Backups as docs/operate.md says: taken while a run is written, restored elsewhere, curves compared bit for bit."""
 
 import os
 import re
@@ -32,7 +32,7 @@ from workers.recorder import Recorder
 
 pytestmark = pytest.mark.both_databases
 
-DOCUMENT = (CHECKOUT / "docs" / "operations.md").read_text()
+DOCUMENT = (CHECKOUT / "docs" / "operate.md").read_text()
 
 
 def _command(start: str) -> str:

@@ -97,10 +97,10 @@ def test_the_plans_are_those_of_the_command(command):
         assert planned == [int(number) for number in numbers], margin
 
 
-def test_the_wheel_that_the_commands_page_names_is_the_one_that_is_built():
+def test_the_wheel_that_the_documentation_names_is_the_one_that_is_built():
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    page = (CHECKOUT / "docs" / "commands.md").read_text(encoding="utf-8")
-    assert f"dist/{project['name']}-{project['version']}-py3-none-any.whl" in page
+    page = (CHECKOUT / "docs" / "development.md").read_text(encoding="utf-8")
+    assert f"{project['name']}-{project['version']}-py3-none-any.whl" in page
 
 
 def test_it_is_short_and_names_what_ci_runs():

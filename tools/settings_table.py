@@ -1,18 +1,27 @@
-"""The table of settings in docs/operations.md, made from `server.settings.Settings`: `python -m tools.settings_table` writes it."""
+"""The table of settings in docs/settings.md, made from `server.settings.Settings`: `python -m tools.settings_table` writes it."""
 
+import re
 from pathlib import Path
 
 from server.settings import CHECKOUT, Settings
 from tools.reason_table import DOCS, rewritten
 
-PAGE = DOCS / "operations.md"
+PAGE = DOCS / "settings.md"
 MARKS = ("<!-- settings: written by tools/settings_table.py -->", "<!-- end of settings -->")
 
 
 def settings_table() -> str:
-    """One row per setting: its environment variable, its default and its meaning."""
-    rows = (f"| `PARITY_{name.upper()}` | {_value(field.default)} | {field.description} |" for name, field in Settings.model_fields.items())
+    """One row per setting: its environment variable with an anchor of its name, its default and its meaning."""
+    rows = (
+        f'| <a id="parity_{name}"></a>`PARITY_{name.upper()}` | {_value(field.default)} | {_linked(field.description or "")} |'
+        for name, field in Settings.model_fields.items()
+    )
     return "\n".join(["| variable | default | meaning |", "| --- | --- | --- |", *rows])
+
+
+def _linked(description: str) -> str:
+    """The description, in which a page of the documentation is a link."""
+    return re.sub(r"\(docs/([\w-]+)\.md\)", r"([\1](\1.md))", description)
 
 
 def _value(default: object) -> str:

@@ -56,7 +56,7 @@ InContext = Annotated[Context, Depends(_context)]
 
 # Who may call which operation of the API: one rule for each operation of the OpenAPI description, and no operation without one.
 #
-# `server.web.auth.authorize` enforces these rules, and docs/authorization.md shows them as a table. A new route needs a line here:
+# `server.web.auth.authorize` enforces these rules, and docs/rights.md shows them as a table. A new route needs a line here:
 # without one the application does not start.
 
 Scope = Literal["view", "submit", "worker", "approve", "admin"]

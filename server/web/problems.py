@@ -15,13 +15,12 @@ from starlette.routing import compile_path
 
 from parity.structure import fields_of, frozen
 from server.errors import (
-    ConflictError,
     DatabaseAwayError,
     DatabaseBusyError,
     FieldProblem,
     InvalidError,
     ServiceError,
-    UnavailableError,
+    kinds,
 )
 from server.logs import cut
 from server.web.limits import MOST_FINDINGS, describe_limits
@@ -31,7 +30,7 @@ from training.rules import SpecError
 
 _log = logging.getLogger(__name__)
 _TYPE = "urn:parity:problem:"
-_HELP = '</docs/troubleshooting/#refused-requests>; rel="help"'
+_HELP = '</docs/codes/#refused-requests>; rel="help"'
 MEDIA_TYPE = "application/problem+json"
 HANDLED = (ServiceError, RequestValidationError, HTTPException, OperationalError, PoolTimeoutError, DataError)
 _MEANINGS = {
@@ -49,10 +48,8 @@ _MEANINGS = {
 
 def _types() -> Iterator[str]:
     """Every problem type, with its status."""
-    bases: tuple[type[ServiceError], ...] = (ServiceError, ConflictError, UnavailableError)
-    kinds = {each.kind: str(each.status) for base in bases for each in (base, *base.__subclasses__())}
-    kinds["http-STATUS"] = "errors of the web framework, such as 405"
-    yield from (f"`{_TYPE}{kind}` ({status})" for kind, status in sorted(kinds.items()))
+    types = kinds() | {"http-STATUS": "errors of the web framework, such as 405"}
+    yield from (f"`{_TYPE}{kind}` ({status})" for kind, status in sorted(types.items()))
 
 
 @frozen

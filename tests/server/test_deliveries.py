@@ -364,8 +364,8 @@ def test_the_documented_way_to_verify(receiver, sent, deliver_due):
     sent(_url(receiver))
     deliver_due()
     defined: dict = {}
-    page = (CHECKOUT / "docs" / "operations.md").read_text()
-    exec(compile(page.partition("```python\n")[2].partition("```")[0], "docs/operations.md", "exec"), defined)  # noqa: S102 (the lines themselves)
+    page = (CHECKOUT / "docs" / "operate.md").read_text()
+    exec(compile(page.partition("```python\n")[2].partition("```")[0], "docs/operate.md", "exec"), defined)  # noqa: S102 (the lines themselves)
     _, headers, body = receiver.requests[0]
     assert defined["verified"](SECRET, headers, body)
     other = SECRET_PREFIX + base64.b64encode(bytes(32)).decode()

@@ -177,10 +177,10 @@ def _free_ports(count: int) -> list[int]:
 
 @pytest.fixture
 def batch(cluster: Cluster, settings, request) -> Callable[..., str]:
-    """A function that submits the batch script of docs/operations.md, made to fit this cluster, and returns the batch job's id."""
+    """A function that submits the batch script of docs/operate.md, made to fit this cluster, and returns the batch job's id."""
     from server.settings import CHECKOUT
 
-    script = (CHECKOUT / "docs" / "operations.md").read_text().partition("**Slurm**")[2].partition("```sh\n")[2].partition("```")[0]
+    script = (CHECKOUT / "docs" / "operate.md").read_text().partition("**Slurm**")[2].partition("```sh\n")[2].partition("```")[0]
 
     def submit(*options: str, tasks: int = 2) -> str:
         fitting = {
@@ -193,7 +193,7 @@ def batch(cluster: Cluster, settings, request) -> Callable[..., str]:
         }
         text = script
         for theirs, ours in fitting.items():
-            assert theirs in text, f"docs/operations.md's batch script no longer has {theirs}"
+            assert theirs in text, f"docs/operate.md's batch script no longer has {theirs}"
             text = text.replace(theirs, ours)
         path = settings.state_dir / "worker.sh"
         path.write_text(text)

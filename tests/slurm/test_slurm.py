@@ -1,4 +1,4 @@
-"""Runs that a worker trains through a real srun inside a real allocation, with the batch script of docs/operations.md."""
+"""Runs that a worker trains through a real srun inside a real allocation, with the batch script of docs/operate.md."""
 
 from __future__ import annotations
 

@@ -12,7 +12,13 @@ from pathlib import Path
 from server.database.states import RUN_ENDED, RUN_MOVES
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-_LINE, _TEXT, _FILL = "#57606a", "#1f2328", "#eef2f7"
+_LINE, _TEXT, _FILL, _ENDS = "var(--line)", "var(--text)", "var(--fill)", "var(--ends)"
+_STYLE = (
+    "<style>svg { --line: #57606a; --text: #1f2328; --fill: #eef2f7; --ends: #fdf1e3; --paper: #fff }\n"
+    "@media (prefers-color-scheme: dark) {\n"
+    "  svg { --line: #a2abb5; --text: #e4e7ea; --fill: #262c34; --ends: #40321d; --paper: #14171a }\n"
+    "}</style>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +68,14 @@ class Arrow:
 
 
 def drawing(title: str, width: int, height: int, parts: list[str]) -> str:
-    """An SVG picture on white, readable in both colour schemes."""
+    """An SVG picture in the reader's colour scheme."""
     head = (
         '<defs><marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         f'<path d="M0 0L8 4L0 8z" fill="{_LINE}"/></marker></defs>'
     )
     attributes = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" font-family="sans-serif" font-size="13" fill="{_TEXT}"'
-    body = "\n".join([head, f'<rect width="{width}" height="{height}" fill="#ffffff"/>', *parts])
-    return f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {attributes}>\n<title>{escape(title)}</title>\n{body}\n</svg>\n'
+    body = "\n".join([head, f'<rect width="{width}" height="{height}" fill="var(--paper)"/>', *parts])
+    return f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {attributes}>\n<title>{escape(title)}</title>\n{_STYLE}\n{body}\n</svg>\n'
 
 
 def architecture() -> str:
@@ -80,20 +86,20 @@ def architecture() -> str:
         Box(600, 45, ("your training script", "parity.Run"), 170),
         Box(360, 165, ("server", "REST, dashboard"), 190),
         Box(290, 300, ("database", "the truth")),
-        Box(480, 300, ("Redis", "a doorbell")),
+        Box(480, 300, ("Redis", "messages")),
         Box(360, 430, ("worker", "supervisor"), 190),
         Box(610, 430, ("training process", "one run, one attempt")),
-        Box(235, 550, ("judge", "curves + policy -> verdict"), 430, "#fdf1e3"),
+        Box(235, 550, ("judge", "curves + policy -> verdict"), 430, _ENDS),
         Box(125, 650, ("report", "text, Markdown, HTML"), 210),
         Box(380, 650, ("verdict document", "page, report, gate, webhook"), 210),
     ]
     arrows = [
         Arrow((110, 71), (110, 524), ("parity compare",)),
         Arrow((360, 71), (360, 139), ("a job",)),
-        Arrow((600, 71), (456, 155), ("steps: a spool on disk, then REST",), 12, 10),
+        Arrow((600, 71), (456, 155), ("steps: a local buffer, then REST",), 12, 10),
         Arrow((280, 191), (280, 274), ("jobs, external steps",), -6, 0, "end"),
         Arrow((300, 274), (300, 191), ("curves, verdicts",)),
-        Arrow((440, 191), (480, 274), ("rings",), 10),
+        Arrow((440, 191), (480, 274), ("notifies",), 10),
         Arrow((280, 404), (280, 326), ("claims, steps, ends",), -6, 0, "end"),
         Arrow((300, 326), (300, 404), ("queued runs",)),
         Arrow((480, 326), (440, 404), ("wakes",), 10),
@@ -127,7 +133,7 @@ def run_states() -> str:
             side = 1 if u > x else -1
             parts.append(Arrow((x + side * 75, y - side * aside), (u - side * 75, v - side * aside)).svg())
     parts += [Arrow((430, at[end][1]), (at[end][0] - 75, at[end][1])).svg() for end in sorted(everywhere)]
-    parts += [Box(*at[state], (state,), fill=_FILL if state in open_states else "#fdf1e3").svg() for state in RUN_MOVES]
+    parts += [Box(*at[state], (state,), fill=_FILL if state in open_states else _ENDS).svg() for state in RUN_MOVES]
     return drawing("The states of a run: " + "; ".join(_sentence(state) for state in open_states), 690, 270, parts)
 
 

@@ -8,10 +8,13 @@ Inline scripts become files, because the server's Content-Security-Policy allows
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import posixpath
 import re
-from collections.abc import Iterator
+import subprocess
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +26,45 @@ from typer.main import get_command
 
 import parity
 from parity.cli.application import app
-from parity.cli.terminal import ALL_OPTIONS
+from parity.cli.terminal import ALL_OPTIONS, EXIT_CODES
+from parity.version import JUDGE_VERSION, VERSION
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-CODES = "troubleshooting.md"
-_CODE_ROW = re.compile(r"^\| `([A-Z][A-Z0-9_]+)` \|")
+# What each exit code of the command line means, by its name in `EXIT_CODES`.
+EXITS = {
+    "pass": "pass; or done, for commands that judge nothing",
+    "fail": "fail",
+    "usage": "wrong usage or input",
+    "inconclusive": "inconclusive",
+    "infrastructure": "infrastructure: no server, a job that could not run, an interrupted wait",
+    "timeout": "timeout",
+    "other judge": "the bundle was made by another version of the judge (`verify` only)",
+    "unrecorded": "no verdict is recorded (`gate --lookup` only)",
+}
 _LINK = re.compile(r"(\]\()([^)\s#]*)((?:#[^)\s]*)?\))")
 _FENCE = re.compile(r"^(```.*?^```$)", re.DOTALL | re.MULTILINE)
+_LONG_OPTION = re.compile(r"--[a-z][a-z0-9-]*")
+_MARKDOWN = re.compile(r"([\\*_\[\]#|])")
+_TAG = re.compile(r"<[^>]+>")
 _INLINE_SCRIPT = re.compile(r"<script>(.+?)</script>", re.DOTALL)
 _CANONICAL = re.compile(r'<link rel="canonical" href="[^"]*">')
 _AS_THEY_ARE = frozenset({".csv", ".ipynb", ".npz", ".png", ".svg", ".zip"})
 _LANGUAGES = {".py": "python", ".sh": "sh", ".yaml": "yaml", ".yml": "yaml"}
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """The version in the title; in the footer also the commit and the repository of this checkout, where git knows them."""
+    commit, repository = _git("rev-parse", "--short", "HEAD"), _git("remote", "get-url", "origin").removesuffix(".git")
+    shown = f'<a href="{repository}">{commit or "source"}</a>' if re.fullmatch("https://[^@]+", repository) else commit
+    config.site_name = f"parity {VERSION}"
+    config.copyright = f"parity {VERSION}, judge {JUDGE_VERSION}" + (f", built from {shown}" if shown else "") + ". Apache-2.0."
+    return config
+
+
+def _git(*words: str) -> str:
+    """What git answers about the checkout; empty where it has no answer."""
+    answer = subprocess.run(["git", *words], cwd=CHECKOUT, check=False, capture_output=True, text=True)  # noqa: S607
+    return answer.stdout.strip() if answer.returncode == 0 else ""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -69,18 +100,18 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             return match[0]
         return match[1] + posixpath.relpath(_in_site(path), posixpath.dirname(page.file.src_uri)) + match[3]
 
-    text = "".join(part if part.startswith("```") else _LINK.sub(inside, part) for part in _FENCE.split(markdown))
-    return with_code_anchors(text) if page.file.src_uri == CODES else text
+    return "".join(part if part.startswith("```") else _LINK.sub(inside, part) for part in _FENCE.split(markdown))
 
 
-def with_code_anchors(markdown: str) -> str:
-    """The page with an anchor in each row of its tables of codes, to which the dashboard's codes lead: its heading's, then the code."""
-    section, lines = "", []
-    for line in markdown.splitlines():
-        if line.startswith("## "):
-            section = line.removeprefix("## ").lower().replace(" ", "-")
-        lines.append(_CODE_ROW.sub(rf'| <a id="{section}-\1"></a>`\1` |', line))
-    return "\n".join(lines)
+def on_page_content(html: str, **_: Any) -> str:
+    """Give each cell of a table the title of its column: a narrow window shows rows as lists (docs/site.css)."""
+
+    def labelled(match: re.Match[str]) -> str:
+        titles = [_TAG.sub("", title) for title in re.findall(r"<th[ >].*?</th>", match[0], re.DOTALL)]
+        numbers = itertools.count()
+        return re.sub(r"<td(?=[ >])", lambda _: f'<td data-title="{titles[next(numbers) % len(titles)]}"', match[0])
+
+    return re.sub(r"<table>.*?</table>", labelled, html, flags=re.DOTALL)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
@@ -111,13 +142,72 @@ def without_inline_scripts(html: str, site: Path, root: str) -> str:
 
 
 def cli_page() -> str:
-    """Every command's help, as the terminal shows it."""
-    lines = ["# Command line", "", "Written from the program itself. [Commands in overview](commands.md) says what each is for.", ""]
+    """The exit codes, and every command's help with an anchor for each option: `parity-compare--margin`."""
+    codes = [f"| {code} | {EXITS[name]} |" for name, code in sorted(EXIT_CODES.items(), key=lambda each: each[1])]
+    lines = [
+        "# Command line",
+        "",
+        "Written from the program itself. `--server` or `PARITY_URL` names the server, `--token` or `PARITY_TOKEN` the token.",
+        "With several candidates the worst verdict decides the exit code: fail, then inconclusive, then pass.",
+        "",
+        "| exit code | meaning |",
+        "| --- | --- |",
+        *codes,
+        "",
+    ]
     for names, command in _commands(get_command(app), ("parity",)):
-        context = click.Context(command, info_name=" ".join(names), terminal_width=80, max_content_width=80)
+        context = click.Context(command, info_name=" ".join(names))
         context.meta[ALL_OPTIONS] = True
-        lines += [f"## {' '.join(names)}", "", "```text", command.get_help(context).rstrip(), "```", ""]
+        help_page = MarkdownHelp("-".join(names))
+        command.format_help(context, help_page)
+        lines += [f"## {' '.join(names)}", "", *help_page.lines]
     return "\n".join(lines)
+
+
+class MarkdownHelp(click.HelpFormatter):
+    """What a command writes into its help, as Markdown: paragraphs, its example as a block, arguments and options as definitions."""
+
+    def __init__(self, anchor: str) -> None:
+        super().__init__()
+        self.anchor = anchor
+        self.lines: list[str] = []
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:  # noqa: ARG002
+        """The line of the usage."""
+        self.lines += ["```text", *textwrap.wrap(f"{prog} {args}", 78, subsequent_indent="    "), "```", ""]
+
+    def write_heading(self, heading: str) -> None:
+        """The title of a group of options."""
+        self.lines += [f"**{heading}**", ""]
+
+    def write_paragraph(self) -> None:
+        """Nothing: each part ends with an empty line."""
+
+    def write(self, string: str) -> None:
+        """The example."""
+        if string.strip():
+            self.lines += ["```sh", string.strip(), "```", ""]
+
+    def write_text(self, text: str) -> None:
+        """Paragraphs; what follows \\b stays in its lines."""
+        for part in text.split("\n\n"):
+            if part.startswith("\b"):
+                self.lines += ["```text", part.removeprefix("\b").strip("\n"), "```", ""]
+            else:
+                self.lines += [_plain(part), ""]
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:  # noqa: ARG002
+        """Definitions; an option has an anchor of its long name."""
+        for name, text in rows:
+            flag = next(iter(_LONG_OPTION.findall(name)), "")
+            anchor = f'<a id="{self.anchor}{flag}"></a>' if flag else ""
+            self.lines += [f"{anchor}`{name}`", f":   {_plain(text)}", ""]
+
+
+def _plain(text: str) -> str:
+    """A text of the help, in which Markdown interprets nothing but code between backticks."""
+    parts = " ".join(text.split()).split("`")
+    return "`".join(part if number % 2 else _MARKDOWN.sub(r"\\\1", part).replace("<", "&lt;") for number, part in enumerate(parts))
 
 
 def _commands(command: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -134,17 +224,16 @@ def rest_page() -> str:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             text = (operation.get("description") or operation.get("summary") or "").strip().partition("\n\n")[0].replace("\n", " ")
-            rows.append(f"| `{method.upper()}` | `{path}` | {text.replace('|', chr(92) + '|')} |")
+            rows.append(f"| `{method.upper()} {path}` | {text.replace('|', chr(92) + '|')} |")
     return "\n".join(
         [
             "# REST API",
             "",
             "Written from the server's own description, `/api/v1/openapi.json`. Try each operation on [this server](/docs/api).",
-            "[Who may do what](authorization.md) has the scope that each needs,",
-            "[troubleshooting](troubleshooting.md#refused-requests) every refusal.",
+            "[Rights](rights.md) has the scope that each needs, [codes](codes.md#refused-requests) every refusal.",
             "",
-            "| method | path | what it does |",
-            "| --- | --- | --- |",
+            "| operation | what it does |",
+            "| --- | --- |",
             *rows,
             "",
         ]

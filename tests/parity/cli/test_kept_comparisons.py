@@ -97,7 +97,7 @@ def test_what_is_wrong_in_a_file_is_named(compare: object, words: str, kept: Cal
 
 def test_the_file_of_the_page_is_judged(kept: Callable[..., str], tmp_path: Path, run: Run) -> None:
     kept({})  # the curves lie beside it
-    page = (Path(__file__).parents[3] / "docs" / "commands.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "job-file.md").read_text(encoding="utf-8")
     block = page[page.index("```yaml\ncompare:") :].partition("\n")[2].partition("```")[0]
     (tmp_path / "page.yaml").write_text(block)
     assert run("compare", str(tmp_path / "page.yaml"))[0] == 1

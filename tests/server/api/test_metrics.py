@@ -88,7 +88,7 @@ def test_what_waits_and_who_could_train_it(api, database, recorded):
 
 
 def test_every_series_that_an_alert_names_is_there(api):
-    page = (CHECKOUT / "docs" / "operations.md").read_text()
+    page = (CHECKOUT / "docs" / "operate.md").read_text()
     named = set(re.findall(r"parity_[a-z_]+", page.split("## What to watch")[1].split("\n## ")[0]))
     assert len(named) >= 8
     api.get("/healthz")

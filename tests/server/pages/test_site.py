@@ -3,22 +3,26 @@
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
+from typer.main import get_command
 
+from parity.cli.application import app
 from parity.judging.reasons import table
-from server.settings import CHECKOUT
+from server.settings import CHECKOUT, Settings
 from tests.server.pages.conftest import MOVING
+from tools.code_tables import RUNS
 
 LOOKS = ["narrow"]
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The site, built strictly: a broken link, anchor or reference fails."""
+    """The site, built strictly: a broken link, anchor or reference fails (with --quiet none would: mkdocs counts no warnings then)."""
     folder = tmp_path_factory.mktemp("docs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     built = subprocess.run(command, cwd=CHECKOUT, check=False, capture_output=True, text=True, timeout=300)
     assert built.returncode == 0, built.stdout + built.stderr
     return folder
@@ -57,8 +61,18 @@ def test_every_kind_of_page_is_there(api):
 def test_each_code_of_a_verdict_and_of_a_run_has_an_anchor(site):
     verdicts = (site / "codes" / "index.html").read_text(encoding="utf-8")
     assert set(re.findall(r'<h3 id="([a-z0-9_]+)"', verdicts)) == {entry.code.lower() for _, entry in table()}
-    runs = (site / "troubleshooting" / "index.html").read_text(encoding="utf-8")
-    assert {f"runs-and-jobs-{code}" for code in ("WORKER_CRASHED", "DIVERGED", "EARLY_STOP")} <= set(re.findall(r'id="([\w-]+)"', runs))
+    assert {f"runs-and-jobs-{code}" for code in RUNS} <= set(re.findall(r'id="([\w-]+)"', verdicts))
+
+
+def test_each_setting_and_each_option_has_an_anchor(site):
+    settings = (site / "settings" / "index.html").read_text(encoding="utf-8")
+    assert {f"parity_{name}" for name in Settings.model_fields} <= set(re.findall(r'id="(\w+)"', settings))
+    options = set(re.findall(r'id="(parity-[\w-]+)"', (site / "cli" / "index.html").read_text(encoding="utf-8")))
+    group: Any = get_command(app)
+    for name in group.list_commands(None):
+        parameters = group.get_command(None, name).params
+        flags = {max(each.opts, key=len) for each in parameters if each.param_type_name == "option" and not each.hidden}
+        assert {f"parity-{name}{flag}" for flag in flags} <= options, name
 
 
 def test_pages_have_no_inline_script_and_a_policy_that_forbids_it(api, site):
@@ -80,8 +94,8 @@ def test_generated_pages_have_every_command_operation_and_name(site):
 def test_every_page_and_refusal_links_to_it(api):
     for page in ("jobs", "workers", "login", "nothing"):
         assert 'href="/docs/"' in api.get(f"/{page}", headers={"Accept": "text/html"}).text, page
-    assert api.get("/api/v1/jobs/j0").headers["Link"] == '</docs/troubleshooting/#refused-requests>; rel="help"'
-    assert 'id="refused-requests"' in api.get("/docs/troubleshooting/").text
+    assert api.get("/api/v1/jobs/j0").headers["Link"] == '</docs/codes/#refused-requests>; rel="help"'
+    assert 'id="refused-requests"' in api.get("/docs/codes/").text
 
 
 def test_its_search_finds_a_term(page, look):
@@ -94,7 +108,7 @@ def test_its_search_finds_a_term(page, look):
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
 
 
-@pytest.mark.parametrize("path", ["/docs/", "/docs/operations/", "/docs/api"])
+@pytest.mark.parametrize("path", ["/docs/", "/docs/operate/", "/docs/api"])
 def test_axe_finds_nothing_serious_and_less_motion_is_none(page, path):
     axe = (CHECKOUT / "node_modules" / "axe-core" / "axe.min.js").read_text()
     for scheme, rules in (("light", {}), ("dark", {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}})):

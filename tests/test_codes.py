@@ -1,12 +1,12 @@
-"""docs/troubleshooting.md has every error code of runs and jobs that the sources contain, and every type of a refused request."""
+"""docs/codes.md has every error code of runs and jobs that the sources contain, and every type of a refused request."""
 
 import ast
 import re
 
 from server.errors import ConflictError, ServiceError
 from server.settings import CHECKOUT
+from tools.code_tables import PAGE, REFUSED, RUNS, written
 
-PAGE = (CHECKOUT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 CODE = re.compile(r"[A-Z]{5,}|[A-Z]+(_[A-Z]+)+")
 # Words in capitals that are not codes: SQL, HTTP, environment variables, names of the system, text that jax prints, values in a help.
 OTHER = {"STEPS", "BEGIN", "CASCADE", "OPTIONS", "NNODES", "NODE_RANK", "RESOURCE_EXHAUSTED", "SC_PAGE_SIZE", "SC_PHYS_PAGES"}
@@ -14,10 +14,6 @@ VARIABLES = re.compile(
     r"(PARITY|GIT|LC|SLURM|OMPI|PMI|JAX|NVTE|NCCL|PYTHON|CUDA|XLA|LD|SSL)[A-Z_]*|VIRTUAL_ENV|TMPDIR|GLIBC_TUNABLES|DECOUPLE_GCLOUD"
 )
 VARIABLES_OF = {"workers/training_process.py", "training/environment/processes.py", "training/device.py"}
-
-
-def _section(title: str) -> list[str]:
-    return re.findall(r"^\| `([^`]+)` \|", PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0], re.MULTILINE)
 
 
 def _codes() -> set[str]:
@@ -32,12 +28,19 @@ def _codes() -> set[str]:
     return all_codes
 
 
+def test_the_page_has_the_tables_of_today():
+    assert written() == PAGE.read_text(encoding="utf-8"), "run python -m tools.code_tables"
+
+
 def test_every_code_of_runs_and_jobs_has_a_row():
-    rows = _section("Runs and jobs")
-    assert rows == sorted(set(rows))
-    assert set(rows) == _codes() | {"CANCELLED"}
+    assert list(RUNS) == sorted(RUNS)
+    assert set(RUNS) == _codes() | {"CANCELLED"}
+    page = PAGE.read_text(encoding="utf-8")
+    assert re.findall(r'^\| <a id="runs-and-jobs-(\w+)"></a>`\1` \|', page, re.MULTILINE) == list(RUNS)
 
 
 def test_every_refusal_has_a_row():
     kinds = {each.kind for each in (*ServiceError.__subclasses__(), *ConflictError.__subclasses__())}
-    assert set(_section("Refused requests")) == kinds | {"database-away", "database-busy", "internal"}
+    assert set(REFUSED) == kinds | {"database-away", "database-busy", "internal"}
+    page = PAGE.read_text(encoding="utf-8").partition("\n## Refused requests\n")[2]
+    assert re.findall(r"^\| `([^`]+)` \| \d{3} \|", page, re.MULTILINE) == sorted(REFUSED)

@@ -1,0 +1,22 @@
+from server.api.service import job_file_schema
+from tools.job_file_table import PAGE, PARTS, keys, presets, written
+from training.rules import PRESETS
+
+
+def test_the_page_has_the_tables_of_today() -> None:
+    assert written() == PAGE.read_text(encoding="utf-8"), "run python -m tools.job_file_table"
+
+
+def test_every_key_of_every_part_has_a_meaning() -> None:
+    definitions = job_file_schema()["$defs"]
+    for name, (_, meanings) in PARTS.items():
+        assert list(meanings) == list(definitions[name]["properties"]), name
+    elsewhere = {"Amount", "Command", "Compared", "GateRules", "MaxTextOptions", "Policy", "Projections", "SearchOfFile", "Speed"}
+    assert set(definitions) - PARTS.keys() <= elsewhere | {"SwitchWish", "Switches"}, "a new part needs a table"
+
+
+def test_defaults_and_values_are_those_of_the_schema() -> None:
+    assert "| `steps` | `1500` | whole number |" in keys()
+    assert "| `remat` | `false` | `true`, `false` |" in keys()
+    assert "| `layer_policy` | `all_linears` | `all_linears`, `mlp_only` |" in keys()
+    assert presets().count("\n| `") == len(PRESETS)

@@ -1,0 +1,272 @@
+"""The codes of runs and jobs, and of refused requests, in docs/codes.md: `python -m tools.code_tables` writes them."""
+
+from collections.abc import Mapping
+
+from server.errors import kinds
+from tools.reason_table import PAGE, rewritten
+
+RUN_MARKS = ("<!-- run codes: written by tools/code_tables.py -->", "<!-- end of run codes -->")
+REFUSED_MARKS = ("<!-- refusals: written by tools/code_tables.py -->", "<!-- end of refusals -->")
+# What each code of a run or a job means, and what to do.
+RUNS: Mapping[str, tuple[str, str]] = {
+    "BASELINE_DIFFERS": (
+        "the run's manifest differs from that of the baseline that the job names",
+        "`parity baseline diff NAME JOB` lists the differences; train on the same code, libraries and devices, or promote again",
+    ),
+    "CANCELLED": (
+        "an arm has no finished run because its runs were cancelled",
+        "submit the job again",
+    ),
+    "CHECKOUT_REFUSED": (
+        "the files of a commit cannot be written: a submodule, a link out of the repository, or too many files",
+        "list the launcher's `paths` without it ([launchers](launchers.md))",
+    ),
+    "CHECKPOINT_NOT_FOUND": (
+        "the worker of an analysis or a search has no intact checkpoint of the parent",
+        "give all workers one `PARITY_CHECKPOINT_DIR`, or train the parent again with `keep_checkpoints`",
+    ),
+    "CHECKPOINT_REFUSED": (
+        "a checkpoint was written by another specification, program or machine; workers do not fail for this, they train again from step 0",
+        "none for a job; for your own call of the trainer, name another folder",
+    ),
+    "DATA_CHANGED": (
+        "`data.source: parity_docs`, and the worker's copy of the text is missing or was edited",
+        "restore `training/trainer/corpus/parity_docs.txt` from the worker's release, or use `data.source: text`",
+    ),
+    "DATA_NOT_FOUND": (
+        "the job's data is not on the worker",
+        "check `data.path`; it must be an absolute path that the worker can see",
+    ),
+    "DATA_NOT_READABLE": (
+        "the operating system refused to read or write a file",
+        "read the message; check permissions and the disk of the worker",
+    ),
+    "DATA_NOT_TOKENS": (
+        "the token file has another format",
+        "write `.npy` with integers, or `.bin` with little-endian uint16 ([job file](job-file.md#data))",
+    ),
+    "DATA_TOO_LARGE": (
+        "more tokens than a 32-bit offset reaches",
+        "use a part of the data",
+    ),
+    "DATA_TOO_SMALL": (
+        "too few tokens for one batch or for the held-out part",
+        "use more data, or reduce `data.sequence_length` or `validation_fraction`",
+    ),
+    "DEVICES_MISSING": (
+        "the training process sees fewer devices than the job wants and its worker registered (a job that no worker fits waits instead)",
+        "restart the worker, so that it registers its devices",
+    ),
+    "DIVERGED": (
+        "the loss became NaN or infinite; the run counts as finished and is judged",
+        "take it as the result, or lower `schedule.learning_rate`",
+    ),
+    "EARLY_STOP": (
+        "the policy's `early_stop: stop` ended a candidate that will fail or cannot pass in time",
+        "take it as the result: it could hardly pass any more. To train to the end, set `early_stop: advise`",
+    ),
+    "ENDED_EARLY": (
+        "a launcher's trainer ended without an error before its last step; the run counts as finished",
+        "the judge will not pass it; read the end of its output in the message",
+    ),
+    "FORKS_TELL_NOTHING": (
+        "the forks of an analysis do not differ, so their noise is unknown",
+        "use longer forks",
+    ),
+    "FORK_DIVERGED": (
+        "a loss of an analysis became NaN or infinite",
+        "analyse an earlier checkpoint, or use shorter forks ([forks](explain.md))",
+    ),
+    "HELD_OUT_MISSING": (
+        "the data have fewer than two held-out batches, which an analysis needs",
+        "set `data.validation_fraction` and train again",
+    ),
+    "JUDGE_FAILED": (
+        "the judge itself failed; the curves are kept",
+        "report it with the message; an admin's `parity runs conclude JOB` later records the verdict",
+    ),
+    "JUDGING_AGAIN": (
+        "the job has trained and could not be judged yet, mostly because the database was away; it is tried again by itself",
+        "nothing, if it passes; else the message says what the server's operator has to repair",
+    ),
+    "LAUNCHER": (
+        "the launcher's variables are missing, contradict each other, or do not fit the job",
+        "compare the message with [runs on a cluster](operate.md#runs-on-a-cluster)",
+    ),
+    "LAUNCHER_REFUSED": (
+        "the file of launchers is wrong, the launcher cannot start its program, or it trains without the commit's files",
+        "read the message; the operator corrects the file ([launchers](launchers.md))",
+    ),
+    "LAUNCHER_UNKNOWN": (
+        "the worker's file of launchers no longer has the one that the job names",
+        "name another one, or ask the operator",
+    ),
+    "LOG_REFUSED": (
+        "a trainer's report is no regular file below its output folder, is too long, goes back, or cannot be read",
+        "read the message; let the report rise, one line a step",
+    ),
+    "MAXTEXT_CRASHED": (
+        "MaxText ended with an error",
+        "the message has the last 50 lines of its log",
+    ),
+    "MAXTEXT_ENDED_EARLY": (
+        "MaxText ended without an error before its last step, mostly because the data ended",
+        "use more data, or set `num_epoch`",
+    ),
+    "MAXTEXT_EVALUATION": (
+        "the evaluation of a checkpoint gave no loss; the training curve is recorded",
+        "read the message; check `maxtext.eval_path`",
+    ),
+    "MAXTEXT_FAILED": (
+        "MaxText could not start or continue, for another reason",
+        "read the message and the run's log",
+    ),
+    "MAXTEXT_HUNG": (
+        "MaxText is alive and writes nothing",
+        "check the GPUs and the network; raise `PARITY_SILENCE_SECONDS` if a step really takes that long",
+    ),
+    "MAXTEXT_NOT_INSTALLED": (
+        "`PARITY_MAXTEXT_PYTHON` is not set or has no MaxText",
+        "set it to a Python that has MaxText ([MaxText](maxtext.md))",
+    ),
+    "MAXTEXT_VERSION": (
+        "the installed MaxText has an output format that parity does not know",
+        "install 0.2.5 or a later 0.2.x",
+    ),
+    "MEMORY_LIMIT": (
+        "the run used more memory than `PARITY_MAX_RUN_MEMORY_BYTES`",
+        "reduce `data.batch_size`, `data.sequence_length` or the model, or raise the limit",
+    ),
+    "METRICS_GAP": (
+        "MaxText trained to the end but steps are missing in `metrics_file`; the run counts as finished",
+        "the judge will not pass it; train the run again",
+    ),
+    "METRICS_GARBAGE": (
+        "`metrics_file` contains what MaxText does not write, or contradicts its log",
+        "check that no other process writes to the same folder",
+    ),
+    "METRICS_STOPPED": (
+        "MaxText's log goes on but `metrics_file` does not",
+        "check the disk of the worker",
+    ),
+    "NO_LOSS": (
+        "a launcher's trainer ended without an error and had reported no loss",
+        "compare `reports` of the launcher with what the trainer writes",
+    ),
+    "OUTPUT_LIMIT": (
+        "a launcher's trainer wrote more than the launcher allows",
+        "write fewer checkpoints, or raise `limits.output_bytes`",
+    ),
+    "OUT_OF_MEMORY": (
+        "the device has too little memory",
+        "reduce `data.batch_size`, `data.sequence_length` or the model, or raise `gradient_accumulation`",
+    ),
+    "PARAMETER_REFUSED": (
+        "a parameter or environment of the job is not one that the launcher has, or its value does not fit",
+        "the message says what is expected",
+    ),
+    "PATH_NOT_ALLOWED": (
+        "the job names a path outside the worker's `PARITY_DATA_ROOTS`",
+        "move the data, or ask the operator to add the folder",
+    ),
+    "RECIPE_REFUSED": (
+        "this machine cannot run the recipe; the message says why",
+        "`parity doctor` shows which worker can ([hardware](hardware.md))",
+    ),
+    "RECORD_DAMAGED": (
+        "recorded steps are not as they were written (a disk, a memory, or somebody changed them), so there is no verdict on them",
+        "`python -m server.check` lists the damage and where to find the same steps; then an admin runs `parity runs conclude JOB`",
+    ),
+    "REPOSITORY_UNREACHABLE": (
+        "the repository of a launcher could not be fetched; tried again, so it begins the message of a `WORKER_CRASHED`",
+        "check its URL and credentials (`git_config`) on the worker",
+    ),
+    "REVISION_NOT_FOUND": (
+        "the commit is on no ref that the launcher lists, or has no file in its `paths`",
+        "push the commit to such a branch",
+    ),
+    "SILENT": (
+        "an external run sent no data for a day (`PARITY_EXTERNAL_SILENCE_SECONDS`) in which the service listened",
+        "start the trainer again, or `parity resend` what is on disk, while the job is open; afterwards submit it again",
+    ),
+    "SPEC_UNREADABLE": (
+        "the stored job cannot be read, or a run that it starts from is gone",
+        "submit the job again",
+    ),
+    "STALE": (
+        "an external run has sent no data for 15 minutes",
+        "nothing, if the script still trains: the run continues when data arrives",
+    ),
+    "SUPERSEDED": (
+        "another trainer attached to this run and took it over",
+        "log each run from one process only (rank 0)",
+    ),
+    "TIME_LIMIT": (
+        "the run trained for longer than `max_run_seconds` or `PARITY_MAX_RUN_SECONDS`",
+        "plan fewer steps, or allow more seconds",
+    ),
+    "TRAINER_BROKE_OFF": (
+        "your script ended before its last step; the run waits for the next attempt",
+        "start the script again with the same run id",
+    ),
+    "TRAINER_FAILED": (
+        "your script, or a launcher's trainer, ended with an error",
+        "read the message, fix the script, submit the job again",
+    ),
+    "TRAINER_KILLED": (
+        "a launcher's trainer was killed by a signal; tried again, so it begins the message of a `WORKER_CRASHED`",
+        "out of memory on the host is the usual cause",
+    ),
+    "TRAINER_SILENT": (
+        "a launcher's trainer reported nothing for `limits.silent_seconds`; tried again, so it begins the message of a `WORKER_CRASHED`",
+        "read the end of its output in the message",
+    ),
+    "VOCABULARY_TOO_SMALL": (
+        "the data has a token id that the model does not",
+        "raise `model.vocab_size`",
+    ),
+    "WORKER_CRASHED": (
+        "the training process or its worker died; after `PARITY_MAX_ATTEMPTS` attempts the run fails",
+        "the message has the end of the log; out of memory on the host is the usual cause",
+    ),
+}
+# What to do about each type of a refused request.
+REFUSED: Mapping[str, str] = {
+    "bad-request": "the request has two lengths (Content-Length and Transfer-Encoding): send one",
+    "conflict": "the record has changed: read the run or job again. For steps: the same step is recorded with other numbers",
+    "database-away": "retry after the seconds in `Retry-After`",
+    "database-busy": "all connections are in use: retry; if it lasts, raise `PARITY_DATABASE_CONNECTIONS` or start another API process",
+    "damaged": "recorded steps have changed: run `python -m server.check` on the server's machine",
+    "forbidden": "use a token with the scope that the detail names, of the principal that submitted the job ([rights](rights.md))",
+    "internal": "an error in parity: report it with the `request_id`",
+    "invalid": "correct what `errors` lists; each entry points into the request",
+    "look": "this analysis (look) is not registered: register more before the first one, or give the question a new name",
+    "not-found": "check the id",
+    "sign-off": "this verdict cannot be [signed off](gate.md), or is already: the detail says why",
+    "stale-attempt": "another attempt has replaced this one: stop the old process, or attach again",
+    "too-large": "send smaller batches; the limit is `PARITY_MAX_BODY_BYTES`, and 1 MiB for requests without curves or tables",
+    "too-many": "wait for the seconds in `Retry-After`: requests, exports, followed jobs or queued runs are at their limit",
+    "unauthorized": "send `Authorization: Bearer …` with a token that is not expired or revoked",
+    "unavailable": "retry after the seconds in `Retry-After`; `/readyz` says what is away",
+}
+
+
+def run_codes() -> str:
+    """One row per code of a run or a job, with an anchor to which its pages lead: `runs-and-jobs-CODE`."""
+    rows = (f'| <a id="runs-and-jobs-{code}"></a>`{code}` | {meaning} | {remedy} |' for code, (meaning, remedy) in RUNS.items())
+    return "\n".join(["| code | meaning | what to do |", "| --- | --- | --- |", *rows])
+
+
+def refusals() -> str:
+    """One row per type of a refused request."""
+    rows = (f"| `{kind}` | {status} | {REFUSED[kind]} |" for kind, status in kinds().items())
+    return "\n".join(["| type | status | what to do |", "| --- | --- | --- |", *rows])
+
+
+def written() -> str:
+    """The page with the tables of today."""
+    return rewritten(rewritten(PAGE.read_text(encoding="utf-8"), run_codes(), RUN_MARKS), refusals(), REFUSED_MARKS)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(), encoding="utf-8")

@@ -1,0 +1,35 @@
+"""The table in docs/rights.md, made from the OpenAPI description and its rules: `python -m tools.rights_table` writes it."""
+
+import json
+from collections.abc import Iterator
+
+from server.web.auth import RULES, Rule, operations
+from tools.reason_table import DOCS, rewritten
+
+PAGE = DOCS / "rights.md"
+MARKS = ("<!-- operations: written by tools/rights_table.py -->", "<!-- end of operations -->")
+
+
+def rights_table() -> str:
+    """One row per operation, by path: the scopes of which one is enough, and what is needed or enough in addition."""
+    described = operations(json.loads((DOCS / "openapi.json").read_text(encoding="utf-8")))
+    names = sorted(described, key=lambda each: (each.split(" ")[1], each))
+    rows = (f"| `{name}` | {_scopes(RULES[name])} | {'; '.join(_conditions(RULES[name]))} |" for name in names)
+    return "\n".join(["| operation | scope | in addition |", "| --- | --- | --- |", *rows])
+
+
+def _scopes(rule: Rule) -> str:
+    return "no token" if rule.is_public else " or ".join(f"`{scope}`" for scope in rule.scopes)
+
+
+def _conditions(rule: Rule) -> Iterator[str]:
+    if rule.of_owner:
+        yield "only the owner of the job"
+    if rule.by_another:
+        yield "never the owner of the job"
+    if rule.trainer != "no":
+        yield "or the token of this run"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), rights_table(), MARKS), encoding="utf-8")
