@@ -5,7 +5,8 @@ import re
 
 from server.errors import ConflictError, ServiceError
 from server.settings import CHECKOUT
-from tools.code_tables import PAGE, REFUSED, RUNS, written
+from tools.code_tables import REFUSED, RUNS, written
+from tools.reason_table import PAGE
 
 CODE = re.compile(r"[A-Z]{5,}|[A-Z]+(_[A-Z]+)+")
 # Words in capitals that are not codes: SQL, HTTP, environment variables, names of the system, text that jax prints, values in a help.

@@ -32,7 +32,7 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "gradient_accumulation": "pieces into which a batch is split, computed one after another",
             "remat": "recompute activations in the backward pass",
             "maxtext": "options of engine `maxtext`: [MaxText](maxtext.md)",
-            "noise": "short reruns of each arm that measure run-to-run noise",
+            "short_reruns": "short reruns of each arm that measure run-to-run noise",
             "family": "an imported or public family of reruns whose run-to-run noise all arms borrow",
             "keep_checkpoints": "numbers of steps after which the state of every full run is kept, at most 8",
             "command": "options of engine `command`: [launchers](launchers.md)",
@@ -105,8 +105,8 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "gradients_every": "steps between two comparisons of each weight's gradient with the unquantized one; 0: never",
         },
     ),
-    "Noise": (
-        "`noise`",
+    "ShortReruns": (
+        "`short_reruns`",
         {
             "runs": "short reruns per arm, 1 to 16",
             "stop_at": "share of the steps after which they stop, 0.4 to 0.9",

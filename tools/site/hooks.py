@@ -14,7 +14,7 @@ import posixpath
 import re
 import subprocess
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +196,7 @@ class MarkdownHelp(click.HelpFormatter):
             else:
                 self.lines += [_plain(part), ""]
 
-    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:  # noqa: ARG002
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:  # noqa: ARG002
         """Definitions; an option has an anchor of its long name."""
         for name, text in rows:
             flag = next(iter(_LONG_OPTION.findall(name)), "")
