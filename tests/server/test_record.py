@@ -15,7 +15,7 @@ from parity_lab.server.tables import Search
 from server import retention
 from server.database.tables import Job, Run
 from server.errors import ConflictError, InvalidError, LookError, NotFoundError, TooManyError
-from server.jobs import baselines, noise_table
+from server.jobs import baselines, noise_tables
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, unsound
 from server.jobs.lifecycle import cancel_job
@@ -68,7 +68,7 @@ def test_forks_and_pilots_are_no_runs_of_their_own_anywhere(database):
             assert (job.status, job.verdicts, job.is_judged) == ("concluded", [], False)
             assert len(job.runs) == 1
             assert why in unsound(session, job.runs[0])
-            assert [*noise_table._groups(session, job, "family")] == []
+            assert [*noise_tables._groups(session, job, "family")] == []
             assert baselines._offered(session, job.id) == []
             assert equal_run(session, "f") is None
     with database.read() as session:

@@ -11,7 +11,7 @@ from parity_lab.server.tables import Analysis, AnalysisResult
 from server import retention
 from server.database.tables import Job
 from server.errors import ConflictError, InvalidError, NotFoundError
-from server.jobs import baselines, forecasts, noise_table
+from server.jobs import baselines, forecasts, noise_tables
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, unsound
 from server.jobs.submit import submit_job
@@ -85,7 +85,7 @@ def test_no_analysis_is_a_run_of_its_own_anywhere(database, explained):
         assert not job.is_judged
         assert equal_run(session, "f") is None
         assert "measured the parts of a gap" in unsound(session, job.runs[0])
-        assert [*noise_table._groups(session, job, "family")] == []
+        assert [*noise_tables._groups(session, job, "family")] == []
         assert baselines._offered(session, job.id) == []
         with pytest.raises(ConflictError, match="has no run that was judged"):
             baselines.promote(session, "name", job.id, None, "reason", "who", None)
