@@ -248,7 +248,7 @@ class Lenders:
 
     def __init__(self, noise_table: NoiseTable | None, families: Mapping[str, str]) -> None:
         if families and noise_table is None:
-            raise ValueError(f"families are {dict(families)} without noise_table; expected a table of noise_table to borrow from")
+            raise ValueError(f"families are {dict(families)} without a noise table; expected the table to borrow from")
         self._noise_table = noise_table
         self._families = families
         self._fitted: dict[tuple[str, Rounding], Lender] = {}

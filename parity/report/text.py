@@ -196,7 +196,7 @@ def _xml(text: str) -> str:
 REPORT_SCHEMA = "parity.report/1"
 MOST_LINES = 15  # of one candidate
 STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
-_LABEL = 16  # columns of the strip's names
+_LABEL = 18  # columns of the strip's names
 _NAME, _NUMBERS = 22, 30  # columns of a candidate's name at most, and of the numbers behind its interval
 _MORE = "(all numbers: -v)"
 

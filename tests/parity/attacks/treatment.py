@@ -188,14 +188,14 @@ ATTACKS = (
         codes=("MARGIN_UNDETERMINED",),
     ),
     Attack(
-        what="a noise table with noise_table of 0.001 %, assumed noise rejected",
+        what="a noise table with noise of 0.001 %, assumed noise rejected",
         build=table_of(1e-5),
         codes=("RUN_NOISE_ASSUMED",),
-        twin="a noise table with noise_table of 0.04 %",
+        twin="a noise table with noise of 0.04 %",
         honest=table_of(4e-4),
     ),
     Attack(
-        what="noise_table of 0.02 % on 1,000,000 degrees of freedom and a confidence of 90 %",
+        what="run-to-run noise of 0.02 % on 1,000,000 degrees of freedom and a confidence of 90 %",
         build=policy_of(baseline_run_noise="0.02%", candidate_run_noise="0.02%", run_noise_df=1e6, confidence=0.9),
         codes=("POLICY_UNUSUAL",),
         may_pass=True,

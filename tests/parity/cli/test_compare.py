@@ -234,7 +234,7 @@ BAD = {
     "no file": (("{fp8}", "nothing.csv"), "nothing.csv: no such file"),
     "a folder": (("{fp8}", "{folder}"), "contains no TensorBoard event file"),
     "margin": (("{fp8}", "{mxfp8}", "--margin", "tiny"), "--margin is 'tiny'"),
-    "profile": (("{fp8}", "{mxfp8}", "--profile", "step-noise"), "never a gate"),
+    "profile": (("{fp8}", "{mxfp8}", "--profile", "step-noise"), "never decides"),
     "option": (("{fp8}", "{mxfp8}", "--nope"), "unknown option --nope"),
     "plan": (("{fp8}", "{mxfp8}", "--planned-steps", "0"), "--planned-steps"),
     "column": (("{fp8}", "{mxfp8}", "--column", "loss"), "expected QUANTITY=NAME"),

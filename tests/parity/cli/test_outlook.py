@@ -104,7 +104,7 @@ def test_controls_are_not_in_a_call_so_the_advice_is_given(monkeypatch: pytest.M
     assert "`parity plan" not in line
 
 
-NOISY = "job: {a: 1, noise: {runs: 3, stop_at: 0.6}}\npolicy: {margin: 0.5%}\n"
+NOISY = "job: {a: 1, short_reruns: {runs: 3, stop_at: 0.6}}\npolicy: {margin: 0.5%}\n"
 PLAIN = "job: {a: 1}\npolicy: {margin: 0.5%}\n"
 
 

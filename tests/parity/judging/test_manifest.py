@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from parity.judging.curve import Curve
-from parity.judging.evidence import Case, EvidenceError, bundle_bytes, verify
+from parity.judging.evidence import Case, EvidenceError, bundle_bytes, case_of, verify
 from parity.judging.policy import Policy
 from parity.judging.secondary import TaskResult
 
@@ -62,6 +62,27 @@ def refused(path: str) -> str:
     return line
 
 
+def test_names_of_earlier_judges_are_read(forged: Callable[..., str]) -> None:
+    """They wrote `criteria` with `gates` and run floors, and the role of a short rerun as `noise`."""
+    earlier = {
+        "checks": "gates",
+        "run_noise_df": "run_floor_df",
+        "run_noise_evidence": "run_floor_evidence",
+        "baseline_run_noise": "baseline_run_floor",
+        "candidate_run_noise": "candidate_run_floor",
+    }
+
+    def rename(manifest: Manifest) -> None:
+        manifest["criteria"] = {earlier.get(key, key): value for key, value in manifest.pop("policy").items()}
+        manifest["criteria"] |= {"run_floor_df": 7.0, "gates": ["loss", "spikes"], "baseline_run_floor": "0.1%"}
+        manifest["arms"][-1]["role"] = "noise"
+
+    case = case_of(forged(rename))
+    assert isinstance(case, Case)
+    assert (case.policy.run_noise_df, case.policy.checks, str(case.policy.baseline_run_noise)) == (7.0, ("loss", "spikes"), "0.1 %")
+    assert [len(runs) for runs in case.short_reruns.values()] == [1]
+
+
 def test_an_untouched_bundle_is_identical(forged: Callable[..., str]) -> None:
     assert verify(forged(lambda _: None)).differences == ()
 
@@ -92,7 +113,7 @@ def first_run(manifest: Manifest) -> Manifest:
         (lambda m: m.update(arms=[7]), "arms[0] is 7"),
         (lambda m: m.update(arms=[{"role": "baseline", "name": "x", "runs": "abc"}]), "arms[0].runs is 'abc'"),
         (lambda m: m["arms"].insert(0, m["arms"].pop(1)), "arms[0].role is 'candidate'"),
-        (lambda m: m["arms"].append(m["arms"][-1] | {"runs": []}), "expected another name for each noise arm"),
+        (lambda m: m["arms"].append(m["arms"][-1] | {"runs": []}), "expected another name for each short_rerun arm"),
         (lambda m: m["arms"][-1].update(name="three"), "short reruns are given for 'three'"),
         (lambda m: m["arms"][-1].update(runs=17 * m["arms"][-1]["runs"]), "17 short reruns; expected at most 16 per arm"),
         (lambda m: m["arms"].extend([{"role": "short_rerun", "name": str(i), "runs": []} for i in range(200)]), "at most 64 candidates"),

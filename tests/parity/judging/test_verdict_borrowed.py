@@ -185,13 +185,13 @@ def forged(path: Path, change: Callable[[dict[str, bytes]], object], *, with_dig
 
 
 def smaller(files: dict[str, bytes]) -> None:
-    files["noise.csv"] = files["noise.csv"].replace(b"0.00096", b"0.00009")
+    files["noise_table.csv"] = files["noise_table.csv"].replace(b"0.00096", b"0.00009")
 
 
 def test_the_bundle_has_the_named_groups_alone_and_verifies(bundle: Path) -> None:
     assert verify(str(bundle)).differences == ()
     with zipfile.ZipFile(bundle) as archive:
-        lent = read_noise_table(archive.read("noise.csv").decode())
+        lent = read_noise_table(archive.read("noise_table.csv").decode())
     assert list(lent.families) == [FAMILY]
 
 
@@ -204,12 +204,12 @@ def test_a_forged_group_changes_the_digest_and_with_it_the_recomputation(bundle:
 
 @pytest.mark.parametrize("data", [b"", b"family\n", b"\xff"])
 def test_a_broken_table_in_a_bundle_is_one_error(bundle: Path, data: bytes) -> None:
-    path = forged(bundle, lambda files: files.update({"noise.csv": data}), with_digest=True)
+    path = forged(bundle, lambda files: files.update({"noise_table.csv": data}), with_digest=True)
     with pytest.raises(EvidenceError, match="does not describe a case"):
         verify(path)
 
 
 def test_a_manifest_that_names_a_family_without_its_table_is_refused(bundle: Path) -> None:
-    path = forged(bundle, lambda files: files.pop("noise.csv"), with_digest=True)
+    path = forged(bundle, lambda files: files.pop("noise_table.csv"), with_digest=True)
     with pytest.raises(EvidenceError, match="noise_table"):
         verify(path)

@@ -132,6 +132,6 @@ def test_the_bundle_has_the_families_that_count_and_verifies(arm: Callable[..., 
     path.write_bytes(bundle_bytes(case, case.documents()))
     assert verify(str(path)).differences == ()
     with zipfile.ZipFile(path) as archive:
-        kept: NoiseTable = read_noise_table(archive.read("noise.csv").decode())
+        kept: NoiseTable = read_noise_table(archive.read("noise_table.csv").decode())
     assert "modded-nanogpt-124M/track3" in kept.families
     assert "Llama2-70B-LoRA-GovReport" not in kept.families
