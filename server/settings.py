@@ -150,7 +150,7 @@ class Settings(BaseSettings):
     currency: str = Field(default="", pattern="^([A-Z]{3})?$", description="currency of that price, such as USD")
 
     gate_policies: Path | None = Field(
-        default=None, description="TOML file of what is pinned for the gates of each repository (docs/ci.md); unset: none"
+        default=None, description="TOML file of what is pinned for the gates of each repository (docs/gate.md); unset: none"
     )
     public_url: str = Field(default="", pattern="^(https?://.+)?$", description="public URL of the server; links in webhooks begin with it")
     webhooks: tuple[Webhook, ...] = Field(

@@ -235,7 +235,8 @@ def compare(
     the learning rate of all runs had decayed at their end, `start="loaded"` that they began with trained weights. Without `planned_steps`
     (or `assume_complete`) and recorded rates that decayed, or that statement, a gap is known as of a point only, and nothing passes.
     `looks` registers how often the question may be judged with runs added in between, `look` is this one; `candidates` is how many are
-    compared with this baseline, each by a call of its own: they share the error.
+    compared with this baseline, each by a call of its own: they share the error. `names` are those of the two arms, `layer_policy`
+    names the layers that are quantized; both are shown in the report. `floors` is a CSV file of families in place of the public ones.
 
     Raises TypeError for data of another kind, and ValueError (ReadError, CriteriaError, ...) for what cannot be compared.
     """
