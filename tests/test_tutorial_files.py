@@ -1,4 +1,4 @@
-"""docs/tutorial-files.md: its blocks one after the other, in one shell and one interpreter, print what the page shows and exit as it says."""
+"""docs/tutorial-files.md: its blocks in one shell, one after the other, print what the page shows and exit as it says."""
 
 import io
 import os
